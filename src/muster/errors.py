@@ -1,0 +1,33 @@
+"""What can go wrong, in families by whose promise was broken.
+
+The codec only knows that bytes are `Truncated` or `Malformed`; whoever fetched them (a socket, a file) turns that into
+the family that names the place.
+"""
+
+
+class MusterError(Exception):
+    """Any error that muster raises on purpose; its text is a sentence for people."""
+
+
+class CodecError(MusterError):
+    """Bytes that are not what their format says."""
+
+
+class Truncated(CodecError):
+    """The bytes end before the format does."""
+
+
+class Malformed(CodecError):
+    """The bytes are all there, and they cannot mean anything."""
+
+
+class UnsupportedVersion(Malformed):
+    """A known kind of record in a version this release cannot read: a newer (or broken) broker wrote it."""
+
+
+class LogDamaged(MusterError):
+    """The disk gave back something else than a broker wrote."""
+
+
+class BadInput(MusterError):
+    """What the user pointed us at cannot be read; the text says why and what to try next."""
