@@ -1,0 +1,245 @@
+"""Keys and values as the JSON that Kafka's own tools print, character for character.
+
+Two tools, two flavours:
+
+    FORMATTER   kafka-console-consumer with its formatters: {"type":1,...}, {"version":3,...}; a tombstone is null
+    DUMP_LOG    kafka-dump-log --offsets-decoder: {"type":"1",...}, {"version":"3",...}; a tombstone is <DELETE>
+
+A field appears if the version of the value has it, a tagged field only if it differs from its default; unknown tags are
+never shown. Bytes are base64, uuids base64 in the URL alphabet without padding. In groups of protocol type `consumer`
+dump-log shows subscriptions and assignments as objects, and as base64 where it cannot read them. There it is not quite
+the reader that consumers are: a negative version is read like version 0, and in a version above 3 any topic in the
+list of partitions is too much for it.
+
+The tools differ from Python's json in one point, the upper case of \\u001F. Names that are not UTF-8 are shown as Java
+shows them.
+"""
+
+import re
+from base64 import b64encode, urlsafe_b64encode
+from collections.abc import Callable
+from enum import Enum
+from json import JSONEncoder
+from typing import Any
+
+from muster.codec.consumer_protocol import (
+    NEWEST_VERSION,
+    Assignment,
+    Subscription,
+    TopicPartitions,
+    decode_assignment,
+    decode_subscription,
+)
+from muster.codec.offsets_schemas import (
+    BYTES,
+    RECORD_TYPES,
+    UUID,
+    Array,
+    Kind,
+    NullableArray,
+    NullableStruct,
+    Struct,
+    StructData,
+    TaggedNullableStruct,
+)
+from muster.codec.offsets_topic import (
+    NO_TOPIC_ID,
+    GroupKey,
+    GroupValue,
+    Key,
+    MemberValue,
+    OffsetKey,
+    OffsetValue,
+    StructValue,
+    TypedKey,
+    Value,
+)
+from muster.codec.primitives import java_text
+from muster.errors import CodecError
+
+
+class Flavour(Enum):
+    FORMATTER = "formatter"
+    DUMP_LOG = "dump-log"
+
+
+Json = dict[str, Any]
+
+_encode = JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
+_ESCAPE = re.compile(r"\\(?:u00[0-9a-f]{2}|.)")
+
+
+def key_json(key: Key, flavour: Flavour) -> str:
+    """The key of a record. Kafka's tools print no JSON for a kind they do not know; ours says "unknown" as its data."""
+    return _text({"type": _number(key.record_type, flavour), "data": _key_data(key)})
+
+
+def value_json(record_type: int, version: int, value: Value | None, flavour: Flavour) -> str:
+    """The value of a record as `decode_value` gave it; None is a tombstone."""
+    if value is None:
+        return "null" if flavour is Flavour.FORMATTER else "<DELETE>"
+    return _text({"version": _number(version, flavour), "data": _value_data(record_type, version, value, flavour)})
+
+
+def unknown_type_text(record_type: int, log_offset: int) -> str:
+    """What dump-log prints in place of a key and payload of a kind it does not know."""
+    return f"Unknown record type {record_type} at offset {log_offset}, skipping."
+
+
+def _number(value: int, flavour: Flavour) -> int | str:
+    return value if flavour is Flavour.FORMATTER else str(value)
+
+
+def _text(json: Json) -> str:
+    text = _encode(json)
+    if "\\u00" in text:
+        text = _ESCAPE.sub(_jackson_escape, text)
+    # The quotes round every string keep broken characters of one from running into the next.
+    return java_text(text)
+
+
+def _jackson_escape(match: re.Match[str]) -> str:
+    escape = match[0]
+    return escape[:2] + escape[2:].upper()
+
+
+def _key_data(key: Key) -> Json | str:
+    match key:
+        case OffsetKey():
+            return {"group": key.group_id, "topic": key.topic, "partition": key.partition}
+        case GroupKey():
+            return {"group": key.group_id}
+        case TypedKey():
+            return dict(key.data)
+        case _:
+            return "unknown"
+
+
+def _value_data(record_type: int, version: int, value: Value, flavour: Flavour) -> Json:
+    match value:
+        case OffsetValue():
+            return _offset_data(value, version)
+        case GroupValue():
+            return _group_data(value, version, nested=flavour is Flavour.DUMP_LOG and value.protocol_type == "consumer")
+        case StructValue():
+            return _struct_json(RECORD_TYPES[record_type].layout_of(value.data), value.data)
+
+
+def _offset_data(value: OffsetValue, version: int) -> Json:
+    data: Json = {"offset": value.committed_offset}
+    if version >= 3:
+        data["leaderEpoch"] = value.leader_epoch
+    data["metadata"] = value.metadata
+    data["commitTimestamp"] = value.commit_timestamp_ms
+    if version == 1:
+        data["expireTimestamp"] = value.expire_timestamp_ms
+    if value.topic_id != NO_TOPIC_ID:
+        data["topicId"] = _uuid(value.topic_id)
+    return data
+
+
+def _group_data(value: GroupValue, version: int, nested: bool) -> Json:
+    data: Json = {
+        "protocolType": value.protocol_type,
+        "generation": value.generation,
+        "protocol": value.protocol,
+        "leader": value.leader,
+    }
+    if version >= 2:
+        data["currentStateTimestamp"] = value.state_timestamp_ms
+    data["members"] = [_member_data(member, version, nested) for member in value.members]
+    return data
+
+
+def _member_data(member: MemberValue, version: int, nested: bool) -> Json:
+    data: Json = {"memberId": member.member_id}
+    if version >= 3:
+        data["groupInstanceId"] = member.instance_id
+    data["clientId"] = member.client_id
+    data["clientHost"] = member.client_host
+    if version >= 1:
+        data["rebalanceTimeout"] = member.rebalance_timeout_ms
+    data["sessionTimeout"] = member.session_timeout_ms
+    data["subscription"] = _blob(member.subscription, _subscription_json) if nested else _base64(member.subscription)
+    data["assignment"] = _blob(member.assignment, _assignment_json) if nested else _base64(member.assignment)
+    return data
+
+
+def _blob(data: bytes, render: Callable[[bytes], Json | None]) -> Json | str:
+    """A blob as dump-log shows it: the object if it can be read, else base64 (an empty one is "")."""
+    if data[:1] >= b"\x80":  # a negative version, which dump-log reads like the oldest
+        data_read = b"\0\0" + data[2:]
+    else:
+        data_read = data
+    try:
+        rendered = render(data_read)
+    except CodecError:
+        rendered = None
+    return _base64(data) if rendered is None else rendered
+
+
+def _subscription_json(data: bytes) -> Json | None:
+    subscription: Subscription | None = decode_subscription(data)
+    if subscription is None or not _dump_log_reads(subscription.version, subscription.owned_partitions):
+        return None
+    json: Json = {"topics": subscription.topics, "userData": _nullable_base64(subscription.user_data)}
+    if subscription.version >= 1:
+        json["ownedPartitions"] = _topic_partitions(subscription.owned_partitions)
+    if subscription.version >= 2:
+        json["generationId"] = subscription.generation_id
+    if subscription.version >= 3:
+        json["rackId"] = subscription.rack_id
+    return json
+
+
+def _assignment_json(data: bytes) -> Json | None:
+    assignment: Assignment | None = decode_assignment(data)
+    if assignment is None or not _dump_log_reads(assignment.version, assignment.assigned_partitions):
+        return None
+    return {
+        "assignedPartitions": _topic_partitions(assignment.assigned_partitions),
+        "userData": _nullable_base64(assignment.user_data),
+    }
+
+
+def _dump_log_reads(version: int, partitions: tuple[TopicPartitions, ...]) -> bool:
+    return version <= NEWEST_VERSION or not partitions
+
+
+def _topic_partitions(topics: tuple[TopicPartitions, ...]) -> list[Json]:
+    return [{"topic": topic, "partitions": partitions} for topic, partitions in topics]
+
+
+def _struct_json(struct: Struct, data: StructData) -> Json:
+    json = {name: _field_json(kind, data[name]) for name, kind in struct.fields.items()}
+    for tagged in struct.tagged:
+        if data[tagged.name] != tagged.default:
+            json[tagged.name] = _field_json(tagged.kind, data[tagged.name])
+    return json
+
+
+def _field_json(kind: Kind, value: Any) -> Any:
+    if value is None:
+        return None
+    match kind:
+        case Array() | NullableArray():
+            return [_field_json(kind.of, item) for item in value]
+        case Struct():
+            return _struct_json(kind, value)
+        case NullableStruct() | TaggedNullableStruct():
+            return _struct_json(kind.of, value)
+    if kind is UUID:
+        return _uuid(value)
+    return _base64(value) if kind is BYTES else value
+
+
+def _base64(data: bytes) -> str:
+    return b64encode(data).decode("ascii")
+
+
+def _nullable_base64(data: bytes | None) -> str | None:
+    return None if data is None else _base64(data)
+
+
+def _uuid(data: bytes) -> str:
+    return urlsafe_b64encode(data).decode("ascii").rstrip("=")

@@ -1,0 +1,422 @@
+"""Keys and values of the records of __consumer_offsets: every type, every version.
+
+A key begins with an int16 that says what *kind* of record this is (the record type); a value with an int16 that is the
+version of that kind's layout. Neither is part of the struct that follows. No value at all (a null) is a tombstone and
+never gets here.
+
+    type 0, 1   an offset commit; 0 is the key of Kafka 0.8.2, both mean the same (group, topic, partition)
+    type 2      a classic group: its generation, members and assignments
+    type 3-23   the newer group protocols, by the table in `offsets_schemas`
+    any other   unknown; kept as bytes, because the rest of the partition is still good
+
+Bytes after the end of a struct are ignored, as Kafka's readers do, and so are not written back. Everything else that a
+broker writes comes back byte for byte from the `encode_` functions, unknown tagged fields included.
+
+Reading fills the gaps of old versions: -1 for a leader epoch, an expire timestamp or a state timestamp that is not
+there, and a version 0 member's rebalance timeout is its session timeout. Writing an old version drops what it cannot
+hold.
+"""
+
+from struct import Struct as Layout
+from struct import error as struct_error
+from typing import NamedTuple
+
+from muster.codec.offsets_schemas import RECORD_TYPES, StructData
+from muster.codec.primitives import Buffer, Reader, TaggedFields, Writer
+from muster.codec.value_versions import group_value_version as group_value_version
+from muster.codec.value_versions import offset_value_version as offset_value_version
+from muster.errors import CodecError, Malformed, Truncated, UnsupportedVersion
+
+LEGACY_OFFSET_TYPE = 0
+OFFSET_TYPE = 1
+GROUP_TYPE = 2
+OFFSET_TYPES = (OFFSET_TYPE, LEGACY_OFFSET_TYPE)
+
+NO_TOPIC_ID = bytes(16)
+
+
+class OffsetKey(NamedTuple):
+    group_id: str
+    topic: str
+    partition: int
+    record_type: int = OFFSET_TYPE
+
+
+class GroupKey(NamedTuple):
+    group_id: str
+
+    @property
+    def record_type(self) -> int:
+        return GROUP_TYPE
+
+
+class TypedKey(NamedTuple):
+    """The key of a type 3 to 23; `fields` are its strings in order, the group id first."""
+
+    record_type: int
+    fields: tuple[str, ...]
+
+    @property
+    def group_id(self) -> str:
+        return self.fields[0]
+
+    @property
+    def data(self) -> dict[str, str]:
+        """The fields by their names: groupId, memberId, regularExpression."""
+        return dict(zip(RECORD_TYPES[self.record_type].key_fields, self.fields, strict=True))
+
+
+class UnknownKey(NamedTuple):
+    """A kind of record this release does not know; `data` is the whole key, prefix included."""
+
+    record_type: int
+    data: bytes
+
+
+Key = OffsetKey | GroupKey | TypedKey | UnknownKey
+
+
+class OffsetValue(NamedTuple):
+    """A committed offset. Type 1 values of any version, and those of type 0, read as this."""
+
+    committed_offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+    commit_timestamp_ms: int = -1
+    expire_timestamp_ms: int = -1
+    topic_id: bytes = NO_TOPIC_ID
+    unknown_tags: TaggedFields = ()
+
+
+class MemberValue(NamedTuple):
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    subscription: bytes
+    assignment: bytes
+    unknown_tags: TaggedFields = ()
+
+
+class GroupValue(NamedTuple):
+    """A classic group. `protocol_type` is "" for a group that never had members."""
+
+    protocol_type: str
+    generation: int
+    protocol: str | None
+    leader: str | None
+    state_timestamp_ms: int = -1
+    members: tuple[MemberValue, ...] = ()
+    unknown_tags: TaggedFields = ()
+
+
+class StructValue(NamedTuple):
+    """The value of a type 3 to 23, with the field names of Kafka's JSON."""
+
+    version: int
+    data: StructData
+
+
+Value = OffsetValue | GroupValue | StructValue
+
+_INT16 = Layout(">h")
+_INT32 = Layout(">i")
+_INT64 = Layout(">q")
+_TWO_INT64 = Layout(">qq")
+_OFFSET_SIZE = Layout(">qh")
+_OFFSET_EPOCH = Layout(">qi")
+_OFFSET_EPOCH_SIZE = Layout(">qih")
+
+
+def offset_key(group_id: str, topic: str, partition: int) -> OffsetKey:
+    """The key to write a commit under: type 1, also for a commit that was read under type 0."""
+    return OffsetKey(group_id, topic, partition)
+
+
+def decode_key(data: Buffer) -> Key:
+    """Read the key of one record; a kind that is not known comes back as `UnknownKey`, not as an error."""
+    data = bytes(data)
+    if len(data) < 2:
+        raise Truncated(f"a key of {len(data)} bytes has no room for its record type")
+    record_type = _INT16.unpack_from(data)[0]
+    if record_type in OFFSET_TYPES:
+        return _decode_offset_key(data, record_type)
+    reader = Reader(data, 2)
+    if record_type == GROUP_TYPE:
+        return GroupKey(reader.string())
+    known = RECORD_TYPES.get(record_type)
+    if known is None:
+        return UnknownKey(record_type, data)
+    return TypedKey(record_type, tuple([reader.string() for _ in known.key_fields]))
+
+
+def _decode_offset_key(data: bytes, record_type: int) -> OffsetKey:
+    # Slices are not checked one by one: a long string moves the cursor past the end, where the next number fails.
+    try:
+        (group_size,) = _INT16.unpack_from(data, 2)
+        topic_start = group_size + 6
+        (topic_size,) = _INT16.unpack_from(data, topic_start - 2) if group_size >= 0 else (-1,)
+        if topic_size < 0:
+            raise Malformed("an offset key with a null group or topic")
+        topic_end = topic_start + topic_size
+        (partition,) = _INT32.unpack_from(data, topic_end)
+    except struct_error:
+        raise Truncated(f"an offset key ends after {len(data)} bytes") from None
+    group_id = data[4 : topic_start - 2].decode("utf-8", "surrogateescape")
+    topic = data[topic_start:topic_end].decode("utf-8", "surrogateescape")
+    return OffsetKey(group_id, topic, partition, record_type)
+
+
+def encode_key(key: Key) -> bytes:
+    """The exact inverse of `decode_key`, so a type 0 key stays type 0; commits are written under `offset_key`."""
+    writer = Writer()
+    if isinstance(key, UnknownKey):
+        return key.data
+    writer.int16(key.record_type)
+    if isinstance(key, OffsetKey):
+        writer.string(key.group_id)
+        writer.string(key.topic)
+        writer.int32(key.partition)
+    else:
+        for text in key.fields if isinstance(key, TypedKey) else key:
+            writer.string(text)
+    return writer.finish()
+
+
+def decode_value(record_type: int, data: Buffer) -> tuple[int, Value]:
+    """Read a value that is not a tombstone: its version, and what it says."""
+    data = bytes(data)
+    if len(data) < 2:
+        raise Truncated(f"a value of {len(data)} bytes has no room for its version")
+    version: int = _INT16.unpack_from(data)[0]
+    if record_type in OFFSET_TYPES:
+        return version, _decode_offset_value(data, version)
+    if record_type == GROUP_TYPE:
+        return version, _decode_group_value(Reader(data, 2), version)
+    return version, StructValue(version, _decode_struct(record_type, data, version))
+
+
+def _decode_offset_value(data: bytes, version: int) -> OffsetValue:
+    if not 0 <= version <= 4:
+        raise UnsupportedVersion(f"unknown offset commit version {version}")
+    if version == 4:
+        return _decode_usual_flexible_value(data) or _decode_flexible_offset_value(Reader(data, 2))
+    leader_epoch = expire_timestamp_ms = -1
+    try:
+        if version == 3:
+            committed_offset, leader_epoch, size = _OFFSET_EPOCH_SIZE.unpack_from(data, 2)
+            start = 16
+        else:
+            committed_offset, size = _OFFSET_SIZE.unpack_from(data, 2)
+            start = 12
+        if size < 0:
+            raise Malformed(f"the metadata of a commit has length {size}")
+        end = start + size
+        if version == 1:
+            commit_timestamp_ms, expire_timestamp_ms = _TWO_INT64.unpack_from(data, end)
+        else:
+            (commit_timestamp_ms,) = _INT64.unpack_from(data, end)
+    except struct_error:
+        raise Truncated(f"a version {version} commit ends after {len(data)} bytes") from None
+    metadata = data[start:end].decode("utf-8", "surrogateescape")
+    return OffsetValue(committed_offset, leader_epoch, metadata, commit_timestamp_ms, expire_timestamp_ms)
+
+
+def _decode_usual_flexible_value(data: bytes) -> OffsetValue | None:
+    """The two shapes that brokers write, three times as fast: short metadata, and no tag or just the topic id."""
+    if len(data) < 24 or not 0 < data[14] < 0x80:
+        return None
+    end = 14 + data[14]
+    tags = data[end + 8 :]
+    if tags == b"\x00":
+        topic_id = NO_TOPIC_ID
+    elif len(tags) == 19 and tags.startswith(b"\x01\x00\x10"):
+        topic_id = tags[3:]
+    else:
+        return None
+    committed_offset, leader_epoch = _OFFSET_EPOCH.unpack_from(data, 2)
+    (commit_timestamp_ms,) = _INT64.unpack_from(data, end)
+    metadata = data[15:end].decode("utf-8", "surrogateescape")
+    return OffsetValue(committed_offset, leader_epoch, metadata, commit_timestamp_ms, -1, topic_id)
+
+
+def _decode_flexible_offset_value(reader: Reader) -> OffsetValue:
+    committed_offset, leader_epoch = _OFFSET_EPOCH.unpack(reader.raw(12))
+    metadata = reader.compact_string()
+    commit_timestamp_ms = reader.int64()
+    topic_id = NO_TOPIC_ID
+    unknown_tags = reader.tagged_fields()
+    if unknown_tags:
+        known = dict(unknown_tags)
+        topic_id = known.get(0, NO_TOPIC_ID)
+        if len(topic_id) != 16:
+            raise Malformed(f"a topic id of {len(topic_id)} bytes")
+        unknown_tags = tuple([tagged for tagged in unknown_tags if tagged[0] != 0])
+    return OffsetValue(committed_offset, leader_epoch, metadata, commit_timestamp_ms, -1, topic_id, unknown_tags)
+
+
+def encode_offset_value(value: OffsetValue, version: int) -> bytes:
+    if not 0 <= version <= 4:
+        raise UnsupportedVersion(f"unknown offset commit version {version}")
+    writer = Writer()
+    writer.int16(version)
+    writer.int64(value.committed_offset)
+    if version >= 3:
+        writer.int32(value.leader_epoch)
+    if version < 4:
+        writer.string(value.metadata)
+    else:
+        writer.compact_string(value.metadata)
+    writer.int64(value.commit_timestamp_ms)
+    if version == 1:
+        writer.int64(value.expire_timestamp_ms)
+    if version >= 4:
+        topic_id = () if value.topic_id == NO_TOPIC_ID else ((0, value.topic_id),)
+        writer.tagged_fields((*topic_id, *value.unknown_tags))
+    return writer.finish()
+
+
+def _decode_group_value(reader: Reader, version: int) -> GroupValue:
+    if not 0 <= version <= 4:
+        raise UnsupportedVersion(f"unknown group metadata version {version}")
+    flexible = version >= 4
+    return GroupValue(
+        protocol_type=reader.compact_string() if flexible else reader.string(),
+        generation=reader.int32(),
+        protocol=reader.compact_nullable_string() if flexible else reader.nullable_string(),
+        leader=reader.compact_nullable_string() if flexible else reader.nullable_string(),
+        state_timestamp_ms=reader.int64() if version >= 2 else -1,
+        members=(
+            tuple([_decode_flexible_member(reader) for _ in range(reader.compact_array_count())])
+            if flexible
+            else tuple([_decode_member(reader, version) for _ in range(reader.array_count())])
+        ),
+        unknown_tags=reader.tagged_fields() if flexible else (),
+    )
+
+
+def _decode_member(reader: Reader, version: int) -> MemberValue:
+    member_id = reader.string()
+    instance_id = reader.nullable_string() if version >= 3 else None
+    client_id = reader.string()
+    client_host = reader.string()
+    first_timeout_ms = reader.int32()
+    session_timeout_ms = reader.int32() if version >= 1 else first_timeout_ms
+    return MemberValue(
+        member_id,
+        instance_id,
+        client_id,
+        client_host,
+        rebalance_timeout_ms=first_timeout_ms,
+        session_timeout_ms=session_timeout_ms,
+        subscription=reader.bytes_(),
+        assignment=reader.bytes_(),
+    )
+
+
+def _decode_flexible_member(reader: Reader) -> MemberValue:
+    return MemberValue(
+        member_id=reader.compact_string(),
+        instance_id=reader.compact_nullable_string(),
+        client_id=reader.compact_string(),
+        client_host=reader.compact_string(),
+        rebalance_timeout_ms=reader.int32(),
+        session_timeout_ms=reader.int32(),
+        subscription=reader.compact_bytes(),
+        assignment=reader.compact_bytes(),
+        unknown_tags=reader.tagged_fields(),
+    )
+
+
+def encode_group_value(value: GroupValue, version: int) -> bytes:
+    """Write a classic group. Members without a chosen protocol are refused: no broker may write that."""
+    if not 0 <= version <= 4:
+        raise UnsupportedVersion(f"unknown group metadata version {version}")
+    if value.members and value.protocol is None:
+        raise Malformed("a group with members has chosen no protocol; such a record must not be written")
+    writer = Writer()
+    writer.int16(version)
+    if version >= 4:
+        _write_flexible_group(writer, value)
+    else:
+        _write_group(writer, value, version)
+    return writer.finish()
+
+
+def _write_group(writer: Writer, value: GroupValue, version: int) -> None:
+    writer.string(value.protocol_type)
+    writer.int32(value.generation)
+    writer.nullable_string(value.protocol)
+    writer.nullable_string(value.leader)
+    if version >= 2:
+        writer.int64(value.state_timestamp_ms)
+    writer.array_count(len(value.members))
+    for member in value.members:
+        writer.string(member.member_id)
+        if version >= 3:
+            writer.nullable_string(member.instance_id)
+        writer.string(member.client_id)
+        writer.string(member.client_host)
+        if version >= 1:
+            writer.int32(member.rebalance_timeout_ms)
+        writer.int32(member.session_timeout_ms)
+        writer.bytes_(member.subscription)
+        writer.bytes_(member.assignment)
+
+
+def _write_flexible_group(writer: Writer, value: GroupValue) -> None:
+    writer.compact_string(value.protocol_type)
+    writer.int32(value.generation)
+    writer.compact_nullable_string(value.protocol)
+    writer.compact_nullable_string(value.leader)
+    writer.int64(value.state_timestamp_ms)
+    writer.compact_array_count(len(value.members))
+    for member in value.members:
+        writer.compact_string(member.member_id)
+        writer.compact_nullable_string(member.instance_id)
+        writer.compact_string(member.client_id)
+        writer.compact_string(member.client_host)
+        writer.int32(member.rebalance_timeout_ms)
+        writer.int32(member.session_timeout_ms)
+        writer.compact_bytes(member.subscription)
+        writer.compact_bytes(member.assignment)
+        writer.tagged_fields(member.unknown_tags)
+    writer.tagged_fields(value.unknown_tags)
+
+
+def _decode_struct(record_type: int, data: bytes, version: int) -> StructData:
+    """Read by the first layout that uses the value up exactly, else by the first that can read it at all."""
+    known = RECORD_TYPES.get(record_type)
+    if known is None:
+        raise Malformed(f"values of record type {record_type} have no known layout")
+    if version != 0:
+        raise UnsupportedVersion(f"unknown {known.name} version {version}")
+    readable: StructData | None = None
+    problem: CodecError | None = None
+    for layout in known.layouts:
+        reader = Reader(data, 2)
+        try:
+            struct = layout.read(reader)
+        except CodecError as error:
+            problem = problem or error
+            continue
+        if reader.remaining == 0:
+            return struct
+        readable = readable or struct
+    if readable is None:
+        assert problem is not None
+        raise problem
+    return readable
+
+
+def encode_struct_value(record_type: int, value: StructValue) -> bytes:
+    """Write a type 3 to 23; which of two layouts a type 11 or 15 has is told by the fields it holds."""
+    known = RECORD_TYPES[record_type]
+    if value.version != 0:
+        raise UnsupportedVersion(f"unknown {known.name} version {value.version}")
+    writer = Writer()
+    writer.int16(value.version)
+    known.layout_of(value.data).write(writer, value.data)
+    return writer.finish()

@@ -1,0 +1,27 @@
+"""Which partition of __consumer_offsets a group lives in.
+
+The answer is Java's: `Utils.abs(groupId.hashCode()) % partitions`. `hashCode` runs over UTF-16 code units, so a
+character outside the basic plane counts as two; and `Utils.abs` turns the one int without a positive twin into 0.
+"""
+
+from muster.codec.primitives import java_text
+
+_SIGN = 0x8000_0000
+
+
+def java_string_hash(text: str) -> int:
+    """Java's `String.hashCode`: a signed 32-bit number.
+
+    Bytes of a name that were not UTF-8 count as the U+FFFD that Java reads in their place.
+    """
+    units = memoryview(java_text(text).encode("utf-16-le", "surrogatepass")).cast("B")
+    value = 0
+    for low, high in zip(units[::2], units[1::2], strict=True):
+        value = (31 * value + (high << 8 | low)) & 0xFFFF_FFFF
+    return (value ^ _SIGN) - _SIGN
+
+
+def partition_for(group_id: str, partitions: int) -> int:
+    """The partition of a topic with that many partitions that holds everything about the group."""
+    hashed = java_string_hash(group_id)
+    return 0 if hashed == -_SIGN else abs(hashed) % partitions

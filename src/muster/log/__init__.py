@@ -1,0 +1,1 @@
+"""Kafka's files on disk: finding the segments of a topic and reading them."""

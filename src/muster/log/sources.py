@@ -1,0 +1,182 @@
+"""From what the user points at to the segments of an offsets topic.
+
+A path may be a broker's log directory, one partition's directory, a single segment, or a tar archive of any of these.
+Only `NNN.log` counts: brokers leave `.deleted`, `.cleaned` and `.swap` files behind, whose records are in the log
+already (or not yet), and reading them would count history twice.
+"""
+
+import os
+import re
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path, PurePosixPath
+from typing import IO, NamedTuple
+
+from muster.errors import BadInput
+
+OFFSETS_TOPIC = "__consumer_offsets"
+SEGMENT_NAME = re.compile(r"^(\d{20})\.log$")
+PARTITION_NAME = re.compile(r"^(?P<topic>.+)-(?P<partition>\d+)$")
+COMPANION_SUFFIXES = {
+    ".index": "an offset index",
+    ".timeindex": "a time index",
+    ".txnindex": "a transaction index",
+    ".snapshot": "a producer snapshot",
+    ".deleted": "a file that the broker has already replaced",
+    ".cleaned": "an unfinished compaction",
+    ".swap": "an unfinished compaction",
+}
+ARCHIVE_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.zst")
+DEEPEST_SEARCH = 4
+
+
+class Segment(NamedTuple):
+    """One `.log` file; `name` is how people know it: partition directory and file name."""
+
+    path: Path
+    name: str
+    base_offset: int
+    size_bytes: int
+
+
+class SourcePartition(NamedTuple):
+    """The segments of one partition, in log order. `partition` is None for a segment that lies about on its own."""
+
+    directory: Path
+    partition: int | None
+    segments: tuple[Segment, ...]
+
+
+class Sources:
+    """Everything found under some paths. A context manager, because archives are unpacked into a temporary folder."""
+
+    def __init__(self, paths: list[Path], topic: str = OFFSETS_TOPIC) -> None:
+        self._stack = ExitStack()
+        self.partitions: list[SourcePartition] = []
+        try:
+            for path in paths:
+                self.partitions.extend(self._find(path, topic))
+        except BaseException:
+            self._stack.close()
+            raise
+
+    def __enter__(self) -> "Sources":
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        self._stack.close()
+
+    @property
+    def segments(self) -> list[Segment]:
+        return [segment for partition in self.partitions for segment in partition.segments]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self.segments)
+
+    def _find(self, path: Path, topic: str) -> list[SourcePartition]:
+        try:
+            if not path.exists():
+                raise BadInput(
+                    f"{path} does not exist. Point at a broker's log directory (`log.dirs` in its server.properties), "
+                    "a partition's directory in it, a .log file, or a .tar.zst/.tar.gz of one."
+                )
+            if path.name.endswith(ARCHIVE_SUFFIXES) and path.is_file():
+                folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="muster-")))
+                unpack_segments(path, folder)
+                return partitions_under(folder, topic, shown_as=path)
+            return partitions_under(path, topic) if path.is_dir() else [_single_segment(path)]
+        except PermissionError as error:
+            raise BadInput(
+                f"no permission to read {error.filename or path}. Run as the broker's user, or copy the files first."
+            ) from None
+
+
+def partitions_under(folder: Path, topic: str = OFFSETS_TOPIC, shown_as: Path | None = None) -> list[SourcePartition]:
+    """All partitions of a topic in a folder: the folder itself, or directories below it."""
+    if _segment_files(folder):
+        return [_partition(folder)]
+    found = [_partition(directory) for directory in _walk_to_partitions(folder, topic, DEEPEST_SEARCH)]
+    if not found:
+        raise BadInput(
+            f"no segments of {topic} in {shown_as or folder}: no `{topic}-N` directory with a .log file, and no .log "
+            "file of its own. A broker keeps them in `log.dirs`."
+        )
+    return sorted(found, key=lambda partition: (str(partition.directory.parent), partition.partition or 0))
+
+
+def _walk_to_partitions(folder: Path, topic: str, depth: int) -> Iterator[Path]:
+    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+        if not entry.is_dir():
+            continue
+        match = PARTITION_NAME.match(entry.name)
+        if match and match["topic"] == topic:
+            if _segment_files(Path(entry.path)):
+                yield Path(entry.path)
+        elif depth > 1 and not match:
+            yield from _walk_to_partitions(Path(entry.path), topic, depth - 1)
+
+
+def _segment_files(folder: Path) -> list[str]:
+    return sorted(entry.name for entry in os.scandir(folder) if SEGMENT_NAME.match(entry.name))
+
+
+def _partition(directory: Path) -> SourcePartition:
+    match = PARTITION_NAME.match(directory.resolve().name)
+    segments = tuple(_segment(directory / name, directory.resolve().name) for name in _segment_files(directory))
+    return SourcePartition(directory, int(match["partition"]) if match else None, segments)
+
+
+def _segment(path: Path, directory_name: str) -> Segment:
+    match = SEGMENT_NAME.match(path.name)
+    name = f"{directory_name}/{path.name}" if directory_name else path.name
+    return Segment(path, name, int(match[1]) if match else 0, path.stat().st_size)
+
+
+def _single_segment(path: Path) -> SourcePartition:
+    kind = COMPANION_SUFFIXES.get(path.suffix)
+    if kind is not None:
+        log = path.with_name(path.name.split(".")[0] + ".log")
+        raise BadInput(f"{path} is {kind}, not a log. The records are in {log.name} beside it.")
+    if not SEGMENT_NAME.match(path.name):
+        raise BadInput(
+            f"{path} is not a segment: those are named by twenty digits, like 00000000000000000000.log. "
+            "Rename a copy if it really is one."
+        )
+    with path.open("rb"):  # say now, not in the middle, if it cannot be read
+        pass
+    match = PARTITION_NAME.match(path.resolve().parent.name)
+    segment = _segment(path, path.resolve().parent.name if match else "")
+    return SourcePartition(path.parent, int(match["partition"]) if match else None, (segment,))
+
+
+def unpack_segments(archive: Path, folder: Path) -> None:
+    """Take the `.log` files of an archive apart into a folder; nothing else in it is looked at."""
+    try:
+        with _opened_archive(archive) as stream, tarfile.open(fileobj=stream, mode="r|") as tar:
+            for member in tar:
+                name = PurePosixPath(member.name)
+                if not (member.isfile() and SEGMENT_NAME.match(name.name)):
+                    continue
+                # Only the last two or three names are kept, so that no name in the archive can lead out of the folder.
+                directory = folder.joinpath(*(part for part in name.parts[-3:-1] if part not in ("/", "..")))
+                directory.mkdir(parents=True, exist_ok=True)
+                source = tar.extractfile(member)
+                assert source is not None
+                with (directory / name.name).open("wb") as target:
+                    shutil.copyfileobj(source, target, 1 << 20)
+    except (tarfile.TarError, EOFError, OSError) as error:
+        if isinstance(error, PermissionError):
+            raise
+        raise BadInput(f"{archive} cannot be unpacked: {error}. Unpack it yourself and point at the folder.") from None
+
+
+def _opened_archive(archive: Path) -> IO[bytes]:
+    import pyarrow as pa
+
+    codec = {".zst": "zstd", ".gz": "gzip", ".tgz": "gzip"}.get(archive.suffix)
+    stream: IO[bytes] = pa.input_stream(str(archive), compression=codec)
+    return stream
