@@ -1,0 +1,263 @@
+"""Segments read in bounded chunks, with a note of everything that was damaged.
+
+Nothing here stops at damage. A batch that cannot be trusted is stepped over; where the row of batches itself breaks off
+(a torn tail, a wild length) the rest of that segment is given up and the next segment is read, as a broker's own tools
+do. Every such place becomes a `Damage` with file, byte, batch and what still holds.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from muster.codec.columns import scan
+from muster.codec.columns.chunks import Chunk, Scratch, decode_chunk
+from muster.codec.columns.markers import MARKER_COLUMNS, find_markers
+from muster.codec.columns.words import SLACK
+from muster.codec.transactions import Markers
+from muster.log.sources import Segment, SourcePartition
+
+CHUNK_BYTES = 8 * 1024 * 1024
+LARGEST_BATCH_BYTES = 1024 * 1024 * 1024
+"""A length above this is taken for damage even where the file is long enough for it."""
+
+Progress = Callable[[int], None]
+Bytes = NDArray[np.uint8]
+
+
+class Damage(NamedTuple):
+    """One place that could not be read: `what` is wrong there, and what `holds` all the same."""
+
+    segment: str
+    byte_position: int
+    base_offset: int | None
+    batch_number: int
+    skipped_bytes: int
+    what: str
+    holds: str
+
+    def __str__(self) -> str:
+        offset = "" if self.base_offset is None else f" (base offset {self.base_offset})"
+        return (
+            f"{self.segment} at byte {self.byte_position}: batch {self.batch_number}{offset} {self.what}. {self.holds}"
+        )
+
+
+class SegmentChunk(NamedTuple):
+    """A chunk and where in which file it begins: byte p of its buffer is byte `file_position + p` of the segment."""
+
+    segment: Segment
+    chunk: Chunk
+    file_position: int
+    is_first: bool
+
+
+class _Window:
+    """A stretch of a file in memory: what is left of the last read, and what follows it."""
+
+    def __init__(self, path: Path, chunk_bytes: int) -> None:
+        self._file = path.open("rb", buffering=0)
+        self.limit = os.fstat(self._file.fileno()).st_size
+        self.buffer: Bytes = np.empty(min(chunk_bytes, max(self.limit, 1)) + SLACK, np.uint8)
+        self.file_position = 0  # of buffer[0]
+        self.start = 0
+        self.end = 0
+
+    def close(self) -> None:
+        self._file.close()
+
+    @property
+    def left_in_file(self) -> int:
+        return self.limit - self.file_position - self.end
+
+    def refill(self, wanted: int = 0) -> bool:
+        """Move the rest to the front and read on; True if anything came. `wanted` makes room for a large batch."""
+        rest = self.end - self.start
+        size = max(len(self.buffer), wanted + SLACK)
+        if size > len(self.buffer):
+            larger = np.empty(size, np.uint8)
+            larger[:rest] = self.buffer[self.start : self.end]
+            self.buffer = larger
+        else:
+            self.buffer[:rest] = self.buffer[self.start : self.end].copy()
+        self.file_position += self.start
+        self.start, self.end = 0, rest
+        room = min(len(self.buffer) - SLACK - rest, self.left_in_file)
+        while room > 0:
+            read = self._file.readinto(self.buffer.data[self.end : self.end + room])
+            if not read:
+                self.limit = self.file_position + self.end  # the file has been cut while we read
+                break
+            self.end += read
+            room -= read
+        self.buffer[self.end : self.end + SLACK] = 0
+        return self.end > rest
+
+    def has_grown(self, wanted: int) -> bool:
+        """Whether a writer has meanwhile completed the batch at the end; its few bytes are then let in."""
+        complete = self.file_position + self.start + wanted
+        for pause in (0, 0.02, 0.05):
+            time.sleep(pause)
+            if os.fstat(self._file.fileno()).st_size >= complete:
+                self.limit = max(self.limit, complete)
+                return True
+        return False
+
+
+def read_segment(
+    segment: Segment,
+    scratch: Scratch,
+    damage: list[Damage],
+    markers: Markers | None = None,
+    *,
+    forgiving: bool = False,
+    progress: Progress | None = None,
+    chunk_bytes: int = CHUNK_BYTES,
+) -> Iterator[SegmentChunk]:
+    """Decode one segment chunk by chunk; whatever is wrong is appended to `damage`."""
+    try:
+        window = _Window(segment.path, chunk_bytes)
+    except FileNotFoundError:
+        damage.append(Damage(segment.name, 0, None, 0, segment.size_bytes, "is gone", "A broker may have replaced it."))
+        return
+    try:
+        yield from _read_window(window, segment, scratch, damage, markers, forgiving, progress)
+    finally:
+        window.close()
+
+
+def _read_window(
+    window: _Window,
+    segment: Segment,
+    scratch: Scratch,
+    damage: list[Damage],
+    markers: Markers | None,
+    forgiving: bool,
+    progress: Progress | None,
+) -> Iterator[SegmentChunk]:
+    batches_before = 0
+    last_offset: int | None = None
+    first = True
+    window.refill()
+    while True:
+        chunk = decode_chunk(window.buffer, window.start, window.end, scratch, markers, forgiving=forgiving)
+        for problem in chunk.problems:
+            row = chunk.batches[problem.batch]
+            damage.append(
+                Damage(
+                    segment.name,
+                    window.file_position + int(row[scan.B_POSITION]),
+                    int(row[scan.B_BASE_OFFSET]),
+                    batches_before + problem.batch,
+                    int(row[scan.B_SIZE]),
+                    problem.reason,
+                    "The batches before and after it are whole.",
+                )
+            )
+        if progress is not None:
+            progress(chunk.next_position - window.start)
+        if len(chunk.batches):
+            last_offset = int(chunk.batches[-1, scan.B_LAST_OFFSET])
+        batches_before += len(chunk.batches)
+        if len(chunk.batches) or first:
+            yield SegmentChunk(segment, chunk, window.file_position, first)
+            first = False
+        window.start = chunk.next_position
+        if chunk.stop == scan.SCAN_FULL:
+            continue
+        if chunk.stop != scan.SCAN_MORE or not _read_on(window):
+            break
+    left = window.end - window.start + window.left_in_file
+    if left > 0:
+        damage.append(_broken_off(window, segment, chunk.stop, batches_before, last_offset, left))
+        if progress is not None:
+            progress(left)
+
+
+def _read_on(window: _Window) -> bool:
+    """Get more bytes, making room for a batch larger than the window; False at the end or at a wild length."""
+    wanted = _wanted_bytes(window)
+    if wanted > LARGEST_BATCH_BYTES:
+        return False
+    complete = wanted <= window.end - window.start + window.left_in_file
+    if not complete and (window.end == window.start or not window.has_grown(wanted)):
+        return False
+    return window.refill(wanted)
+
+
+def _wanted_bytes(window: _Window) -> int:
+    if window.end - window.start < 12:
+        return 17 if window.end > window.start else 0
+    length = int.from_bytes(window.buffer[window.start + 8 : window.start + 12].tobytes(), "big", signed=True)
+    return length + 12
+
+
+def _broken_off(
+    window: _Window, segment: Segment, stop: int, batches_before: int, last_offset: int | None, left: int
+) -> Damage:
+    """Say why no further batch can be found in this segment."""
+    available = window.end - window.start
+    position = window.file_position + window.start
+    base_offset = None
+    if available >= 8:
+        base_offset = int.from_bytes(window.buffer[window.start : window.start + 8].tobytes(), "big", signed=True)
+    if stop == scan.SCAN_BAD_MAGIC:
+        what = f"has magic {window.buffer[window.start + 16]}, and 0, 1 and 2 exist"
+    elif stop == scan.SCAN_BAD_LENGTH:
+        what = f"has length {_wanted_bytes(window) - 12}, which no batch can have"
+        if not window.buffer[window.start : window.end].any():
+            what = f"is missing: {left} zero bytes to the end (allocated ahead, or lost in a crash)"
+            base_offset = None
+    elif available < 17:
+        what = f"breaks off after {left} bytes"
+    else:
+        what = f"says it has {_wanted_bytes(window)} bytes, and the file ends after {left}"
+    holds = "Nothing before it." if last_offset is None else f"Whole up to offset {last_offset}."
+    return Damage(segment.name, position, base_offset, batches_before, left, what, holds)
+
+
+def read_partition(
+    partition: SourcePartition,
+    scratch: Scratch,
+    damage: list[Damage],
+    markers: Markers | None = None,
+    *,
+    forgiving: bool = False,
+    progress: Progress | None = None,
+) -> Iterator[SegmentChunk]:
+    """All segments of a partition in log order, transactions resolved."""
+    if markers is None:
+        markers = read_markers(partition.segments)
+    for segment in partition.segments:
+        yield from read_segment(segment, scratch, damage, markers, forgiving=forgiving, progress=progress)
+
+
+def read_markers(segments: Iterable[Segment]) -> Markers:
+    """The header-only pass: the transaction markers of a partition. Damage is left to the second pass to report."""
+    batches = np.empty((1 << 15, scan.BATCH_COLUMNS), np.int64)
+    found = np.empty((1 << 15, MARKER_COLUMNS), np.int64)
+    kept: list[NDArray[np.int64]] = []
+    for segment in segments:
+        try:
+            window = _Window(segment.path, 4 * 1024 * 1024)
+        except FileNotFoundError:
+            continue
+        try:
+            window.refill()
+            while True:
+                count, position, stop = scan.scan_batches(window.buffer, window.start, window.end, batches, False)
+                markers = find_markers(window.buffer, batches, count, found)
+                if markers:
+                    kept.append(found[:markers].copy())
+                window.start = position
+                if stop == scan.SCAN_FULL:
+                    continue
+                if stop != scan.SCAN_MORE or not _read_on(window):
+                    break
+        finally:
+            window.close()
+    return Markers.of(np.concatenate(kept)) if kept else Markers.none()
