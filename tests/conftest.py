@@ -1,0 +1,33 @@
+"""Fixtures shared by all tests.
+
+    kafka    a real broker of the default version, started when the first test asks for it, one for the whole run.
+             Others use it too: choose names of your own for groups and topics. Skips where Kafka cannot be had.
+    driven   what `tests.real.drive` did to that broker, once: groups, commits, transactions and deletions by name.
+
+A test with a broker of its own (other settings, another version, one to kill) uses `tests.kit.kafka.KafkaBroker`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.kit.kafka import KafkaBroker, require_kafka
+
+if TYPE_CHECKING:
+    from tests.real.drive import Drive
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[KafkaBroker]:
+    with KafkaBroker(require_kafka()) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def driven(kafka: KafkaBroker) -> Drive:
+    from tests.real.drive import drive  # its client library is only needed here
+
+    return drive(kafka)
