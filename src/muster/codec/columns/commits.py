@@ -10,8 +10,11 @@ from numba import types
 from muster.codec.columns.groups import group_is_readable
 from muster.codec.columns.scan import (
     B_ATTRIBUTES,
+    B_BASE_OFFSET,
     B_FIRST_RECORD,
+    B_MAGIC,
     B_OUTCOME,
+    B_POSITION,
     B_PRODUCER_EPOCH,
     B_PRODUCER_ID,
     CONTROL_BIT,
@@ -164,7 +167,8 @@ def classify(buffer, batches, records, first, last, classes, totals, scratch):  
         classes[number, C_GROUP_LENGTH] = -1
         key, key_length = records[number, R_KEY], records[number, R_KEY_LENGTH]
         value, value_length = records[number, R_VALUE], records[number, R_VALUE_LENGTH]
-        if (batches[records[number, R_BATCH], B_ATTRIBUTES] & CONTROL_BIT) != 0:
+        batch = records[number, R_BATCH]
+        if (batches[batch, B_ATTRIBUTES] & CONTROL_BIT) != 0 and batches[batch, B_MAGIC] == 2:
             classes[number, C_KIND] = K_CONTROL
             continue
         if key_length < 2:
@@ -323,7 +327,11 @@ def fill_log(  # type: ignore[no-untyped-def]
         batch = records[row, R_BATCH]
         log_offsets[number] = records[row, R_OFFSET]
         timestamps[number] = records[row, R_TIMESTAMP]
-        batch_offsets[number] = records[batches[batch, B_FIRST_RECORD], R_OFFSET]
+        # The newest-per-key table makes up batches of one record (position -1), whose base offset is the answer already.
+        made_up = batches[batch, B_POSITION] < 0
+        batch_offsets[number] = (
+            batches[batch, B_BASE_OFFSET] if made_up else records[batches[batch, B_FIRST_RECORD], R_OFFSET]
+        )
         record_types[number] = classes[row, C_TYPE]
         versions[number] = classes[row, C_VERSION]
         kinds[number] = classes[row, C_KIND]

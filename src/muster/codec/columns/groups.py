@@ -9,7 +9,7 @@ from numba import types
 
 from muster.codec.columns.scan import R_VALUE, R_VALUE_LENGTH
 from muster.codec.columns.strings import uvarint
-from muster.codec.columns.words import BYTES, INTS, LONGS, TABLE, inlined, kernel, load_be16, load_be32, load_be64
+from muster.codec.columns.words import BYTES, INTS, LONGS, TABLE, called, kernel, load_be16, load_be32, load_be64
 
 # Columns of the group table: strings are pairs of position and length, length -1 for null.
 G_PROTOCOL_TYPE = 0
@@ -47,7 +47,7 @@ ASSIGNED_COLUMNS = 4
 NEWEST_VERSION = 4
 
 
-@inlined
+@called
 def _place(buffer, position, end, flexible, wide):  # type: ignore[no-untyped-def]
     """A string (or, if wide, bytes): where it begins, its length or -1 for null, and where it ends or -1 if broken."""
     if flexible:
@@ -70,7 +70,7 @@ def _place(buffer, position, end, flexible, wide):  # type: ignore[no-untyped-de
     return position, length, position + max(length, np.int64(0))
 
 
-@inlined
+@called
 def _skip_tags(buffer, position, end):  # type: ignore[no-untyped-def]
     """Behind a section of tagged fields, or -1. This value defines none, so all are skipped."""
     fields, position = uvarint(buffer, position, end)
@@ -86,7 +86,7 @@ def _skip_tags(buffer, position, end):  # type: ignore[no-untyped-def]
     return position
 
 
-@inlined
+@called
 def _walk_member(buffer, position, end, version, row):  # type: ignore[no-untyped-def]
     """Note one member; returns the position behind it, or -1."""
     flexible = version == 4
@@ -119,7 +119,7 @@ def _walk_member(buffer, position, end, version, row):  # type: ignore[no-untype
     return position
 
 
-@inlined
+@called
 def _walk_group(buffer, value, end, group, members, first_member):  # type: ignore[no-untyped-def]
     """Note one group value and its members; how many there are, or -1 if the value cannot be read.
 
@@ -175,13 +175,13 @@ def _walk_group(buffer, value, end, group, members, first_member):  # type: igno
     return count
 
 
-@inlined
+@called
 def group_is_readable(buffer, value, end, scratch):  # type: ignore[no-untyped-def]
     """Whether a group value can be read to its end; the scratch table has one row for the group, one for a member."""
     return _walk_group(buffer, value, end, scratch[0], scratch[1:2], np.int64(0)) >= 0
 
 
-@inlined
+@called
 def _walk_subscription(buffer, start, length, topics, first):  # type: ignore[no-untyped-def]
     """Note the topics of a subscription, by the part that all its versions share; how many, or -1 if not readable."""
     end = start + length
@@ -201,7 +201,7 @@ def _walk_subscription(buffer, start, length, topics, first):  # type: ignore[no
     return count if position >= 0 else np.int64(-1)
 
 
-@inlined
+@called
 def _walk_assignment(buffer, start, length, assigned, first, partitions, first_partition):  # type: ignore[no-untyped-def]
     """Note the topics and partitions of an assignment; how many of each, -1 topics if not readable."""
     end = start + length
@@ -237,7 +237,7 @@ def _walk_assignment(buffer, start, length, assigned, first, partitions, first_p
 CONSUMER = np.frombuffer(b"consumer", np.uint8)
 
 
-@inlined
+@called
 def _is_consumer(buffer, position, length):  # type: ignore[no-untyped-def]
     if length != 8:
         return False

@@ -73,6 +73,11 @@ def inlined(function: Any) -> Any:
     return numba.njit(nogil=True, boundscheck=False, error_model="numpy", forceinline=True, _nrt=False)(function)
 
 
+def called(function: Any) -> Any:
+    """A helper off the hot path: compiled once and called, because inlining it everywhere takes seconds to compile."""
+    return numba.njit(nogil=True, boundscheck=False, error_model="numpy", _nrt=False)(function)
+
+
 def _pointer(context: Any, builder: Any, array_type: Any, arguments: Any, width: int) -> Any:
     array, position = arguments[:2]
     data = context.make_array(array_type)(context, builder, value=array).data

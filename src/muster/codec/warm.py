@@ -1,0 +1,18 @@
+"""Compile the kernels into the shared cache, so that nobody waits for it later: `python -m muster.codec.warm`."""
+
+import importlib
+import pkgutil
+import time
+
+from muster.codec import columns
+
+
+def main() -> None:
+    started = time.perf_counter()
+    for module in pkgutil.iter_modules(columns.__path__):
+        importlib.import_module(f"{columns.__name__}.{module.name}")
+    print(f"kernels ready in {time.perf_counter() - started:.1f} s")
+
+
+if __name__ == "__main__":
+    main()
