@@ -26,19 +26,19 @@ $(STAMP): requirements/build.lock requirements/dev.lock requirements/java.lock p
 	@touch $@
 
 demo: setup ## decode a bundled offsets topic and show what is in it
-	@$(BIN)/python -m muster.demo
+	@$(BIN)/python examples/demo.py
 
 test: setup check ## the tests of every day (minutes)
 	$(BIN)/python -m pytest -m "not long and not matrix" --durations=20
 
 check: setup ## format, lint and types
-	@$(BIN)/ruff format --check src tests bench
-	@$(BIN)/ruff check src tests bench
+	@$(BIN)/ruff format --check src tests bench examples
+	@$(BIN)/ruff check src tests bench examples
 	@$(BIN)/mypy
 
 fmt: setup ## put the code into shape
-	@$(BIN)/ruff format src tests bench
-	@$(BIN)/ruff check --fix src tests bench
+	@$(BIN)/ruff format src tests bench examples
+	@$(BIN)/ruff check --fix src tests bench examples
 
 real: setup ## every Kafka version and client (tens of minutes)
 	$(BIN)/python -m pytest -m "matrix" --durations=20

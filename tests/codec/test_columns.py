@@ -225,3 +225,15 @@ def test_the_scan_resumes_where_it_stopped() -> None:
             break
         position = chunk.next_position
     assert seen == list(range(10))
+
+
+def test_a_forgiving_reader_shows_old_messages_with_a_bad_checksum() -> None:
+    from tests.codec.test_legacy import message
+
+    data = bytearray(message(1, b"\0\x02\0\x01g", None))
+    data[-1] ^= 1  # the value's length is -2 now, which reads as null
+    buffer = with_slack(bytes(data))
+    assert len(decode_chunk(buffer, 0, len(data), Scratch()).records) == 0
+    chunk = decode_chunk(buffer, 0, len(data), Scratch(), forgiving=True)
+    assert len(chunk.records) == 1
+    assert [problem.reason[:8] for problem in chunk.problems] == ["says CRC"]

@@ -19,6 +19,7 @@ import re
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Callable
 from enum import Enum
+from functools import lru_cache
 from json import JSONEncoder
 from typing import Any
 
@@ -178,6 +179,7 @@ def _blob(data: bytes, render: Callable[[bytes], Json | None]) -> Json | str:
     return _base64(data) if rendered is None else rendered
 
 
+@lru_cache(maxsize=4096)  # members of a group repeat theirs from one rebalance to the next
 def _subscription_json(data: bytes) -> Json | None:
     subscription: Subscription | None = decode_subscription(data)
     if subscription is None or not _dump_log_reads(subscription.version, subscription.owned_partitions):
@@ -192,6 +194,7 @@ def _subscription_json(data: bytes) -> Json | None:
     return json
 
 
+@lru_cache(maxsize=4096)
 def _assignment_json(data: bytes) -> Json | None:
     assignment: Assignment | None = decode_assignment(data)
     if assignment is None or not _dump_log_reads(assignment.version, assignment.assigned_partitions):

@@ -21,7 +21,7 @@ from muster.codec.columns.words import SLACK
 from muster.codec.transactions import Markers
 from muster.log.sources import Segment, SourcePartition
 
-CHUNK_BYTES = 8 * 1024 * 1024
+CHUNK_BYTES = 4 * 1024 * 1024
 LARGEST_BATCH_BYTES = 1024 * 1024 * 1024
 """A length above this is taken for damage even where the file is long enough for it."""
 
@@ -30,7 +30,10 @@ Bytes = NDArray[np.uint8]
 
 
 class Damage(NamedTuple):
-    """One place that could not be read: `what` is wrong there, and what `holds` all the same."""
+    """One place that could not be read: `what` is wrong there, and what `holds` all the same.
+
+    Batches of a segment are counted from 1; number 0 means the segment as a whole.
+    """
 
     segment: str
     byte_position: int
@@ -41,6 +44,8 @@ class Damage(NamedTuple):
     holds: str
 
     def __str__(self) -> str:
+        if self.batch_number == 0:
+            return f"{self.segment} {self.what}. {self.holds}"
         offset = "" if self.base_offset is None else f" (base offset {self.base_offset})"
         return (
             f"{self.segment} at byte {self.byte_position}: batch {self.batch_number}{offset} {self.what}. {self.holds}"
@@ -152,7 +157,7 @@ def _read_window(
                     segment.name,
                     window.file_position + int(row[scan.B_POSITION]),
                     int(row[scan.B_BASE_OFFSET]),
-                    batches_before + problem.batch,
+                    batches_before + problem.batch + 1,
                     int(row[scan.B_SIZE]),
                     problem.reason,
                     "The batches before and after it are whole.",
@@ -214,10 +219,12 @@ def _broken_off(
             base_offset = None
     elif available < 17:
         what = f"breaks off after {left} bytes"
+    elif LARGEST_BATCH_BYTES < _wanted_bytes(window) <= left:
+        what = f"says it has {_wanted_bytes(window)} bytes, more than any batch may have"
     else:
         what = f"says it has {_wanted_bytes(window)} bytes, and the file ends after {left}"
     holds = "Nothing before it." if last_offset is None else f"Whole up to offset {last_offset}."
-    return Damage(segment.name, position, base_offset, batches_before, left, what, holds)
+    return Damage(segment.name, position, base_offset, batches_before + 1, left, what, holds)
 
 
 def read_partition(

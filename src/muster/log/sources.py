@@ -5,12 +5,14 @@ Only `NNN.log` counts: brokers leave `.deleted`, `.cleaned` and `.swap` files be
 already (or not yet), and reading them would count history twice.
 """
 
+import errno
 import os
 import re
 import shutil
+import struct
 import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path, PurePosixPath
 from typing import IO, NamedTuple
@@ -30,6 +32,8 @@ COMPANION_SUFFIXES = {
     ".swap": "an unfinished compaction",
 }
 ARCHIVE_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.zst")
+UNNAMED = "segments"
+"""Directory of segments that an archive has in no directory at all."""
 DEEPEST_SEARCH = 4
 
 
@@ -86,8 +90,8 @@ class Sources:
                 )
             if path.name.endswith(ARCHIVE_SUFFIXES) and path.is_file():
                 folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="muster-")))
-                unpack_segments(path, folder)
-                return partitions_under(folder, topic, shown_as=path)
+                unpack_segments(path, folder, topic)
+                return _unpacked_partitions(folder, topic, path)
             return partitions_under(path, topic) if path.is_dir() else [_single_segment(path)]
         except PermissionError as error:
             raise BadInput(
@@ -95,15 +99,25 @@ class Sources:
             ) from None
 
 
-def partitions_under(folder: Path, topic: str = OFFSETS_TOPIC, shown_as: Path | None = None) -> list[SourcePartition]:
+def partitions_under(folder: Path, topic: str = OFFSETS_TOPIC) -> list[SourcePartition]:
     """All partitions of a topic in a folder: the folder itself, or directories below it."""
     if _segment_files(folder):
         return [_partition(folder)]
-    found = [_partition(directory) for directory in _walk_to_partitions(folder, topic, DEEPEST_SEARCH)]
+    return _sorted(_walk_to_partitions(folder, topic, DEEPEST_SEARCH), topic, folder)
+
+
+def _unpacked_partitions(folder: Path, topic: str, archive: Path) -> list[SourcePartition]:
+    """What `unpack_segments` left; directories with another name count only where none is a partition's."""
+    named = list(_walk_to_partitions(folder, topic, DEEPEST_SEARCH))
+    return _sorted(named or folder.glob("*/*"), topic, archive)
+
+
+def _sorted(directories: Iterable[Path], topic: str, shown_as: Path) -> list[SourcePartition]:
+    found = [_partition(directory) for directory in directories]
     if not found:
         raise BadInput(
-            f"no segments of {topic} in {shown_as or folder}: no `{topic}-N` directory with a .log file, and no .log "
-            "file of its own. A broker keeps them in `log.dirs`."
+            f"no segments of {topic} in {shown_as}: no `{topic}-N` directory with a .log file, and no .log file of its "
+            "own. A broker keeps them in `log.dirs`."
         )
     return sorted(found, key=lambda partition: (str(partition.directory.parent), partition.partition or 0))
 
@@ -131,6 +145,8 @@ def _partition(directory: Path) -> SourcePartition:
 
 
 def _segment(path: Path, directory_name: str) -> Segment:
+    if not os.access(path, os.R_OK):  # say now, not in the middle, that it cannot be read
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
     match = SEGMENT_NAME.match(path.name)
     name = f"{directory_name}/{path.name}" if directory_name else path.name
     return Segment(path, name, int(match[1]) if match else 0, path.stat().st_size)
@@ -146,23 +162,51 @@ def _single_segment(path: Path) -> SourcePartition:
             f"{path} is not a segment: those are named by twenty digits, like 00000000000000000000.log. "
             "Rename a copy if it really is one."
         )
-    with path.open("rb"):  # say now, not in the middle, if it cannot be read
-        pass
+    if not _looks_like_segment(path):
+        raise BadInput(
+            f"{path} does not look like a Kafka segment: it begins with {_first_bytes(path)!r}, and no record batch "
+            "does. Take the file from a broker's log directory, and unpack it first if it is compressed."
+        )
     match = PARTITION_NAME.match(path.resolve().parent.name)
     segment = _segment(path, path.resolve().parent.name if match else "")
     return SourcePartition(path.parent, int(match["partition"]) if match else None, (segment,))
 
 
-def unpack_segments(archive: Path, folder: Path) -> None:
-    """Take the `.log` files of an archive apart into a folder; nothing else in it is looked at."""
+def _first_bytes(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(17)
+
+
+def _looks_like_segment(path: Path) -> bool:
+    """Whether a batch could begin here, however damaged. Nothing at all, and zeros, are what a broker may leave too."""
+    start = _first_bytes(path)
+    match = SEGMENT_NAME.match(path.name)
+    first_offset = int(match[1]) if match else 0
+    if len(start) < 17 or not any(start):
+        return not any(start) or struct.pack(">q", first_offset).startswith(start[:4])
+    base_offset, length, magic = struct.unpack(">qi4xB", start)
+    # Of random bytes one in four billion passes: offsets in a segment are an int32 away from its name.
+    return bool(magic <= 2 and length >= 14 and 0 <= base_offset - first_offset < 1 << 31)
+
+
+def unpack_segments(archive: Path, folder: Path, topic: str = OFFSETS_TOPIC) -> None:
+    """Take the `.log` files of a topic out of an archive into a folder; nothing else in it is looked at.
+
+    Segments in a directory that is no partition's at all are taken too. Of the names in the archive only that of the
+    directory is kept, so that none can lead out of the folder; what was above it becomes a number.
+    """
+    parents: dict[PurePosixPath, str] = {}
     try:
         with _opened_archive(archive) as stream, tarfile.open(fileobj=stream, mode="r|") as tar:
             for member in tar:
                 name = PurePosixPath(member.name)
                 if not (member.isfile() and SEGMENT_NAME.match(name.name)):
                     continue
-                # Only the last two or three names are kept, so that no name in the archive can lead out of the folder.
-                directory = folder.joinpath(*(part for part in name.parts[-3:-1] if part not in ("/", "..")))
+                partition = PARTITION_NAME.match(name.parent.name)
+                if partition and partition["topic"] != topic:
+                    continue
+                above = parents.setdefault(name.parent.parent, f"{len(parents):04}")
+                directory = folder / above / (name.parent.name.strip(".") or UNNAMED)
                 directory.mkdir(parents=True, exist_ok=True)
                 source = tar.extractfile(member)
                 assert source is not None

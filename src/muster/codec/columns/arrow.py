@@ -119,7 +119,7 @@ def _row_numbers(power: int) -> Longs:
 
 
 def _all_rows(count: int) -> Longs:
-    return _row_numbers(max(17, count.bit_length()))[:count]
+    return _row_numbers(max(16, count.bit_length()))[:count]
 
 
 def _buffer(count: int, kind: type[np.generic]) -> NDArray[Any]:
@@ -148,7 +148,7 @@ def _null_array(kind: Array, power: int) -> Array:
 
 
 def _nulls(kind: Array, count: int) -> Array:
-    return _null_array(kind, max(17, count.bit_length())).slice(0, count)
+    return _null_array(kind, max(16, count.bit_length())).slice(0, count)
 
 
 def _masked(values: NDArray[Any], kind: Array, valid: NDArray[Any], count: int, valid_count: int) -> Array:

@@ -44,8 +44,8 @@ Longs = NDArray[np.int64]
 
 UNPACKED_ROOM = 32 * 1024 * 1024
 """How much a chunk unpacks before the rest is left to the next one."""
-RECORD_ROOM = 1 << 17
-BATCH_ROOM = 1 << 15
+RECORD_ROOM = 1 << 16
+BATCH_ROOM = 1 << 14
 SMALLEST_RECORD = 7
 
 
@@ -125,7 +125,7 @@ def decode_chunk(
         row = table[number]
         data = buffer.data[int(row[B_POSITION]) : int(row[B_POSITION] + row[B_SIZE])]
         if row[B_MAGIC] < 2:
-            old_rows[number] = _read_old_entry(data, row, number, unpacked, problems)
+            old_rows[number] = _read_old_entry(data, row, number, unpacked, problems, forgiving)
         else:
             _unpack(data, row, number, unpacked, problems, forgiving)
     if len(table) < count:
@@ -167,7 +167,7 @@ def _batches_that_fit(table: Longs) -> int:
 
 
 def _read_old_entry(
-    data: memoryview, row: Longs, number: int, unpacked: _Unpacked, problems: list[BatchProblem]
+    data: memoryview, row: Longs, number: int, unpacked: _Unpacked, problems: list[BatchProblem], forgiving: bool
 ) -> list[list[int]]:
     """Record-table rows of one entry of magic 0 or 1; completes its batch row."""
     try:
@@ -177,11 +177,13 @@ def _read_old_entry(
         if crc != header.crc:
             row[B_STATE] = BAD_CRC
             problems.append(BatchProblem(number, crc_sentence(header.crc, crc)))
-            return []
+            if not forgiving:
+                return []
         records = legacy.decode_entry(data, 0, header)
     except CodecError as error:
-        row[B_STATE] = BAD_RECORDS
-        problems.append(BatchProblem(number, str(error)))
+        if row[B_STATE] == GOOD:
+            row[B_STATE] = BAD_RECORDS
+            problems.append(BatchProblem(number, str(error)))
         return []
     row[B_BASE_OFFSET] = records[0].offset
     return [_old_row(record, number, unpacked) for record in records]

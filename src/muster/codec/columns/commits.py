@@ -25,8 +25,8 @@ from muster.codec.columns.scan import (
     R_TIMESTAMP,
     R_VALUE,
     R_VALUE_LENGTH,
+    uvarint,
 )
-from muster.codec.columns.strings import uvarint
 from muster.codec.columns.words import (
     BYTES,
     INTS,
@@ -327,7 +327,7 @@ def fill_log(  # type: ignore[no-untyped-def]
         batch = records[row, R_BATCH]
         log_offsets[number] = records[row, R_OFFSET]
         timestamps[number] = records[row, R_TIMESTAMP]
-        # The newest-per-key table makes up batches of one record (position -1), whose base offset is the answer already.
+        # The newest-per-key table makes up batches of one record (position -1); their base offset is the answer.
         made_up = batches[batch, B_POSITION] < 0
         batch_offsets[number] = (
             batches[batch, B_BASE_OFFSET] if made_up else records[batches[batch, B_FIRST_RECORD], R_OFFSET]

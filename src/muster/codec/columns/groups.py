@@ -7,8 +7,7 @@ and each row says where its children begin. A blob that is not the consumer prot
 import numpy as np
 from numba import types
 
-from muster.codec.columns.scan import R_VALUE, R_VALUE_LENGTH
-from muster.codec.columns.strings import uvarint
+from muster.codec.columns.scan import R_VALUE, R_VALUE_LENGTH, uvarint
 from muster.codec.columns.words import BYTES, INTS, LONGS, TABLE, called, kernel, load_be16, load_be32, load_be64
 
 # Columns of the group table: strings are pairs of position and length, length -1 for null.

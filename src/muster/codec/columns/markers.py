@@ -18,6 +18,7 @@ from muster.codec.columns.scan import (
     GOOD,
     TRANSACTIONAL_BIT,
     varint,
+    varlong,
 )
 from muster.codec.columns.words import BYTES, LONGS, TABLE, crc32c, inlined, kernel, load_be16, load_beu32
 from muster.codec.transactions import ABORTED, COMMITTED, NO_TRANSACTION, OPEN
@@ -31,7 +32,7 @@ def _marker_type(buffer, body, end):  # type: ignore[no-untyped-def]
     length, position = varint(buffer, body, end)
     if position < 0 or length > end - position:
         return np.int64(-1)
-    _, position = varint(buffer, position + 1, end)
+    _, position = varlong(buffer, position + 1, end)
     if position < 0:
         return np.int64(-1)
     _, position = varint(buffer, position, end)

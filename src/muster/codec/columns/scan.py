@@ -11,6 +11,7 @@ from numba import types
 from muster.codec.columns.words import (
     BYTES,
     TABLE,
+    called,
     crc32c,
     inlined,
     kernel,
@@ -146,29 +147,57 @@ def scan_batches(buffer, start, end, batches, verify):  # type: ignore[no-untype
         position += size
 
 
-@inlined
-def _long_varint(buffer, position, end):  # type: ignore[no-untyped-def]
-    """Zigzag varint of up to ten bytes: value and the position behind it, or position -1 where it does not end."""
+@called
+def long_varint(buffer, position, end, bits):  # type: ignore[no-untyped-def]
+    """Unsigned varint of so many bits: value and the position behind it, or position -1 where it ends late or never."""
     value = np.uint64(0)
-    shift = np.uint64(0)
-    while position < end and shift < np.uint64(70):
-        byte = np.uint64(buffer[position])
+    shift = np.int64(0)
+    while position < end and shift < bits:
+        byte = np.int64(buffer[position])
         position += 1
-        value |= (byte & np.uint64(0x7F)) << shift
-        if byte < np.uint64(0x80):
-            return np.int64(value >> np.uint64(1)) ^ -np.int64(value & np.uint64(1)), position
-        shift += np.uint64(7)
-    return np.int64(0), np.int64(-1)
+        if shift + 7 > bits and byte >> (bits - shift) != 0:
+            break
+        value |= np.uint64(byte & 0x7F) << np.uint64(shift)
+        if byte < 0x80:
+            return value, position
+        shift += 7
+    return np.uint64(0), np.int64(-1)
+
+
+@inlined
+def _zigzag(value):  # type: ignore[no-untyped-def]
+    return np.int64(value >> np.uint64(1)) ^ -np.int64(value & np.uint64(1))
 
 
 @inlined
 def varint(buffer, position, end):  # type: ignore[no-untyped-def]
-    """The same, with the short way for the one-byte values that nearly all of them are."""
+    """Signed varint of 32 bits, with a short way for the one-byte values that nearly all of them are."""
     if position < end:
         byte = np.int64(buffer[position])
         if byte < 0x80:
             return (byte >> 1) ^ -(byte & 1), position + 1
-    return _long_varint(buffer, position, end)
+    value, position = long_varint(buffer, position, end, np.int64(32))
+    return _zigzag(value), position
+
+
+@inlined
+def varlong(buffer, position, end):  # type: ignore[no-untyped-def]
+    """The same of 64 bits."""
+    if position < end:
+        byte = np.int64(buffer[position])
+        if byte < 0x80:
+            return (byte >> 1) ^ -(byte & 1), position + 1
+    value, position = long_varint(buffer, position, end, np.int64(64))
+    return _zigzag(value), position
+
+
+@inlined
+def uvarint(buffer, position, end):  # type: ignore[no-untyped-def]
+    """Unsigned varint of 32 bits."""
+    if position < end and buffer[position] < 0x80:
+        return np.int64(buffer[position]), position + 1
+    value, position = long_varint(buffer, position, end, np.int64(32))
+    return np.int64(value), position
 
 
 @inlined
@@ -204,7 +233,7 @@ def parse_batch(buffer, batch, batch_number, records, first):  # type: ignore[no
         if position < 0 or length < 6 or length > end - position:
             return done, False
         stop = position + length
-        timestamp_delta, position = varint(buffer, position + 1, stop)
+        timestamp_delta, position = varlong(buffer, position + 1, stop)
         if position < 0:
             return done, False
         offset_delta, position = varint(buffer, position, stop)

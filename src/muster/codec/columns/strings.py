@@ -1,4 +1,4 @@
-"""Strings in kernels: length prefixes, UTF-8 that may be broken, and columns of strings gathered from a buffer.
+"""Strings in kernels: UTF-8 that may be broken, and columns of strings gathered from a buffer.
 
 Kafka decodes strings the way Java does: bytes that are not UTF-8 become U+FFFD, one for each ill-formed piece. Arrow
 wants valid UTF-8, so ours become the same. Strings are first copied as they are; only when a finished column turns out
@@ -9,23 +9,6 @@ import numpy as np
 from numba import types
 
 from muster.codec.columns.words import BYTES, INTS, LONGS, copy_bytes, inlined, kernel
-
-
-@inlined
-def uvarint(buffer, position, end):  # type: ignore[no-untyped-def]
-    """Unsigned varint of at most five bytes, as int32 values are: value and the position behind it, or -1."""
-    if position < end and buffer[position] < 0x80:
-        return np.int64(buffer[position]), position + 1
-    value = np.int64(0)
-    shift = np.int64(0)
-    while position < end and shift < 35:
-        byte = np.int64(buffer[position])
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value & 0xFFFFFFFF, position
-        shift += 7
-    return np.int64(0), np.int64(-1)
 
 
 @inlined

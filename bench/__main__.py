@@ -1,0 +1,47 @@
+"""`make bench`: every measurement of muster beside Kafka's own tools, in one run."""
+
+import json
+import os
+import sys
+
+from rich.console import Console
+from rich.table import Table
+
+from bench import dump
+from bench.dump import CACHE, Line
+
+
+def report(title: str, lines: list[Line], kafka: Line) -> None:
+    table = Table(title=title, title_justify="left")
+    for heading in ("work", "seconds", "M records/s", "× kafka-dump-log", "peak RSS", ""):
+        table.add_column(heading, justify="left" if heading in ("work", "") else "right")
+    for line in [*lines, kafka]:
+        table.add_row(
+            line.work,
+            f"{line.seconds:.2f}",
+            f"{line.records_per_s / 1e6:.2f}",
+            f"{line.records_per_s / kafka.records_per_s:.1f}",
+            f"{line.peak_rss_mb:.0f} MB",
+            line.note,
+        )
+    Console(width=110 if not sys.stdout.isatty() else None).print(table)
+
+
+def main() -> None:
+    full = os.environ.get("BENCH") == "full"
+    results = {}
+    for records in [5_000_000, 50_000_000] if full else [5_000_000]:
+        folder = dump.topic(records)
+        lines = list(dump.muster(folder, records))
+        kafka = dump.kafka(folder, records)
+        report(f"{records:,} generated records, {_megabytes(folder)} MB, {os.cpu_count()} cores", lines, kafka)
+        results[records] = [line._asdict() for line in [*lines, kafka]]
+    (CACHE / "last.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+
+
+def _megabytes(folder: os.PathLike[str]) -> int:
+    return sum(entry.stat().st_size for entry in dump.Path(folder).rglob("*.log")) // 1_000_000
+
+
+if __name__ == "__main__":
+    main()

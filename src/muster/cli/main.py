@@ -1,0 +1,95 @@
+"""The front door: commands, and the one place where an exception becomes a sentence."""
+
+import errno
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from muster import __version__
+from muster.cli.dump import DEBUG, dump
+from muster.cli.output import PipeClosed, say
+from muster.cli.status import Status
+from muster.errors import BadInput, MusterError
+
+app = typer.Typer(
+    name="muster",
+    help="Read Kafka's [bold]__consumer_offsets[/bold]: what consumer groups committed, and what they were.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command(no_args_is_help=True)(dump)
+
+# Typer has no public name for the base of what it raises when options are wrong.
+UsageError: type[Exception] = typer.BadParameter.__bases__[0]
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"muster {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def top(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", metavar="", callback=_show_version, is_eager=True, help="Show the version and leave."
+        ),
+    ] = False,
+    debug: Annotated[bool, DEBUG] = False,
+) -> None:
+    """Read Kafka's [bold]__consumer_offsets[/bold]: what consumer groups committed, and what they were."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; returns its exit code."""
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        status = app(arguments, prog_name="muster", standalone_mode=False)
+    except PipeClosed:
+        return Status.OK
+    except (Exception, KeyboardInterrupt) as error:
+        if "--debug" in arguments and not isinstance(error, KeyboardInterrupt):
+            traceback.print_exc()
+        status, sentence = _as_sentence(error)
+        if sentence:
+            say(sentence)
+        return status
+    if status == Status.INTERRUPTED:  # typer's way to hand on a KeyboardInterrupt
+        say("interrupted.")
+    return Status(status or Status.OK)
+
+
+def _as_sentence(error: BaseException) -> tuple[Status, str]:
+    """What an exception means to the person at the keyboard."""
+    if isinstance(error, KeyboardInterrupt):
+        return Status.INTERRUPTED, "interrupted."
+    if isinstance(error, UsageError):
+        return Status.USAGE, _usage_sentence(error)
+    if isinstance(error, BadInput | MusterError):
+        return Status.BAD_INPUT, str(error)
+    if isinstance(error, PermissionError):
+        return Status.BAD_INPUT, (
+            f"no permission for {error.filename}. Run as the broker's user, or copy the files first."
+        )
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return Status.BAD_INPUT, "no space left on the disk. Nothing was kept of the output."
+    if isinstance(error, OSError) and error.filename:
+        return Status.BAD_INPUT, f"{error.filename}: {error.strerror}."
+    kind = type(error).__name__
+    return Status.BUG, f"something unexpected happened ({kind}: {error}). Run it again with --debug to see where."
+
+
+def _usage_sentence(error: Exception) -> str:
+    text = getattr(error, "format_message", lambda: str(error))().strip().rstrip(".")
+    if not text:  # nothing was asked, and help has been shown
+        return ""
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "muster"
+    return f"{text}. `{command} --help` shows what there is."

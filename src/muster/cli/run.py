@@ -1,0 +1,164 @@
+"""What `muster dump` does: read, choose, hand on to a sink, and say how it went."""
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from muster.cli.dump import ONLY_TO_FILES, Format, Request
+from muster.cli.output import (
+    JsonSink,
+    Sink,
+    TextSink,
+    arrow_sink,
+    parquet_sink,
+    progress_bar,
+    report_damage,
+    say,
+    whole_file,
+    write_to_stdout,
+)
+from muster.cli.status import Status
+from muster.codec.columns.chunks import Chunk, Longs, Scratch
+from muster.codec.columns.latest import LatestTable
+from muster.codec.columns.scan import R_OFFSET
+from muster.codec.columns.select import Selection, in_force
+from muster.log.reader import Damage, Progress, SegmentChunk, read_markers, read_partition, read_segment
+from muster.log.sources import SourcePartition, Sources
+from muster.log.summary import Summary
+
+
+@dataclass(slots=True)
+class _Dump:
+    """One run: what it was asked, where its records go, and how many have gone."""
+
+    request: Request
+    selection: Selection
+    sink: Sink
+    advance: Progress | None
+    damage: list[Damage]
+    scratch: Scratch
+    records: int = 0
+
+    @property
+    def is_full(self) -> bool:
+        return bool(self.request.limit) and self.records >= self.request.limit
+
+    def hand_on(self, piece: SegmentChunk, partition: int | None, rows: Longs | None) -> None:
+        """Give the sink as many of the rows as are still wanted."""
+        count = len(piece.chunk.records) if rows is None else len(rows)
+        left = self.request.limit - self.records
+        if self.request.limit and count > left:
+            rows = np.arange(left, dtype=np.int64) if rows is None else rows[:left]
+            count = left
+        self.records += count
+        self.sink.add(piece, partition, rows)
+
+    def feed_all(self, partition: SourcePartition) -> None:
+        """All records that are wanted, in log order."""
+        markers = read_markers(partition.segments)
+        forgiving = self.request.format is Format.TEXT
+        for segment in partition.segments:
+            piece, told = None, 0
+            for piece in read_segment(
+                segment, self.scratch, self.damage, markers, forgiving=forgiving, progress=self.advance
+            ):
+                told = len(self.damage)
+                self.hand_on(piece, partition.partition, self.selection.rows(piece.chunk))
+                if self.is_full:
+                    return
+            if piece is not None:  # what is told behind the last piece is where the segment breaks off
+                self.sink.end_segment(piece, sum(place.skipped_bytes for place in self.damage[told:]))
+
+    def feed_latest(self, partition: SourcePartition) -> None:
+        """The newest record of each key; a group and all its keys are in one partition.
+
+        A tombstone is its key's newest record too: were tombstones left out before, what they delete would come back.
+        """
+        before, after = replace(self.selection, tombstones=None), Selection(tombstones=self.selection.tombstones)
+        table = LatestTable()
+        for piece in read_partition(partition, self.scratch, self.damage, progress=self.advance):
+            table.update(in_force(piece.chunk, before.rows(piece.chunk)))
+        for chunk in table.survivors():
+            for survivors, rows in _by_segment(partition, chunk, after.rows(chunk)):
+                self.hand_on(survivors, partition.partition, rows)
+                if self.is_full:
+                    return
+
+
+def _by_segment(partition: SourcePartition, chunk: Chunk, rows: Longs | None) -> Iterator[tuple[SegmentChunk, Longs]]:
+    """Survivors do not say which segment they are from; their offsets do."""
+    rows = np.arange(len(chunk.records), dtype=np.int64) if rows is None else rows
+    bases = [segment.base_offset for segment in partition.segments]
+    places = np.searchsorted(bases, chunk.records[rows, R_OFFSET], "right") - 1
+    for place in np.unique(places).tolist():
+        yield SegmentChunk(partition.segments[max(place, 0)], chunk, 0, False), rows[places == place]
+
+
+def dump_records(request: Request) -> Status:
+    """Show or write the records that were asked for."""
+    selection = Selection(**request.filters)
+    with ExitStack() as stack:
+        sources = stack.enter_context(Sources(request.paths))
+        draft = stack.enter_context(whole_file(request.out)) if request.out is not None else None
+        sink = _sink(request, draft, selection, stack)
+        with_bar = request.progress and (draft is not None or request.latest)  # else the records themselves show it
+        advance = stack.enter_context(progress_bar(sources.size_bytes, with_bar))
+        dump = _Dump(request, selection, sink, advance, [], Scratch())
+        for partition in sources.partitions:
+            if not dump.is_full:
+                dump.feed_latest(partition) if request.latest else dump.feed_all(partition)
+        sink.close()
+    return _finish(dump)
+
+
+def _sink(request: Request, draft: Path | None, selection: Selection, stack: ExitStack) -> Sink:
+    if request.format is Format.TABLE:
+        from muster.cli.table import TableSink
+
+        return TableSink()
+    if draft is not None and request.format in ONLY_TO_FILES:
+        return parquet_sink(draft) if request.format is Format.PARQUET else arrow_sink(draft)
+    write = write_to_stdout if draft is None else stack.enter_context(draft.open("wb")).write
+    if request.format is Format.JSON:
+        return JsonSink(write)
+    return TextSink(write, selection.is_everything and not request.limit)
+
+
+def _finish(dump: _Dump) -> Status:
+    request = dump.request
+    nothing_matched = not dump.records and not dump.selection.is_everything
+    if not request.quiet:
+        if request.out is not None:
+            say(f"{dump.records:,} records in {request.out} ({request.out.stat().st_size:,} bytes).")
+        if dump.is_full and request.format is Format.TABLE:
+            say(f"stopped after {dump.records:,} records. --limit 0 shows all, --summary counts them.")
+        if nothing_matched:
+            say("no record passed the filters.")
+        report_damage(dump.damage)
+    if dump.damage:
+        return Status.DAMAGED
+    return Status.NOTHING_MATCHED if nothing_matched else Status.OK
+
+
+def summarise(request: Request) -> Status:
+    """Show what the log is made of."""
+    damage: list[Damage] = []
+    summary, scratch = Summary(), Scratch()
+    with Sources(request.paths) as sources, progress_bar(sources.size_bytes, request.progress) as advance:
+        for partition in sources.partitions:
+            for piece in read_partition(partition, scratch, damage, progress=advance):
+                summary.add(piece)
+    result = summary.result(damage)
+    if request.format is Format.JSON:
+        write_to_stdout(json.dumps(result.as_json(), indent=2).encode() + b"\n")
+    else:
+        from muster.cli.summary_view import summary_text
+
+        write_to_stdout(summary_text(result))
+    if not request.quiet:
+        report_damage(damage)
+    return Status.DAMAGED if damage else Status.OK

@@ -1,0 +1,28 @@
+"""How a command ended, for scripts. `docs/cli.md` has the same list."""
+
+from enum import IntEnum
+
+
+class Status(IntEnum):
+    OK = 0
+    BUG = 1
+    USAGE = 2
+    BAD_INPUT = 3
+    DAMAGED = 4
+    NOTHING_MATCHED = 5
+    INTERRUPTED = 130
+
+    @property
+    def meaning(self) -> str:
+        return _MEANINGS[self]
+
+
+_MEANINGS = {
+    Status.OK: "Done. Also when whoever reads a pipe has had enough, as `head` has.",
+    Status.BUG: "Something unexpected, most likely a mistake in muster; `--debug` shows where.",
+    Status.USAGE: "Options that do not exist or do not go together.",
+    Status.BAD_INPUT: "A path that cannot be read or written: missing, not a segment, no permission, disk full.",
+    Status.DAMAGED: "Done, but parts of the log could not be read; each is named on stderr.",
+    Status.NOTHING_MATCHED: "The log was read, and no record passed the filters.",
+    Status.INTERRUPTED: "Stopped by Ctrl-C; a file named by `--out` is then left as it was.",
+}

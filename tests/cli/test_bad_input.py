@@ -1,0 +1,211 @@
+"""What is said, and with which exit code, when the input or the options are wrong: a sentence and a next step."""
+
+import json
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from muster.cli import run as running
+from muster.cli.status import Status
+from tests.cli import Ran, corpus, run, run_process
+from tests.log import batch, write_segment
+
+NOBODY = 65534
+
+
+def refused(*arguments: str | Path, status: Status = Status.BAD_INPUT) -> str:
+    """The one sentence of a command that refuses; nothing else may be printed."""
+    ran = run(*arguments)
+    assert (ran.status, ran.out) == (status, "")
+    assert ran.err.startswith("muster: ")
+    assert ran.err.count("\n") == 1
+    return ran.err.removeprefix("muster: ").rstrip("\n")
+
+
+def test_a_path_that_is_not_there() -> None:
+    assert refused("dump", "/nowhere/at/all") == (
+        "/nowhere/at/all does not exist. Point at a broker's log directory (`log.dirs` in its server.properties), "
+        "a partition's directory in it, a .log file, or a .tar.zst/.tar.gz of one."
+    )
+
+
+def test_a_directory_without_segments(tmp_path: Path) -> None:
+    assert refused("dump", tmp_path) == (
+        f"no segments of __consumer_offsets in {tmp_path}: no `__consumer_offsets-N` directory with a .log file, "
+        "and no .log file of its own. A broker keeps them in `log.dirs`."
+    )
+
+
+def test_a_text_file_and_an_index(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("hello")
+    assert "is not a segment: those are named by twenty digits" in refused("dump", tmp_path / "notes.txt")
+    (tmp_path / f"{0:020}.index").write_bytes(bytes(64))
+    sentence = refused("dump", tmp_path / f"{0:020}.index")
+    assert sentence.endswith("is an offset index, not a log. The records are in 00000000000000000000.log beside it.")
+
+
+@pytest.mark.parametrize("data", [b"2026-11-16 INFO kafka starts\n" * 50, os.urandom(5000)], ids=["text", "garbage"])
+def test_a_log_that_is_none(data: bytes, tmp_path: Path) -> None:
+    path = tmp_path / f"{0:020}.log"
+    path.write_bytes(b"\x7f" + data)
+    assert "does not look like a Kafka segment" in refused("dump", path)
+    assert "does not look like a Kafka segment" in refused("dump", "--summary", path)
+
+
+def test_garbage_among_good_segments_is_damage(tmp_path: Path) -> None:
+    write_segment(tmp_path, b"\x7fgarbage" * 100, 0)
+    write_segment(tmp_path, batch(5, 2), 5)
+    ran = run("dump", "--json", tmp_path)
+    assert ran.status == Status.DAMAGED
+    assert len(ran.out.splitlines()) == 2
+    assert f"__consumer_offsets-0/{0:020}.log at byte 0: batch 1" in ran.err
+
+
+@pytest.mark.parametrize("arguments", [["--json"], ["-f", "table"], ["--summary"], ["-f", "text"]], ids=" ".join)
+def test_an_empty_segment_is_legal(arguments: list[str], tmp_path: Path) -> None:
+    ran = run("dump", write_segment(tmp_path, b""), *arguments)
+    assert (ran.status, ran.err) == (Status.OK, "")
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that everybody may enter, unlike those of pytest."""
+    folder = Path(tempfile.mkdtemp(prefix="muster-test-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def run_as_nobody(*arguments: str | Path) -> Ran:
+    """A command in a child without privileges. It is forked, because such a user may not even read our Python."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            if os.getuid() == 0:
+                os.setuid(NOBODY)
+            with os.fdopen(writer, "w") as pipe:
+                json.dump(run(*arguments), pipe)
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        told = pipe.read()
+    os.waitpid(child, 0)
+    return Ran(*json.loads(told))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no users and no fork here")
+@pytest.mark.parametrize("what", ["directory", "partition", "segment", "the segment itself"])
+def test_no_permission(what: str, open_folder: Path) -> None:
+    segment = write_segment(open_folder / "logs", batch(0))
+    given = segment if what == "the segment itself" else open_folder / "logs"
+    locked = {"directory": segment.parent.parent, "partition": segment.parent}.get(what, segment)
+    locked.chmod(0)
+    ran = run_as_nobody("dump", given)
+    locked.chmod(0o755)
+    expected = f"muster: no permission to read {locked}. Run as the broker's user, or copy the files first.\n"
+    assert ran == Ran(Status.BAD_INPUT, "", expected)
+
+
+def test_where_output_cannot_go(tmp_path: Path) -> None:
+    sentence = refused("dump", corpus("k43-kill"), "-f", "parquet", "-o", tmp_path / "missing" / "x.parquet")
+    assert sentence == (
+        f"cannot write {tmp_path}/missing/x.parquet: there is no directory {tmp_path}/missing. Create it first."
+    )
+    assert (
+        refused("dump", corpus("k43-kill"), "--json", "-o", tmp_path)
+        == f"{tmp_path} is a directory. Name a file in it."
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--format", "parquet"], "parquet is not for terminals and pipes. Name a file with --out"),
+        (["--format", "arrow"], "arrow is not for terminals and pipes"),
+        (["--format", "table", "--out", "x"], "a table is for reading"),
+        (["--format", "xml"], "xml"),
+        (["--json", "--format", "text"], "it contradicts --format text"),
+        (["--latest", "--format", "text"], "text shows batches"),
+        (["--latest"], "text shows batches"),  # text is what a pipe gets
+        (["--summary", "--group", "x"], "it is about whole logs"),
+        (["--summary", "--latest"], "it is about whole logs"),
+        (["--summary", "--limit", "5"], "it is about whole logs"),
+        (["--summary", "--format", "parquet"], "not written to files"),
+        (["--since", "yesterday"], "'yesterday' is not a time"),
+        (["--type", "offset-comit"], "Did you mean 'offset-commit'"),
+        (["--limit", "-1"], "greater than or equal to 0"),
+        (["--colour"], "No such option: --colour"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_options_that_do_not_go_together(arguments: list[str], sentence: str) -> None:
+    said = refused("dump", corpus("k43-kill"), *arguments, status=Status.USAGE)
+    assert sentence in said
+    assert said.endswith("`muster dump --help` shows what there is.")
+
+
+def test_no_path_at_all_shows_help_and_is_a_mistake() -> None:
+    for arguments in ([], ["dump"]):
+        ran = run(*arguments)
+        assert ran.status == Status.USAGE
+        assert "Usage: muster" in ran.out
+        assert ran.err == ""
+
+
+def test_an_unknown_command_names_the_near_one() -> None:
+    assert "Did you mean 'dump'?" in refused("dmup", status=Status.USAGE)
+
+
+def test_a_bug_is_a_sentence_too_and_debug_shows_where(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(request: object) -> None:
+        raise ZeroDivisionError("division by zero")
+
+    monkeypatch.setattr(running, "dump_records", fail)
+    said = refused("dump", corpus("k43-kill"), status=Status.BUG)
+    assert said == (
+        "something unexpected happened (ZeroDivisionError: division by zero). Run it again with --debug to see where."
+    )
+    for arguments in (["--debug", "dump", "x"], ["dump", "x", "--debug"]):
+        ran = run(*arguments)
+        assert ran.status == Status.BUG
+        assert ran.err.startswith("Traceback")
+        assert "in fail" in ran.err
+
+
+def test_no_traceback_from_the_real_entry_point(tmp_path: Path) -> None:
+    ran = run_process("dump", tmp_path / "missing")
+    assert (ran.status, ran.out) == (Status.BAD_INPUT, "")
+    assert ran.err.startswith(f"muster: {tmp_path}/missing does not exist.")
+    assert "Traceback" in run_process("dump", tmp_path / "missing", "--debug").err
+
+
+def test_a_segment_that_is_written_while_it_is_dumped(tmp_path: Path) -> None:
+    path = write_segment(tmp_path, b"".join(batch(offset) for offset in range(100)))
+    stop = threading.Event()
+
+    def write() -> None:
+        with path.open("ab", buffering=0) as file:
+            for offset in range(100, 20_000):
+                data = batch(offset)
+                file.write(data[:50])
+                file.write(data[50:])
+                if stop.is_set():
+                    return
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for _ in range(5):
+            ran = run("dump", "--json", path)
+            assert (ran.status, ran.err) == (Status.OK, "")
+            assert len(ran.out.splitlines()) >= 100
+    finally:
+        stop.set()
+        writer.join()
