@@ -30,6 +30,9 @@ from muster.log.reader import Damage, Progress, SegmentChunk, read_markers, read
 from muster.log.sources import SourcePartition, Sources
 from muster.log.summary import Summary
 
+CHUNK_BYTES = 4 * 1024 * 1024
+"""Half of what readers take otherwise: a Parquet encoder needs many times the memory of the rows it is given."""
+
 
 @dataclass(slots=True)
 class _Dump:
@@ -64,7 +67,13 @@ class _Dump:
         for segment in partition.segments:
             piece, told = None, 0
             for piece in read_segment(
-                segment, self.scratch, self.damage, markers, forgiving=forgiving, progress=self.advance
+                segment,
+                self.scratch,
+                self.damage,
+                markers,
+                forgiving=forgiving,
+                progress=self.advance,
+                chunk_bytes=CHUNK_BYTES,
             ):
                 told = len(self.damage)
                 self.hand_on(piece, partition.partition, self.selection.rows(piece.chunk))

@@ -21,7 +21,7 @@ from muster.codec.columns.words import SLACK
 from muster.codec.transactions import Markers
 from muster.log.sources import Segment, SourcePartition
 
-CHUNK_BYTES = 4 * 1024 * 1024
+CHUNK_BYTES = 8 * 1024 * 1024
 LARGEST_BATCH_BYTES = 1024 * 1024 * 1024
 """A length above this is taken for damage even where the file is long enough for it."""
 
@@ -256,7 +256,9 @@ def read_markers(segments: Iterable[Segment]) -> Markers:
         try:
             window.refill()
             while True:
-                count, position, stop = scan.scan_batches(window.buffer, window.start, window.end, batches, False)
+                count, position, stop = scan.scan_batches(
+                    window.buffer, window.start, window.end, batches, scan.ANY_NUMBER, False
+                )
                 markers = find_markers(window.buffer, batches, count, found)
                 if markers:
                     kept.append(found[:markers].copy())

@@ -20,24 +20,34 @@ from muster.codec.columns.commits import (
     C_GROUP_LENGTH,
     C_KIND,
     C_METADATA,
+    F2_EXPIRES,
+    F2_TIMESTAMP,
+    F2_TOPIC_ID,
+    F_COMMIT,
+    F_GROUP,
+    F_KEY,
+    F_LEADER_EPOCH,
+    F_PRODUCER,
+    F_TOMBSTONE,
+    F_TYPE,
+    F_VERSION,
     K_BAD,
     K_COMMIT,
-    K_COMMIT_TOMBSTONE,
     K_CONTROL,
     K_GROUP,
     K_NEWER,
     K_NEWER_TOMBSTONE,
     K_UNKNOWN,
-    T_EXPIRING,
     T_GROUP,
     T_METADATA,
     T_TOPIC,
     T_TOPIC_IDS,
     fill_commits,
     fill_log,
+    flags_to_bitmaps,
 )
 from muster.codec.columns.newer import newer_rows, unread_rows
-from muster.codec.columns.scan import R_KEY, R_KEY_LENGTH, R_VALUE, R_VALUE_LENGTH, SCAN_FULL
+from muster.codec.columns.scan import B_OUTCOME, R_BATCH, R_KEY, R_KEY_LENGTH, R_VALUE, R_VALUE_LENGTH, SCAN_FULL
 from muster.codec.columns.strings import gather_bytes, gather_repaired, measure_repaired
 from muster.codec.columns.words import SLACK, is_ascii
 from muster.codec.records import COMMIT, CONTROL_TYPES
@@ -87,7 +97,7 @@ def markers_in(buffer: Bytes, end: int) -> Markers:
     found = np.empty((1 << 12, kernels.MARKER_COLUMNS), np.int64)
     position, kept = 0, []
     while True:
-        count, position, stop = scan.scan_batches(buffer, position, end, table, False)
+        count, position, stop = scan.scan_batches(buffer, position, end, table, scan.ANY_NUMBER, False)
         kept.append(found[: kernels.find_markers(buffer, table, count, found)].copy())
         if stop != SCAN_FULL:
             return Markers.of(np.concatenate(kept))
@@ -96,21 +106,25 @@ def markers_in(buffer: Bytes, end: int) -> Markers:
 def to_arrow(chunk: Chunk, partition: int | None, rows: Longs | None = None) -> Array:
     """The records of a chunk (or only some rows of it) as a `pyarrow.RecordBatch` with the schema `schema.RECORDS`."""
     rows = _all_rows(len(chunk.records)) if rows is None else rows
-    columns = _log_columns(chunk, rows)
-    kinds = columns.pop("kinds")
-    columns |= _commit_columns(chunk, rows, kinds)
-    columns["offsets_partition"] = _partition_column(partition, len(rows))
-    columns["group"] = _scatter(rows, kinds == K_GROUP, schema.GROUP, lambda some: group_column(chunk, some))
-    newer = (kinds == K_NEWER) | (kinds == K_NEWER_TOMBSTONE)
-    columns["newer"] = _scatter(rows, newer, schema.NEWER, lambda some: _structs(newer_rows(chunk, some), schema.NEWER))
-    control = kinds == K_CONTROL
-    columns["control"] = _scatter(rows, control, schema.CONTROL, lambda some: _control_column(chunk, some))
-    # A newer kind's value is read by the row-wise codec, which may find it unreadable after all.
-    suspects = (kinds == K_BAD) | (kinds == K_UNKNOWN) | (kinds == K_NEWER)
-    columns["unread"] = _scatter(
-        rows, suspects, schema.UNREAD, lambda some: _structs(unread_rows(chunk, some), schema.UNREAD)
+    count = len(rows)
+    columns = _Columns(chunk, rows)
+    made = columns.of_the_log() | columns.of_commits()
+    made["offsets_partition"] = _partition_column(partition, count)
+    kinds = chunk.classes[rows[columns.special], C_KIND]
+
+    def of_kinds(wanted: tuple[int, ...], kind: Array, make: Callable[[Longs], Array]) -> Array:
+        return _scatter(columns.special[np.isin(kinds, wanted)], rows, kind, make)
+
+    made["group"] = of_kinds((K_GROUP,), schema.GROUP, lambda some: group_column(chunk, some))
+    made["newer"] = of_kinds(
+        (K_NEWER, K_NEWER_TOMBSTONE), schema.NEWER, lambda some: _structs(newer_rows(chunk, some), schema.NEWER)
     )
-    return pa.RecordBatch.from_arrays([columns[name] for name in schema.RECORDS.names], schema=schema.RECORDS)
+    made["control"] = of_kinds((K_CONTROL,), schema.CONTROL, lambda some: _control_column(chunk, some))
+    # A newer kind's value is read by the row-wise codec, which may find it unreadable after all.
+    made["unread"] = of_kinds(
+        (K_BAD, K_UNKNOWN, K_NEWER), schema.UNREAD, lambda some: _structs(unread_rows(chunk, some), schema.UNREAD)
+    )
+    return pa.RecordBatch.from_arrays([made[name] for name in schema.RECORDS.names], schema=schema.RECORDS)
 
 
 @lru_cache(maxsize=2)
@@ -119,7 +133,7 @@ def _row_numbers(power: int) -> Longs:
 
 
 def _all_rows(count: int) -> Longs:
-    return _row_numbers(max(16, count.bit_length()))[:count]
+    return _row_numbers(max(17, count.bit_length()))[:count]
 
 
 def _buffer(count: int, kind: type[np.generic]) -> NDArray[Any]:
@@ -148,54 +162,112 @@ def _null_array(kind: Array, power: int) -> Array:
 
 
 def _nulls(kind: Array, count: int) -> Array:
-    return _null_array(kind, max(16, count.bit_length())).slice(0, count)
+    return _null_array(kind, max(17, count.bit_length())).slice(0, count)
 
 
-def _masked(values: NDArray[Any], kind: Array, valid: NDArray[Any], count: int, valid_count: int) -> Array:
-    """All null, some null, or none null: each as cheap as it can be."""
-    if valid_count == 0:
-        return _nulls(kind, count)
-    return _fixed(values, kind, count, None if valid_count == count else valid)
+class _Columns:
+    """The columns that kernels write whole, and the flags that say which rows have what."""
+
+    def __init__(self, chunk: Chunk, rows: Longs) -> None:
+        count = len(rows)
+        self.chunk, self.rows, self.count = chunk, rows, count
+        self.log_offsets, self.timestamps, self.batch_offsets, self.producer_ids = (
+            _buffer(count, np.int64) for _ in range(4)
+        )
+        self.record_types, self.versions, self.producer_epochs = (_buffer(count, np.int16) for _ in range(3))
+        self.flags, self.more_flags = np.zeros(count + SLACK, np.uint8), np.zeros(count + SLACK, np.uint8)
+        special, transactional = np.empty(count + 1, np.int64), np.empty(count + 1, np.int64)
+        specials, transactionals = fill_log(
+            chunk.batches, chunk.records, chunk.classes, rows, self.log_offsets, self.timestamps, self.batch_offsets,
+            self.record_types, self.versions, self.producer_ids, self.producer_epochs,
+            self.flags, self.more_flags, special, transactional,
+        )  # fmt: skip
+        self.special, self.transactional = special[:specials], transactional[:transactionals]
+        self._fill_commits()
+        self._bitmaps, self._counts = _bitmaps(self.flags, count)
+        self._more_bitmaps, self._more_counts = _bitmaps(self.more_flags, count)
+
+    def _fill_commits(self) -> None:
+        chunk, count = self.chunk, self.count
+        totals = chunk.totals
+        self.offsets = [_buffer(count + 1, np.int32) for _ in range(4)]
+        sizes = (totals[T_GROUP], totals[T_TOPIC], totals[T_METADATA], 22 * totals[T_TOPIC_IDS])
+        self.data = [_buffer(int(size), np.uint8) for size in sizes]
+        self.partitions, self.leader_epochs = _buffer(count, np.int32), _buffer(count, np.int32)
+        self.committed, self.commit_times, self.expire_times = (_buffer(count, np.int64) for _ in range(3))
+        fill_commits(
+            chunk.buffer, chunk.records, chunk.classes, self.rows,
+            self.offsets[0], self.data[0], self.offsets[1], self.data[1],
+            self.offsets[2], self.data[2], self.offsets[3], self.data[3],
+            self.partitions, self.committed, self.leader_epochs, self.commit_times, self.expire_times,
+            self.flags, self.more_flags,
+        )  # fmt: skip
+
+    def _made(self, kind: Array, flag: int, *buffers: NDArray[Any], more: bool = False) -> Array:
+        """A column whose valid rows are those with a flag: all null, some null, or none, each as cheap as can be."""
+        number = flag.bit_length() - 1
+        valid = int((self._more_counts if more else self._counts)[number])
+        if valid == 0:
+            return _nulls(kind, self.count)
+        bitmap = (self._more_bitmaps if more else self._bitmaps)[number] if valid < self.count else None
+        return _column(kind, self.count, bitmap, *buffers)
+
+    def of_the_log(self) -> dict[str, Any]:
+        count = self.count
+        tombstones = pa.py_buffer(self._bitmaps[F_TOMBSTONE.bit_length() - 1])
+        return {
+            "log_offset": _column(pa.int64(), count, None, self.log_offsets),
+            "timestamp_ms": self._made(pa.int64(), F2_TIMESTAMP, self.timestamps, more=True),
+            "batch_offset": _column(pa.int64(), count, None, self.batch_offsets),
+            "record_type": self._made(pa.int16(), F_TYPE, self.record_types),
+            "value_version": self._made(pa.int16(), F_VERSION, self.versions),
+            "is_tombstone": pa.Array.from_buffers(pa.bool_(), count, [None, tombstones]),
+            "producer_id": self._made(pa.int64(), F_PRODUCER, self.producer_ids),
+            "producer_epoch": self._made(pa.int16(), F_PRODUCER, self.producer_epochs),
+            "txn_outcome": self._outcomes(),
+        }
+
+    def _outcomes(self) -> Array:
+        places = self.transactional
+        if not len(places):
+            return _nulls(pa.string(), self.count)
+        batches = self.chunk.records[self.rows[places], R_BATCH]
+        return _spread(_chosen_names(_OUTCOMES, self.chunk.batches[batches, B_OUTCOME]), places, self.count)
+
+    def of_commits(self) -> dict[str, Any]:
+        text, offsets, data = pa.string(), self.offsets, self.data
+        columns = {
+            "group_id": self._made(text, F_GROUP, offsets[0], data[0]),
+            "topic": self._made(text, F_KEY, offsets[1], data[1]),
+            "metadata": self._made(text, F_COMMIT, offsets[2], data[2]),
+            "topic_id": self._made(text, F2_TOPIC_ID, offsets[3], data[3], more=True),
+            "partition": self._made(pa.int32(), F_KEY, self.partitions),
+            "committed_offset": self._made(pa.int64(), F_COMMIT, self.committed),
+            "leader_epoch": self._made(pa.int32(), F_LEADER_EPOCH, self.leader_epochs),
+            "commit_timestamp_ms": self._made(pa.int64(), F_COMMIT, self.commit_times),
+            "expire_timestamp_ms": self._made(pa.int64(), F2_EXPIRES, self.expire_times, more=True),
+        }
+        for number, name in enumerate(("group_id", "topic", "metadata")):
+            if not is_ascii(data[number], int(offsets[number][self.count])) and not _is_valid(columns[name]):
+                columns[name] = _repaired(self.chunk, self.rows, name, columns[name])
+        return columns
 
 
-def _log_columns(chunk: Chunk, rows: Longs) -> dict[str, Any]:
-    count = len(rows)
-    log_offsets, timestamps = _buffer(count, np.int64), _buffer(count, np.int64)
-    batch_offsets, producer_ids = _buffer(count, np.int64), _buffer(count, np.int64)
-    record_types, versions = _buffer(count, np.int16), _buffer(count, np.int16)
-    producer_epochs, tombstones = _buffer(count, np.int16), np.empty(count, np.uint8)
-    outcomes, kinds = np.empty(count, np.uint8), np.empty(count, np.uint8)
-    timed, produced, transactional = fill_log(
-        chunk.batches, chunk.records, chunk.classes, rows, log_offsets, timestamps, batch_offsets,
-        record_types, versions, tombstones, producer_ids, producer_epochs, outcomes, kinds,
-    )  # fmt: skip
-    known = kinds != K_CONTROL
-    with_type = known & (record_types[:count] >= 0) if count else known
-    with_version = known & (versions[:count] >= 0) & (tombstones == 0)
-    with_producer = producer_ids[:count] >= 0
-    return {
-        "kinds": kinds,
-        "log_offset": _fixed(log_offsets, pa.int64(), count),
-        "timestamp_ms": _masked(timestamps, pa.int64(), timestamps[:count] >= 0, count, timed),
-        "batch_offset": _fixed(batch_offsets, pa.int64(), count),
-        "record_type": _masked(record_types, pa.int16(), with_type, count, int(with_type.sum())),
-        "value_version": _masked(versions, pa.int16(), with_version, count, int(with_version.sum())),
-        "is_tombstone": pa.Array.from_buffers(pa.bool_(), count, [None, _bitmap(tombstones)]),
-        "producer_id": _masked(producer_ids, pa.int64(), with_producer, count, produced),
-        "producer_epoch": _masked(producer_epochs, pa.int16(), with_producer, count, produced),
-        "txn_outcome": _outcome_column(outcomes) if transactional else _nulls(pa.string(), count),
-    }
+def _bitmaps(flags: NDArray[np.uint8], count: int) -> tuple[NDArray[np.uint8], Longs]:
+    bitmaps, counts = np.empty((8, (count + 7) // 8), np.uint8), np.zeros(8, np.int64)
+    flags_to_bitmaps(flags, count, bitmaps, counts)
+    return bitmaps, counts
+
+
+def _column(kind: Array, count: int, bitmap: NDArray[Any] | None, *buffers: NDArray[Any]) -> Array:
+    valid = None if bitmap is None else pa.py_buffer(bitmap)
+    return pa.Array.from_buffers(kind, count, [valid, *map(pa.py_buffer, buffers)])
 
 
 def _partition_column(partition: int | None, count: int) -> Array:
     if partition is None:
         return _nulls(pa.int32(), count)
     return _fixed(np.full(count, partition, np.int32), pa.int32(), count)
-
-
-def _outcome_column(outcomes: NDArray[np.uint8]) -> Array:
-    places = np.flatnonzero(outcomes)
-    return _spread(_chosen_names(_OUTCOMES, outcomes[places]), places, len(outcomes))
 
 
 def _chosen_names(names: tuple[NDArray[np.int32], NDArray[np.uint8]], choices: NDArray[Any]) -> Array:
@@ -223,48 +295,6 @@ def _control_column(chunk: Chunk, rows: Longs) -> Array:
         epochs = epochs << 8 | buffer[value + 2 + byte].astype(np.int32)
     epoch_column = _fixed(epochs, pa.int32(), len(rows), with_epoch)
     return pa.StructArray.from_arrays([_chosen_names(_CONTROLS, kind), epoch_column], fields=list(schema.CONTROL))
-
-
-def _commit_columns(chunk: Chunk, rows: Longs, kinds: NDArray[np.uint8]) -> dict[str, Any]:
-    count = len(rows)
-    totals = chunk.totals
-    offsets = [_buffer(count + 1, np.int32) for _ in range(4)]
-    sizes = (totals[T_GROUP], totals[T_TOPIC], totals[T_METADATA], 22 * totals[T_TOPIC_IDS])
-    data = [_buffer(int(size), np.uint8) for size in sizes]
-    partitions, leader_epochs = _buffer(count, np.int32), _buffer(count, np.int32)
-    committed, commit_times, expire_times = (_buffer(count, np.int64) for _ in range(3))
-    fill_commits(
-        chunk.buffer, chunk.records, chunk.classes, rows,
-        offsets[0], data[0], offsets[1], data[1], offsets[2], data[2], offsets[3], data[3],
-        partitions, committed, leader_epochs, commit_times, expire_times,
-    )  # fmt: skip
-    is_commit = kinds == K_COMMIT
-    is_key = kinds <= K_COMMIT_TOMBSTONE
-    commits, keys = int(is_commit.sum()), int(is_key.sum())
-    with_epoch = leader_epochs[:count] >= 0
-    with_group = is_key if keys == count else chunk.classes[rows, C_GROUP_LENGTH] >= 0
-    text = pa.string()
-    columns = {
-        "group_id": _text(offsets[0], data[0], count, None if with_group.all() else with_group, text),
-        "topic": _text(offsets[1], data[1], count, None if keys == count else is_key, text),
-        "metadata": _text(offsets[2], data[2], count, None if commits == count else is_commit, text),
-        "partition": _masked(partitions, pa.int32(), is_key, count, keys),
-        "committed_offset": _masked(committed, pa.int64(), is_commit, count, commits),
-        "leader_epoch": _masked(leader_epochs, pa.int32(), with_epoch, count, int(with_epoch.sum())),
-        "commit_timestamp_ms": _masked(commit_times, pa.int64(), is_commit, count, commits),
-        "expire_timestamp_ms": _nulls(pa.int64(), count),
-        "topic_id": _nulls(text, count),
-    }
-    if totals[T_EXPIRING]:
-        with_expiry = expire_times[:count] >= 0
-        columns["expire_timestamp_ms"] = _masked(expire_times, pa.int64(), with_expiry, count, int(with_expiry.sum()))
-    if totals[T_TOPIC_IDS]:
-        with_id = np.diff(offsets[3][: count + 1]) > 0
-        columns["topic_id"] = _text(offsets[3], data[3], count, with_id, text)
-    for number, name in enumerate(("group_id", "topic", "metadata")):
-        if not is_ascii(data[number], int(offsets[number][count])) and not _is_valid(columns[name]):
-            columns[name] = _repaired(chunk, rows, name, columns[name])
-    return columns
 
 
 def _is_valid(text: Array) -> bool:
@@ -312,9 +342,8 @@ def _gathered(buffer: Bytes, starts: Longs, lengths: Longs, size: int, gather: F
     return _text(offsets, data, count, None if valid.all() else valid, kind)
 
 
-def _scatter(rows: Longs, chosen: NDArray[np.bool_], kind: Array, make: Callable[[Longs], Array]) -> Array:
-    """A column that only the chosen rows fill, with what `make` makes of them."""
-    places = np.flatnonzero(chosen)
+def _scatter(places: Longs, rows: Longs, kind: Array, make: Callable[[Longs], Array]) -> Array:
+    """A column that only the rows at these places fill, with what `make` makes of them."""
     if not len(places):
         return _nulls(kind, len(rows))
     values = make(rows[places])
@@ -323,30 +352,34 @@ def _scatter(rows: Longs, chosen: NDArray[np.bool_], kind: Array, make: Callable
     return _spread(values, places, len(rows))
 
 
-def _spread(values: Array, places: Longs, count: int) -> Array:
+def _spread(values: Array, places: Longs, count: int, repeats: Longs | None = None) -> Array:
     """A column of `count` rows with these values at these places and nulls elsewhere.
 
     Nulls take no bytes in strings and lists, so only offsets are laid anew; Arrow's own `take` copies everything and
-    was the slowest part of the decoder.
+    was the slowest part of the decoder. The children of a struct (`repeats` given) are null wherever the struct is,
+    and need a bitmap only for nulls of their own.
     """
-    kind = values.type
-    valid = np.zeros(count, np.bool_)
-    valid[places] = _validity(values)
-    if pa.types.is_struct(kind):
-        children = [_spread(values.field(number), places, count) for number in range(kind.num_fields)]
-        return pa.Array.from_buffers(kind, count, [_bitmap(valid)], children=children)
-    buffers = values.buffers()
-    if pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_list(kind):
+    kind, buffers = values.type, values.buffers()
+    bitmap = None
+    if repeats is None or values.null_count:
+        valid = np.zeros(count, np.bool_)
+        valid[places] = _validity(values)
+        bitmap = _bitmap(valid)
+    if repeats is None:
         repeats = np.diff(places, prepend=-1, append=count)
+    if pa.types.is_struct(kind):
+        children = [_spread(values.field(number), places, count, repeats) for number in range(kind.num_fields)]
+        return pa.Array.from_buffers(kind, count, [bitmap], children=children)
+    if not pa.types.is_primitive(kind):
         few = np.zeros(len(values) + 1, np.int32) if buffers[1] is None else np.frombuffer(buffers[1], np.int32)
         offsets = pa.py_buffer(np.repeat(few[: len(values) + 1], repeats))
         if pa.types.is_list(kind):
-            return pa.Array.from_buffers(kind, count, [_bitmap(valid), offsets], children=[values.values])
-        return pa.Array.from_buffers(kind, count, [_bitmap(valid), offsets, buffers[2]])
+            return pa.Array.from_buffers(kind, count, [bitmap, offsets], children=[values.values])
+        return pa.Array.from_buffers(kind, count, [bitmap, offsets, buffers[2]])
     width = np.dtype(f"i{kind.bit_width // 8}")  # only integers are left
     spread = np.zeros(count, width)
     spread[places] = np.frombuffer(buffers[1], width)[: len(values)]
-    return pa.Array.from_buffers(kind, count, [_bitmap(valid), pa.py_buffer(spread)])
+    return pa.Array.from_buffers(kind, count, [bitmap, pa.py_buffer(spread)])
 
 
 def _validity(values: Array) -> NDArray[np.bool_]:

@@ -33,6 +33,7 @@ from muster.codec.columns.scan import (
     BAD_CRC,
     BAD_RECORDS,
     GOOD,
+    SMALLEST_RECORD,
 )
 from muster.codec.columns.words import SLACK
 from muster.codec.records import Record
@@ -44,9 +45,8 @@ Longs = NDArray[np.int64]
 
 UNPACKED_ROOM = 32 * 1024 * 1024
 """How much a chunk unpacks before the rest is left to the next one."""
-RECORD_ROOM = 1 << 16
-BATCH_ROOM = 1 << 14
-SMALLEST_RECORD = 7
+RECORD_ROOM = 1 << 17
+BATCH_ROOM = 1 << 15
 
 
 class BatchProblem(NamedTuple):
@@ -109,10 +109,8 @@ def decode_chunk(
     kafka-dump-log does; otherwise such a batch contributes no records. Markers give transactional batches their
     outcome; without them those stay open.
     """
-    count, position, stop = scan.scan_batches(buffer, start, end, scratch.batches, True)
+    count, position, stop = scan.scan_batches(buffer, start, end, scratch.batches, RECORD_ROOM, True)
     table = scratch.batches[:count]
-    _distrust_counts(table)
-    table = table[: _batches_that_fit(table)]
     problems: list[BatchProblem] = []
     unpacked = _Unpacked(end + SLACK)
     # Only packed batches and those of the old formats need Python's attention one by one.
@@ -150,20 +148,6 @@ class _Unpacked:
     def add(self, piece: bytes) -> int:
         self.data += piece
         return self.start + len(self.data) - len(piece)
-
-
-def _distrust_counts(table: Longs) -> None:
-    """A batch cannot hold more records than its bytes allow; one that says so is not parsed, whatever its checksum."""
-    body = table[:, B_BODY_END] - table[:, B_BODY]
-    plain = (table[:, B_MAGIC] == 2) & ((table[:, B_ATTRIBUTES] & scan.CODEC_MASK) == 0)
-    impossible = plain & ((table[:, B_COUNT] < 0) | (table[:, B_COUNT] > body // SMALLEST_RECORD))
-    table[impossible & (table[:, B_STATE] == GOOD), B_STATE] = BAD_RECORDS
-
-
-def _batches_that_fit(table: Longs) -> int:
-    """How many batches have no more than `RECORD_ROOM` records between them (the first always fits)."""
-    claimed = np.cumsum(np.clip(table[:, B_COUNT], 1, RECORD_ROOM))
-    return max(1, int(np.searchsorted(claimed, RECORD_ROOM, "right"))) if len(table) else 0
 
 
 def _read_old_entry(
@@ -235,12 +219,9 @@ def _joined(buffer: Bytes, end: int, unpacked: _Unpacked, scratch: Scratch) -> B
 
 def _parse(buffer: Bytes, table: Longs, old_rows: dict[int, list[list[int]]], scratch: Scratch, forgiving: bool) -> int:
     """Fill the record table in log order; returns how many records there are."""
-    readable = table[:, B_STATE] == GOOD
-    if forgiving:
-        readable |= table[:, B_STATE] == BAD_CRC
     bytes_allow = np.maximum(table[:, B_BODY_END] - table[:, B_BODY], 0) // SMALLEST_RECORD
-    claimed = np.where(readable & (table[:, B_MAGIC] == 2), np.clip(table[:, B_COUNT], 0, bytes_allow), 0)
-    scratch.make_room(int(claimed.sum()) + sum(map(len, old_rows.values())))
+    claimed = np.clip(table[:, B_COUNT], 0, bytes_allow).sum()
+    scratch.make_room(int(claimed) + sum(map(len, old_rows.values())))
     filled, first = 0, 0
     for number, rows in [*old_rows.items(), (len(table), [])]:
         filled = scan.parse_batches(buffer, table, first, number, scratch.records, filled, forgiving)

@@ -75,6 +75,8 @@ RECORD_COLUMNS = 8
 
 HEADER_SIZE = 61
 LEGACY_MIN_SIZE = 14
+SMALLEST_RECORD = 7
+ANY_NUMBER = 1 << 62
 CODEC_MASK = 0x07
 LOG_APPEND_TIME_BIT = 0x08
 TRANSACTIONAL_BIT = 0x10
@@ -82,14 +84,20 @@ CONTROL_BIT = 0x20
 DELETE_HORIZON_BIT = 0x40
 
 
-@kernel(types.Tuple((types.int64, types.int64, types.int64))(BYTES, types.int64, types.int64, TABLE, types.boolean))
-def scan_batches(buffer, start, end, batches, verify):  # type: ignore[no-untyped-def]
+@kernel(
+    types.Tuple((types.int64, types.int64, types.int64))(
+        BYTES, types.int64, types.int64, TABLE, types.int64, types.boolean
+    )
+)
+def scan_batches(buffer, start, end, batches, record_room, verify):  # type: ignore[no-untyped-def]
     """Fill the batch table from buffer[start:end]; returns rows, the position reached, and why it stopped.
 
-    Old-format entries get position, size, offset, magic, attributes and stored CRC only: their checksum is of another
-    kind and is left to the caller.
+    It stops early, but not before the first batch, when their headers count more than `record_room` records. Old-format
+    entries get position, size, offset, magic, attributes and stored CRC only: their checksum is of another kind and is
+    left to the caller.
     """
     count = np.int64(0)
+    counted = np.int64(0)
     position = start
     while True:
         if end - position < 17:
@@ -105,7 +113,11 @@ def scan_batches(buffer, start, end, batches, verify):  # type: ignore[no-untype
             return count, position, np.int64(SCAN_BAD_LENGTH)
         if position + size > end:
             return count, position, np.int64(SCAN_MORE)
-        if count == batches.shape[0]:
+        if magic == 2:
+            counted += max(np.int64(1), min(load_be32(buffer, position + 57), record_room))
+        else:
+            counted += 1
+        if count == batches.shape[0] or (counted > record_room and count > 0):
             return count, position, np.int64(SCAN_FULL)
         row = batches[count]
         row[B_POSITION] = position
@@ -130,6 +142,10 @@ def scan_batches(buffer, start, end, batches, verify):  # type: ignore[no-untype
             row[B_BODY] = position + HEADER_SIZE
             if verify and crc32c(buffer, position + 21, position + size) != row[B_CRC]:
                 row[B_STATE] = BAD_CRC
+            elif (row[B_ATTRIBUTES] & CODEC_MASK) == 0 and (
+                row[B_COUNT] < 0 or row[B_COUNT] * SMALLEST_RECORD > size - HEADER_SIZE
+            ):
+                row[B_STATE] = BAD_RECORDS  # it cannot hold as many records as it says
         else:
             row[B_LEADER_EPOCH] = -1
             row[B_CRC] = load_beu32(buffer, position + 12)
