@@ -15,8 +15,8 @@ from muster.errors import Malformed
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 
-DEFAULT_LIMIT = 256 * 1024 * 1024
-"""More than any broker accepts in one batch, less than any machine that reads one has."""
+DEFAULT_LIMIT = 128 * 1024 * 1024
+"""A hundred times the largest batch that a broker accepts by default; a bomb costs this much memory and no more."""
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 
