@@ -1,9 +1,11 @@
 """The columnar door against the row-wise codec: on what real brokers wrote, on made-up logs, and on damage."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -212,6 +214,23 @@ def test_reading_commits_imports_no_pandas() -> None:
         "import json; print(json.dumps([name for name in ('pandas', 'pyspark') if name in sys.modules]))"
     )
     assert json.loads(subprocess.check_output([sys.executable, "-c", code], text=True)) == []
+
+
+@pytest.mark.long
+def test_a_cpu_without_the_crc_instruction_compiles_its_own_code(tmp_path: Path) -> None:
+    """The cache of another machine is not run blindly, and the slow way gives the same columns."""
+    code = (
+        "import sys; from muster.codec.columns.arrow import decode; print(decode(sys.stdin.buffer.read()).to_pylist())"
+    )
+    data = _corpus_bytes("k26")
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    answers = [
+        subprocess.run(
+            [sys.executable, "-c", code], input=data, capture_output=True, check=True, env=environment | more
+        ).stdout
+        for more in ({}, {"NUMBA_CPU_NAME": "generic"})
+    ]
+    assert answers[0] == answers[1] == repr(rows_of(data)).encode() + b"\n"
 
 
 def test_the_scan_resumes_where_it_stopped() -> None:

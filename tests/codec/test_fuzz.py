@@ -151,5 +151,5 @@ def test_a_million_mutated_inputs() -> None:
     for seed in range(3, 13):
         run(LONG_RUN // 10, seed)
         print(f"{(seed - 2) * LONG_RUN // 10:,} inputs, {time.monotonic() - started:.0f} s", file=sys.stderr)
-    # Damaged lz4 can be a bomb by accident: its limit, and the copy that is given back, are all that may come on top.
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kb < 2 * DEFAULT_LIMIT // 1024 + 50_000
+    # Damaged lz4 or zstd can be a bomb by accident: the unpacker's window and the copies on the way may come on top.
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kb < 4 * DEFAULT_LIMIT // 1024 + 50_000

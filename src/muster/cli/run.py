@@ -23,12 +23,10 @@ from muster.cli.output import (
 )
 from muster.cli.status import Status
 from muster.codec.columns.chunks import Chunk, Longs, Scratch
-from muster.codec.columns.latest import LatestTable
 from muster.codec.columns.scan import R_OFFSET
 from muster.codec.columns.select import Selection, in_force
 from muster.log.reader import Damage, Progress, SegmentChunk, read_markers, read_partition, read_segment
 from muster.log.sources import SourcePartition, Sources
-from muster.log.summary import Summary
 
 CHUNK_BYTES = 4 * 1024 * 1024
 """Half of what readers take otherwise: a Parquet encoder needs many times the memory of the rows it is given."""
@@ -87,6 +85,8 @@ class _Dump:
 
         A tombstone is its key's newest record too: were tombstones left out before, what they delete would come back.
         """
+        from muster.codec.columns.latest import LatestTable
+
         before, after = replace(self.selection, tombstones=None), Selection(tombstones=self.selection.tombstones)
         table = LatestTable()
         for piece in read_partition(partition, self.scratch, self.damage, progress=self.advance):
@@ -156,6 +156,8 @@ def _finish(dump: _Dump) -> Status:
 def summarise(request: Request) -> Status:
     """Show what the log is made of."""
     damage: list[Damage] = []
+    from muster.log.summary import Summary
+
     summary, scratch = Summary(), Scratch()
     with Sources(request.paths) as sources, progress_bar(sources.size_bytes, request.progress) as advance:
         for partition in sources.partitions:

@@ -15,8 +15,8 @@ from muster.errors import Malformed
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 
-DEFAULT_LIMIT = 128 * 1024 * 1024
-"""A hundred times the largest batch that a broker accepts by default; a bomb costs this much memory and no more."""
+DEFAULT_LIMIT = 64 * 1024 * 1024
+"""Sixty times the largest batch that a broker accepts by default. A bomb costs a few times this memory, no more."""
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 

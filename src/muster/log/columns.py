@@ -6,7 +6,6 @@ from typing import Any
 
 from muster.codec.columns.arrow import to_arrow
 from muster.codec.columns.chunks import Scratch
-from muster.codec.columns.latest import LatestTable
 from muster.log.reader import Damage, read_partition
 from muster.log.sources import Sources
 
@@ -19,6 +18,8 @@ def record_batches(
     `latest` keeps only the newest record of each key, and all transactional ones with their outcome. What cannot be
     read is appended to `damage`, if given, and left out.
     """
+    if latest:
+        from muster.codec.columns.latest import LatestTable
     notes = [] if damage is None else damage
     with Sources([Path(path) for path in paths]) as sources:
         scratch = Scratch()

@@ -20,17 +20,6 @@ from muster.codec.columns.commits import (
     C_GROUP_LENGTH,
     C_KIND,
     C_METADATA,
-    F2_EXPIRES,
-    F2_TIMESTAMP,
-    F2_TOPIC_ID,
-    F_COMMIT,
-    F_GROUP,
-    F_KEY,
-    F_LEADER_EPOCH,
-    F_PRODUCER,
-    F_TOMBSTONE,
-    F_TYPE,
-    F_VERSION,
     K_BAD,
     K_COMMIT,
     K_CONTROL,
@@ -42,10 +31,24 @@ from muster.codec.columns.commits import (
     T_METADATA,
     T_TOPIC,
     T_TOPIC_IDS,
+)
+from muster.codec.columns.fill import (
+    F2_EXPIRES,
+    F2_TIMESTAMP,
+    F2_TOPIC_ID,
+    F_COMMIT,
+    F_GROUP,
+    F_KEY,
+    F_LEADER_EPOCH,
+    F_PRODUCER,
+    F_TOMBSTONE,
+    F_TYPE,
+    F_VERSION,
     fill_commits,
     fill_log,
     flags_to_bitmaps,
 )
+from muster.codec.columns.group_tables import locate_groups
 from muster.codec.columns.newer import newer_rows, unread_rows
 from muster.codec.columns.scan import B_OUTCOME, R_BATCH, R_KEY, R_KEY_LENGTH, R_VALUE, R_VALUE_LENGTH, SCAN_FULL
 from muster.codec.columns.strings import gather_bytes, gather_repaired, measure_repaired
@@ -401,7 +404,7 @@ def group_column(chunk: Chunk, rows: Longs) -> Array:
     topics = np.empty((room // 2 + 1, g.TOPIC_COLUMNS), np.int64)
     assigned = np.empty((room // 6 + 1, g.ASSIGNED_COLUMNS), np.int64)
     partitions = np.empty(room // 4 + 1, np.int32)
-    counts = g.locate_groups(chunk.buffer, chunk.records, rows, groups, members, topics, assigned, partitions)
+    counts = locate_groups(chunk.buffer, chunk.records, rows, groups, members, topics, assigned, partitions)
     members, topics, assigned = members[: counts[0]], topics[: counts[1]], assigned[: counts[2]]
     buffer = chunk.buffer
     assigned_topics = pa.StructArray.from_arrays(

@@ -1,14 +1,11 @@
-"""Kernels for classic group metadata: one walk over a value notes where everything is, a gather makes the columns.
+"""Classic group metadata in kernels: a walk over a value notes where everything is.
 
 Values nest (groups have members, members have topics, topics have partitions), so the walk fills one table per level
 and each row says where its children begin. A blob that is not the consumer protocol's has -1 children: a null list.
 """
 
-import numpy as np
-from numba import types
-
-from muster.codec.columns.scan import R_VALUE, R_VALUE_LENGTH, uvarint
-from muster.codec.columns.words import BYTES, INTS, LONGS, TABLE, called, kernel, load_be16, load_be32, load_be64
+from muster.codec.columns.scan import uvarint
+from muster.codec.columns.words import called, load_be16, load_be32, load_be64
 
 # Columns of the group table: strings are pairs of position and length, length -1 for null.
 G_PROTOCOL_TYPE = 0
@@ -47,26 +44,26 @@ NEWEST_VERSION = 4
 
 
 @called
-def _place(buffer, position, end, flexible, wide):  # type: ignore[no-untyped-def]
+def place(buffer, position, end, flexible, wide):  # type: ignore[no-untyped-def]
     """A string (or, if wide, bytes): where it begins, its length or -1 for null, and where it ends or -1 if broken."""
     if flexible:
         length, position = uvarint(buffer, position, end)
         if position < 0:
-            return position, np.int64(-1), np.int64(-1)
+            return position, -1, -1
         length -= 1
     elif wide:
         if end - position < 4:
-            return position, np.int64(-1), np.int64(-1)
+            return position, -1, -1
         length = load_be32(buffer, position)
         position += 4
     else:
         if end - position < 2:
-            return position, np.int64(-1), np.int64(-1)
+            return position, -1, -1
         length = load_be16(buffer, position)
         position += 2
     if length < -1 or length > end - position:
-        return position, np.int64(-1), np.int64(-1)
-    return position, length, position + max(length, np.int64(0))
+        return position, -1, -1
+    return position, length, position + max(length, 0)
 
 
 @called
@@ -79,7 +76,7 @@ def _skip_tags(buffer, position, end):  # type: ignore[no-untyped-def]
             return position
         size, position = uvarint(buffer, position, end)
         if position < 0 or size > end - position:
-            return np.int64(-1)
+            return -1
         position += size
         fields -= 1
     return position
@@ -94,13 +91,13 @@ def _walk_member(buffer, position, end, version, row):  # type: ignore[no-untype
             row[M_INSTANCE_ID] = 0
             row[M_INSTANCE_ID + 1] = -1
             continue
-        start, length, position = _place(buffer, position, end, flexible, False)
+        start, length, position = place(buffer, position, end, flexible, False)
         if position < 0 or (length < 0 and column != M_INSTANCE_ID):
-            return np.int64(-1)
+            return -1
         row[column] = start
         row[column + 1] = length
     if end - position < (8 if version >= 1 else 4):
-        return np.int64(-1)
+        return -1
     row[M_REBALANCE_TIMEOUT] = load_be32(buffer, position)
     position += 4
     row[M_SESSION_TIMEOUT] = row[M_REBALANCE_TIMEOUT]
@@ -108,9 +105,9 @@ def _walk_member(buffer, position, end, version, row):  # type: ignore[no-untype
         row[M_SESSION_TIMEOUT] = load_be32(buffer, position)
         position += 4
     for column in (M_SUBSCRIPTION, M_ASSIGNMENT):
-        start, length, position = _place(buffer, position, end, flexible, True)
+        start, length, position = place(buffer, position, end, flexible, True)
         if position < 0 or length < 0:
-            return np.int64(-1)
+            return -1
         row[column] = start
         row[column + 1] = length
     if flexible:
@@ -119,47 +116,47 @@ def _walk_member(buffer, position, end, version, row):  # type: ignore[no-untype
 
 
 @called
-def _walk_group(buffer, value, end, group, members, first_member):  # type: ignore[no-untyped-def]
+def walk_group(buffer, value, end, group, members, first_member):  # type: ignore[no-untyped-def]
     """Note one group value and its members; how many there are, or -1 if the value cannot be read.
 
     With a one-row member table every member is written over the last: that is how readability alone is asked.
     """
     if end - value < 2:
-        return np.int64(-1)
+        return -1
     version = load_be16(buffer, value)
     if version < 0 or version > NEWEST_VERSION:
-        return np.int64(-1)
+        return -1
     flexible = version == 4
     position = value + 2
     for column in (G_PROTOCOL_TYPE, G_PROTOCOL, G_LEADER):
-        start, length, position = _place(buffer, position, end, flexible, False)
+        start, length, position = place(buffer, position, end, flexible, False)
         if position < 0 or (length < 0 and column == G_PROTOCOL_TYPE):
-            return np.int64(-1)
+            return -1
         group[column] = start
         group[column + 1] = length
         if column == G_PROTOCOL_TYPE:
             if end - position < 4:
-                return np.int64(-1)
+                return -1
             group[G_GENERATION] = load_be32(buffer, position)
             position += 4
     group[G_STATE_TIMESTAMP] = -1
     if version >= 2:
         if end - position < 8:
-            return np.int64(-1)
+            return -1
         group[G_STATE_TIMESTAMP] = load_be64(buffer, position)
         position += 8
     if flexible:
         count, position = uvarint(buffer, position, end)
         if position < 0:
-            return np.int64(-1)
+            return -1
         count -= 1
     else:
         if end - position < 4:
-            return np.int64(-1)
+            return -1
         count = load_be32(buffer, position)
         position += 4
     if count < 0 or count > end - position:
-        return np.int64(-1)
+        return -1
     group[G_FIRST_MEMBER] = first_member
     group[G_MEMBERS] = count
     only_asking = members.shape[0] == 1
@@ -168,117 +165,13 @@ def _walk_group(buffer, value, end, group, members, first_member):  # type: igno
             buffer, position, end, version, members[0] if only_asking else members[first_member + number]
         )
         if position < 0:
-            return np.int64(-1)
+            return -1
     if flexible and _skip_tags(buffer, position, end) < 0:
-        return np.int64(-1)
+        return -1
     return count
 
 
 @called
 def group_is_readable(buffer, value, end, scratch):  # type: ignore[no-untyped-def]
     """Whether a group value can be read to its end; the scratch table has one row for the group, one for a member."""
-    return _walk_group(buffer, value, end, scratch[0], scratch[1:2], np.int64(0)) >= 0
-
-
-@called
-def _walk_subscription(buffer, start, length, topics, first):  # type: ignore[no-untyped-def]
-    """Note the topics of a subscription, by the part that all its versions share; how many, or -1 if not readable."""
-    end = start + length
-    if length < 6 or load_be16(buffer, start) < 0:
-        return np.int64(-1)
-    count = load_be32(buffer, start + 2)
-    position = start + 6
-    if count < 0 or count > (end - position) // 2:
-        return np.int64(-1)
-    for number in range(count):
-        at, size, position = _place(buffer, position, end, False, False)
-        if position < 0 or size < 0:
-            return np.int64(-1)
-        topics[first + number, T_NAME] = at
-        topics[first + number, T_NAME + 1] = size
-    _, _, position = _place(buffer, position, end, False, True)
-    return count if position >= 0 else np.int64(-1)
-
-
-@called
-def _walk_assignment(buffer, start, length, assigned, first, partitions, first_partition):  # type: ignore[no-untyped-def]
-    """Note the topics and partitions of an assignment; how many of each, -1 topics if not readable."""
-    end = start + length
-    nothing = np.int64(-1), np.int64(0)
-    if length < 6 or load_be16(buffer, start) < 0:
-        return nothing
-    count = load_be32(buffer, start + 2)
-    position = start + 6
-    if count < 0 or count > (end - position) // 6:
-        return nothing
-    used = np.int64(0)
-    for number in range(count):
-        at, size, position = _place(buffer, position, end, False, False)
-        if position < 0 or size < 0 or end - position < 4:
-            return nothing
-        many = load_be32(buffer, position)
-        position += 4
-        if many < 0 or many > (end - position) // 4:
-            return nothing
-        row = assigned[first + number]
-        row[A_NAME] = at
-        row[A_NAME + 1] = size
-        row[A_FIRST_PARTITION] = first_partition + used
-        row[A_PARTITIONS] = many
-        for step in range(many):
-            partitions[first_partition + used + step] = load_be32(buffer, position + 4 * step)
-        used += many
-        position += 4 * many
-    _, _, position = _place(buffer, position, end, False, True)
-    return (count, used) if position >= 0 else nothing
-
-
-CONSUMER = np.frombuffer(b"consumer", np.uint8)
-
-
-@called
-def _is_consumer(buffer, position, length):  # type: ignore[no-untyped-def]
-    if length != 8:
-        return False
-    different = False
-    for number in range(8):
-        different |= buffer[position + number] != CONSUMER[number]
-    return not different
-
-
-@kernel(
-    types.Tuple((types.int64, types.int64, types.int64, types.int64))(
-        BYTES, TABLE, LONGS, TABLE, TABLE, TABLE, TABLE, INTS
-    )
-)
-def locate_groups(buffer, records, rows, groups, members, topics, assigned, partitions):  # type: ignore[no-untyped-def]
-    """Fill the tables of all levels for these readable group records; returns the rows used below the first level."""
-    member_count, topic_count = np.int64(0), np.int64(0)
-    assigned_count, partition_count = np.int64(0), np.int64(0)
-    for number in range(len(rows)):
-        record, group = records[rows[number]], groups[number]
-        end = record[R_VALUE] + record[R_VALUE_LENGTH]
-        count = _walk_group(buffer, record[R_VALUE], end, group, members, member_count)
-        consumer = _is_consumer(buffer, group[G_PROTOCOL_TYPE], group[G_PROTOCOL_TYPE + 1])
-        for member in range(member_count, member_count + count):
-            row = members[member]
-            row[M_FIRST_TOPIC], row[M_FIRST_ASSIGNED] = topic_count, assigned_count
-            row[M_TOPICS], row[M_ASSIGNED] = np.int64(-1), np.int64(-1)
-            if consumer:
-                row[M_TOPICS] = _walk_subscription(
-                    buffer, row[M_SUBSCRIPTION], row[M_SUBSCRIPTION + 1], topics, topic_count
-                )
-                row[M_ASSIGNED], used = _walk_assignment(
-                    buffer,
-                    row[M_ASSIGNMENT],
-                    row[M_ASSIGNMENT + 1],
-                    assigned,
-                    assigned_count,
-                    partitions,
-                    partition_count,
-                )
-                partition_count += used
-            topic_count += max(row[M_TOPICS], np.int64(0))
-            assigned_count += max(row[M_ASSIGNED], np.int64(0))
-        member_count += count
-    return member_count, topic_count, assigned_count, partition_count
+    return walk_group(buffer, value, end, scratch[0], scratch[1:2], 0) >= 0

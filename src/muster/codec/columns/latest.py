@@ -118,7 +118,7 @@ def _hash(buffer, position, length, identity, seed, secret):  # type: ignore[no-
         state = _fold_product(load_word(buffer, position) ^ secret, load_word(buffer, position + 8) ^ state)
         position += 16
     rest = end - position
-    first = _some_bytes(buffer, position, min(rest, np.int64(8)))
+    first = _some_bytes(buffer, position, min(rest, 8))
     second = _some_bytes(buffer, position + 8, rest - 8)
     state = _fold_product(first ^ secret, second ^ state)
     return np.int64(_fold_product(state ^ secret, seed))
@@ -126,7 +126,7 @@ def _hash(buffer, position, length, identity, seed, secret):  # type: ignore[no-
 
 @inlined
 def _are_same(left, left_position, right, right_position, length):  # type: ignore[no-untyped-def]
-    done = np.int64(0)
+    done = 0
     while length - done >= 8:
         if load_word(left, left_position + done) != load_word(right, right_position + done):
             return False
@@ -138,7 +138,7 @@ def _are_same(left, left_position, right, right_position, length):  # type: igno
 @inlined
 def _copy_words(source, start, length, target, position):  # type: ignore[no-untyped-def]
     """Copy in whole words: up to seven bytes past the end, which belong to the same place."""
-    done = np.int64(0)
+    done = 0
     while done < length:
         store_word(target, position + done, load_word(source, start + done))
         done += 8
@@ -147,7 +147,7 @@ def _copy_words(source, start, length, target, position):  # type: ignore[no-unt
 @inlined
 def _in_words(length):  # type: ignore[no-untyped-def]
     """Bytes that a field takes in the arena; a null takes none."""
-    return (max(length, np.int64(0)) + 7) & -8
+    return (max(length, 0) + 7) & -8
 
 
 @inlined
@@ -168,7 +168,7 @@ def _identity(buffer, records, classes, number):  # type: ignore[no-untyped-def]
         if topic_end >= 0 and key_end - topic_end >= 4:
             length = topic_end + 4 - (key + 2)
             return key + 2, length, COMMIT_IDENTITY | length
-    return key, max(key_length, np.int64(0)), key_length + 1
+    return key, max(key_length, 0), key_length + 1
 
 
 @inlined
@@ -199,7 +199,7 @@ def _look_ahead(buffer, records, classes, first, last, entries, index, arena, ah
     for row in range(last - first):
         ahead[row, 2] = index[(ahead[row, 0] >> 32) & mask] & LOWER
     for row in range(last - first):
-        entry = max(ahead[row, 2] - 1, np.int64(0))
+        entry = max(ahead[row, 2] - 1, 0)
         ahead[row, 2] = arena[entries[entry, E_PLACE]]
 
 
@@ -207,9 +207,9 @@ def _look_ahead(buffer, records, classes, first, last, entries, index, arena, ah
 def _find(buffer, key, tag, identity, entries, index, arena):  # type: ignore[no-untyped-def]
     """The entry of a key, or -1, and the slot where the search ended."""
     mask = np.int64(len(index) - 1)
-    skipped, length = np.int64(0), max(identity - 1, np.int64(0))
+    skipped, length = 0, max(identity - 1, 0)
     if identity >= COMMIT_IDENTITY:
-        skipped, length = np.int64(2), identity - COMMIT_IDENTITY
+        skipped, length = 2, identity - COMMIT_IDENTITY
     slot = tag & mask
     while index[slot] != 0:
         if index[slot] >> 32 == tag:
@@ -218,7 +218,7 @@ def _find(buffer, key, tag, identity, entries, index, arena):  # type: ignore[no
             if entries[entry, E_ROOM] & LOWER == identity and _are_same(buffer, key + skipped, arena, place, length):
                 return entry, slot
         slot = (slot + 1) & mask
-    return np.int64(-1), slot
+    return -1, slot
 
 
 @kernel(
@@ -251,7 +251,7 @@ def keep_latest(  # type: ignore[no-untyped-def]
         tag, identity = ahead[number - looked, 0] >> 32, ahead[number - looked, 1]
         batch = records[number, R_BATCH]
         transactional = batches[batch, B_MAGIC] == 2 and (batches[batch, B_ATTRIBUTES] & TRANSACTIONAL_BIT) != 0
-        entry, slot = np.int64(-1), np.int64(-1)
+        entry, slot = -1, -1
         if not transactional:
             entry, slot = _find(buffer, key, tag, identity, entries, index, arena)
         need = _in_words(key_length) + _in_words(value_length)
@@ -293,7 +293,7 @@ def keep_latest(  # type: ignore[no-untyped-def]
 @kernel(types.int64(TABLE, LONGS, BYTES))
 def compact_arena(entries, order, arena):  # type: ignore[no-untyped-def]
     """Slide all places together, given the entries in order of their places; returns the bytes then in use."""
-    used = np.int64(0)
+    used = 0
     for turn in range(len(order)):
         entry = order[turn]
         need = _needed(entries, entry)

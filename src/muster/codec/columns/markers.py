@@ -1,6 +1,5 @@
 """Kernels for transactions: find the markers in a stretch of log, and give each batch its outcome."""
 
-import numpy as np
 from numba import types
 
 from muster.codec.columns.scan import (
@@ -31,18 +30,18 @@ def _marker_type(buffer, body, end):  # type: ignore[no-untyped-def]
     """0 ABORT, 1 COMMIT, -1 neither (another control record, or one that cannot be read)."""
     length, position = varint(buffer, body, end)
     if position < 0 or length > end - position:
-        return np.int64(-1)
+        return -1
     _, position = varlong(buffer, position + 1, end)
     if position < 0:
-        return np.int64(-1)
+        return -1
     _, position = varint(buffer, position, end)
     if position < 0:
-        return np.int64(-1)
+        return -1
     length, position = varint(buffer, position, end)
     if position < 0 or length < 4 or length > end - position or load_be16(buffer, position) < 0:
-        return np.int64(-1)
+        return -1
     kind = load_be16(buffer, position + 2)
-    return kind if kind <= 1 else np.int64(-1)
+    return kind if kind <= 1 else -1
 
 
 @kernel(types.int64(BYTES, TABLE, types.int64, TABLE))
@@ -51,7 +50,7 @@ def find_markers(buffer, batches, count, markers):  # type: ignore[no-untyped-de
 
     The scan before it need not have checked checksums: here only the few control batches are checked.
     """
-    found = np.int64(0)
+    found = 0
     for number in range(count):
         if batches[number, B_MAGIC] != 2 or (batches[number, B_ATTRIBUTES] & CONTROL_BIT) == 0:
             continue
@@ -70,7 +69,7 @@ def find_markers(buffer, batches, count, markers):  # type: ignore[no-untyped-de
 @inlined
 def _first_after(producer_ids, offsets, producer_id, offset):  # type: ignore[no-untyped-def]
     """The first row that is (producer_id, more than offset) or later, by binary search over both."""
-    low, high = np.int64(0), np.int64(len(offsets))
+    low, high = 0, len(offsets)
     while low < high:
         middle = (low + high) >> 1
         smaller = producer_ids[middle] < producer_id or (

@@ -285,7 +285,7 @@ def _put_escaped(target, position, buffer, start, end):  # type: ignore[no-untyp
         byte = buffer[start]
         if byte >= 0x80:
             piece = utf8_piece(buffer, start, end)
-            length = piece if piece > 0 else np.int64(3)
+            length = piece if piece > 0 else 3
             for step in range(length):
                 target[position + step] = buffer[start + step] if piece > 0 else REPLACEMENT[step]
             start += abs(piece)
@@ -322,7 +322,7 @@ def _is_plain(word):  # type: ignore[no-untyped-def]
 @inlined
 def put_string(target, position, buffer, start, length):  # type: ignore[no-untyped-def]
     """What goes between the quotes of a JSON string; nearly always a plain copy, eight bytes at a time."""
-    done = np.int64(0)
+    done = 0
     while done < length:
         word = load_word(buffer, start + done)
         store_word(target, position + done, word)
@@ -348,11 +348,7 @@ def _number(step, argument, buffer, batches, number, records, classes, row, file
         base_sequence = batches[number, B_BASE_SEQUENCE]
         offset = records[row, R_OFFSET] if step == SEQUENCE else batches[number, B_LAST_OFFSET]
         # It wraps to 0 behind the largest int32.
-        return (
-            (base_sequence + offset - batches[number, B_BASE_OFFSET]) & 0x7FFFFFFF
-            if base_sequence >= 0
-            else np.int64(-1)
-        )
+        return (base_sequence + offset - batches[number, B_BASE_OFFSET]) & 0x7FFFFFFF if base_sequence >= 0 else -1
     if step == RECORD_TYPE:
         return classes[row, C_TYPE]
     if step == COMMITTED_OFFSET:
@@ -384,8 +380,8 @@ def _name(step, argument, buffer, batches, number):  # type: ignore[no-untyped-d
     magic, attributes = batches[number, B_MAGIC], batches[number, B_ATTRIBUTES]
     if step == TIMESTAMP_TYPE:
         if magic == 0:
-            return np.int64(0)
-        return np.int64(2) if (attributes & LOG_APPEND_TIME_BIT) != 0 else np.int64(1)
+            return 0
+        return 2 if (attributes & LOG_APPEND_TIME_BIT) != 0 else 1
     if step == CODEC:
         return attributes & CODEC_MASK
     if step == ATTRIBUTE:
@@ -404,11 +400,11 @@ def _name(step, argument, buffer, batches, number):  # type: ignore[no-untyped-d
 def _line(classes, row, is_piece, magic):  # type: ignore[no-untyped-def]
     """The program for a record."""
     if is_piece:
-        program = np.int64(PIECE_LINE)
+        program = PIECE_LINE
     elif classes[row, C_KIND] == K_COMMIT_TOMBSTONE:
-        program = np.int64(TOMBSTONE_LINE)
+        program = TOMBSTONE_LINE
     elif classes[row, C_VERSION] == 4 and classes[row, C_TOPIC_ID] > 0:
-        program = np.int64(TOPIC_ID_LINE)
+        program = TOPIC_ID_LINE
     else:
         program = VERSION_LINES + classes[row, C_VERSION]
     return program if magic == 2 else program + OLD_FORMATS
@@ -427,8 +423,8 @@ def _write_lines(  # type: ignore[no-untyped-def]
     """Write lines from where the cursor stands until all is done, or the output or the pieces run out."""
     number, at, piece = cursor[AT_BATCH], cursor[AT_ROW], cursor[AT_PIECE]
     in_batch = cursor[IN_BATCH] != 0
-    position, row, piece_start = np.int64(0), np.int64(0), np.int64(0)
-    tail, tail_length = np.int64(-1), np.int64(0)  # where in the output the tail of this batch is already
+    position, row, piece_start = 0, 0, 0
+    tail, tail_length = -1, 0  # where in the output the tail of this batch is already
     while number < last_batch:
         magic = batches[number, B_MAGIC]
         past = batches[number, B_FIRST_RECORD] + batches[number, B_RECORDS]
@@ -439,14 +435,14 @@ def _write_lines(  # type: ignore[no-untyped-def]
             if not has_row:
                 number += 1
                 in_batch = False
-                tail = np.int64(-1)
+                tail = -1
                 continue
             row = rows[at]
             is_piece = pieced[at] != 0
             if is_piece:
                 if piece == len(ends):
                     break
-                piece_start = ends[piece - 1] if piece > 0 else np.int64(0)
+                piece_start = ends[piece - 1] if piece > 0 else 0
                 room += ends[piece] - piece_start
             else:
                 room += LONGEST_ESCAPE * (max(records[row, R_KEY_LENGTH], 0) + max(records[row, R_VALUE_LENGTH], 0))
@@ -494,7 +490,7 @@ def _write_lines(  # type: ignore[no-untyped-def]
                 position += tail_length
                 break
             else:
-                tail, tail_length = position, np.int64(-1)
+                tail, tail_length = position, -1
                 step_at = starts[TAIL if magic == 2 else OLD_TAIL]
         if is_record:
             at += 1

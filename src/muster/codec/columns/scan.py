@@ -96,29 +96,29 @@ def scan_batches(buffer, start, end, batches, record_room, verify):  # type: ign
     entries get position, size, offset, magic, attributes and stored CRC only: their checksum is of another kind and is
     left to the caller.
     """
-    count = np.int64(0)
-    counted = np.int64(0)
+    count = 0
+    counted = 0
     position = start
     while True:
         if end - position < 17:
-            return count, position, np.int64(SCAN_MORE)
+            return count, position, SCAN_MORE
         length = load_be32(buffer, position + 8)
         if length < LEGACY_MIN_SIZE:
-            return count, position, np.int64(SCAN_BAD_LENGTH)
+            return count, position, SCAN_BAD_LENGTH
         size = length + 12
         magic = np.int64(np.int8(buffer[position + 16]))
         if magic < 0 or magic > 2:
-            return count, position, np.int64(SCAN_BAD_MAGIC)
+            return count, position, SCAN_BAD_MAGIC
         if magic == 2 and size < HEADER_SIZE:
-            return count, position, np.int64(SCAN_BAD_LENGTH)
+            return count, position, SCAN_BAD_LENGTH
         if position + size > end:
-            return count, position, np.int64(SCAN_MORE)
+            return count, position, SCAN_MORE
         if magic == 2:
-            counted += max(np.int64(1), min(load_be32(buffer, position + 57), record_room))
+            counted += max(1, min(load_be32(buffer, position + 57), record_room))
         else:
             counted += 1
         if count == batches.shape[0] or (counted > record_room and count > 0):
-            return count, position, np.int64(SCAN_FULL)
+            return count, position, SCAN_FULL
         row = batches[count]
         row[B_POSITION] = position
         row[B_SIZE] = size
@@ -167,7 +167,7 @@ def scan_batches(buffer, start, end, batches, record_room, verify):  # type: ign
 def long_varint(buffer, position, end, bits):  # type: ignore[no-untyped-def]
     """Unsigned varint of so many bits: value and the position behind it, or position -1 where it ends late or never."""
     value = np.uint64(0)
-    shift = np.int64(0)
+    shift = 0
     while position < end and shift < bits:
         byte = np.int64(buffer[position])
         position += 1
@@ -177,7 +177,7 @@ def long_varint(buffer, position, end, bits):  # type: ignore[no-untyped-def]
         if byte < 0x80:
             return value, position
         shift += 7
-    return np.uint64(0), np.int64(-1)
+    return np.uint64(0), -1
 
 
 @inlined
@@ -192,7 +192,7 @@ def varint(buffer, position, end):  # type: ignore[no-untyped-def]
         byte = np.int64(buffer[position])
         if byte < 0x80:
             return (byte >> 1) ^ -(byte & 1), position + 1
-    value, position = long_varint(buffer, position, end, np.int64(32))
+    value, position = long_varint(buffer, position, end, 32)
     return _zigzag(value), position
 
 
@@ -203,7 +203,7 @@ def varlong(buffer, position, end):  # type: ignore[no-untyped-def]
         byte = np.int64(buffer[position])
         if byte < 0x80:
             return (byte >> 1) ^ -(byte & 1), position + 1
-    value, position = long_varint(buffer, position, end, np.int64(64))
+    value, position = long_varint(buffer, position, end, 64)
     return _zigzag(value), position
 
 
@@ -212,24 +212,24 @@ def uvarint(buffer, position, end):  # type: ignore[no-untyped-def]
     """Unsigned varint of 32 bits."""
     if position < end and buffer[position] < 0x80:
         return np.int64(buffer[position]), position + 1
-    value, position = long_varint(buffer, position, end, np.int64(32))
+    value, position = long_varint(buffer, position, end, 32)
     return np.int64(value), position
 
 
-@inlined
+@called
 def _skip_headers(buffer, position, end):  # type: ignore[no-untyped-def]
     """The position behind the headers, or -1."""
     headers, position = varint(buffer, position, end)
     if position < 0 or headers < 0:
-        return np.int64(-1)
+        return -1
     while headers > 0:
         length, position = varint(buffer, position, end)
         if position < 0 or length < 0 or length > end - position:
-            return np.int64(-1)
+            return -1
         length, position = varint(buffer, position + length, end)
         if position < 0 or length < -1 or length > end - position:
-            return np.int64(-1)
-        position += max(length, np.int64(0))
+            return -1
+        position += max(length, 0)
         headers -= 1
     return position
 
@@ -243,7 +243,7 @@ def parse_batch(buffer, batch, batch_number, records, first):  # type: ignore[no
     position = batch[B_BODY]
     end = batch[B_BODY_END]
     wanted = batch[B_COUNT]
-    done = np.int64(0)
+    done = 0
     while done < wanted:
         length, position = varint(buffer, position, end)
         if position < 0 or length < 6 or length > end - position:
@@ -258,10 +258,10 @@ def parse_batch(buffer, batch, batch_number, records, first):  # type: ignore[no
         key_length, key = varint(buffer, position, stop)
         if key < 0 or key_length < -1 or key_length > stop - key:
             return done, False
-        value_length, value = varint(buffer, key + max(key_length, np.int64(0)), stop)
+        value_length, value = varint(buffer, key + max(key_length, 0), stop)
         if value < 0 or value_length < -1 or value_length > stop - value:
             return done, False
-        headers = value + max(value_length, np.int64(0))
+        headers = value + max(value_length, 0)
         if headers < stop and buffer[headers] == 0:
             position = headers + 1
         else:

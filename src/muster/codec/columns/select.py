@@ -8,110 +8,22 @@ commits have a topic.
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numba import types
 
 from muster.codec.columns.chunks import Chunk, Longs
-from muster.codec.columns.commits import C_GROUP, C_GROUP_LENGTH, C_KIND, C_TYPE, K_CONTROL, string_end
+from muster.codec.columns.commits import C_KIND, C_TYPE, K_CONTROL
 from muster.codec.columns.scan import (
     B_ATTRIBUTES,
     B_OUTCOME,
     R_BATCH,
-    R_KEY,
-    R_KEY_LENGTH,
     R_OFFSET,
     R_TIMESTAMP,
     R_VALUE_LENGTH,
     TRANSACTIONAL_BIT,
 )
-from muster.codec.columns.words import BYTES, FLAGS, LONGS, TABLE, inlined, kernel, load_be16
 from muster.codec.transactions import COMMITTED, NO_TRANSACTION
 
 CONTROL_TYPE = -1
 """Stands for transaction markers among the record types."""
-
-# A pattern is a row of codes: a byte, or one of these.
-ANY_RUN = 256
-ANY_ONE = 257
-
-BY_GROUP = 0
-BY_TOPIC = 1
-
-
-@inlined
-def _matches(buffer, position, end, codes, code, last):  # type: ignore[no-untyped-def]
-    """Whether buffer[position:end] is what codes[code:last] describe.
-
-    Only the latest run need ever be made longer: whatever an earlier one could still take, the latest can take too.
-    """
-    run, retry = np.int64(-1), position
-    while position < end:
-        wanted = codes[code] if code < last else np.int64(-1)
-        if wanted == buffer[position]:
-            position += 1
-            code += 1
-        elif wanted == ANY_ONE:
-            position += 1
-            while position < end and (buffer[position] & 0xC0) == 0x80:  # the rest of one UTF-8 character
-                position += 1
-            code += 1
-        elif wanted == ANY_RUN:
-            code += 1
-            run, retry = code, position
-        elif run >= 0:
-            retry += 1
-            code, position = run, retry
-        else:
-            return False
-    while code < last and codes[code] == ANY_RUN:
-        code += 1
-    return code == last
-
-
-@inlined
-def _matches_any(buffer, position, end, codes, ends):  # type: ignore[no-untyped-def]
-    first = np.int64(0)
-    for pattern in range(len(ends)):
-        if _matches(buffer, position, end, codes, first, ends[pattern]):
-            return True
-        first = ends[pattern]
-    return False
-
-
-@kernel(types.void(BYTES, TABLE, TABLE, types.int64, LONGS, LONGS, FLAGS))
-def match_names(buffer, records, classes, which, codes, ends, keep):  # type: ignore[no-untyped-def]
-    """Clear the flag of every record whose group (or topic) matches no pattern, or that has none."""
-    for number in range(len(records)):
-        if keep[number] == 0:
-            continue
-        keep[number] = 0
-        start, length = classes[number, C_GROUP], classes[number, C_GROUP_LENGTH]
-        if length < 0:
-            continue
-        if which == BY_TOPIC:
-            record_type = classes[number, C_TYPE]
-            if record_type != 0 and record_type != 1:
-                continue
-            topic_end = string_end(buffer, start + length, records[number, R_KEY] + records[number, R_KEY_LENGTH])
-            if topic_end < 0:
-                continue
-            start += length + 2
-            length = load_be16(buffer, start - 2)
-        keep[number] = _matches_any(buffer, start, start + length, codes, ends)
-
-
-def encode_pattern(pattern: str) -> list[int]:
-    """The codes of one pattern."""
-    codes: list[int] = []
-    characters = iter(pattern)
-    for character in characters:
-        if character == "*":
-            codes.append(ANY_RUN)
-        elif character == "?":
-            codes.append(ANY_ONE)
-        else:
-            literal = next(characters, "\\") if character == "\\" else character
-            codes += literal.encode("utf-8", "surrogateescape")
-    return codes
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,12 +70,13 @@ class Selection:
         if self.record_types:
             keep &= self._of_wanted_type(classes)
         flags = keep.view(np.uint8)
-        for which, patterns in ((BY_GROUP, self.groups), (BY_TOPIC, self.topics)):
-            if patterns:
-                encoded = [encode_pattern(pattern) for pattern in patterns]
-                codes = np.array([code for pattern in encoded for code in pattern], np.int64)
-                ends = np.cumsum([len(pattern) for pattern in encoded], dtype=np.int64)
-                match_names(chunk.buffer, records, classes, which, codes, ends, flags)
+        if self.groups or self.topics:
+            from muster.codec.columns import names  # a second to compile, and few filter by name
+
+            for which, patterns in ((names.BY_GROUP, self.groups), (names.BY_TOPIC, self.topics)):
+                if patterns:
+                    codes, ends = names.encode_patterns(patterns)
+                    names.match_names(chunk.buffer, records, classes, which, codes, ends, flags)
         return flags
 
     def _of_wanted_type(self, classes: Longs) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

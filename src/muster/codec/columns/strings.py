@@ -16,13 +16,13 @@ def utf8_piece(buffer, position, end):  # type: ignore[no-untyped-def]
     """Length of the character at a position, or minus the length of the ill-formed piece there."""
     first = np.int64(buffer[position])
     if first < 0x80:
-        return np.int64(1)
+        return 1
     if first < 0xC2 or first > 0xF4:
-        return np.int64(-1)
+        return -1
     if first == 0xED and position + 1 < end and 0xA0 <= buffer[position + 1] <= 0xBF:
         # Java replaces an encoded surrogate as one thing.
         return np.int64(-3 if position + 2 < end and 0x80 <= buffer[position + 2] <= 0xBF else -2)
-    more = np.int64(1) if first < 0xE0 else (np.int64(2) if first < 0xF0 else np.int64(3))
+    more = 1 if first < 0xE0 else (2 if first < 0xF0 else 3)
     low, high = np.int64(0x80), np.int64(0xBF)
     if first == 0xE0:
         low = np.int64(0xA0)
@@ -43,13 +43,13 @@ def utf8_piece(buffer, position, end):  # type: ignore[no-untyped-def]
 @kernel(types.int64(BYTES, LONGS, LONGS))
 def measure_repaired(buffer, positions, lengths):  # type: ignore[no-untyped-def]
     """Bytes that these strings take once every ill-formed piece is a U+FFFD; a length of -1 is a null."""
-    total = np.int64(0)
+    total = 0
     for number in range(len(positions)):
         position = positions[number]
         end = position + lengths[number]
         while position < end:
             piece = utf8_piece(buffer, position, end)
-            total += piece if piece > 0 else np.int64(3)
+            total += piece if piece > 0 else 3
             position += abs(piece)
     return total
 
@@ -57,7 +57,7 @@ def measure_repaired(buffer, positions, lengths):  # type: ignore[no-untyped-def
 @kernel(types.int64(BYTES, LONGS, LONGS, INTS, BYTES))
 def gather_repaired(buffer, positions, lengths, offsets, data):  # type: ignore[no-untyped-def]
     """Fill an Arrow string column (offsets, data), with U+FFFD for what is not UTF-8."""
-    used = np.int64(0)
+    used = 0
     for number in range(len(positions)):
         offsets[number] = used
         position = positions[number]
@@ -81,7 +81,7 @@ def gather_repaired(buffer, positions, lengths, offsets, data):  # type: ignore[
 @kernel(types.int64(BYTES, LONGS, LONGS, INTS, BYTES))
 def gather_bytes(buffer, positions, lengths, offsets, data):  # type: ignore[no-untyped-def]
     """Fill an Arrow binary column (or a string column of plain ASCII) from places in the buffer."""
-    used = np.int64(0)
+    used = 0
     for number in range(len(positions)):
         offsets[number] = used
         if lengths[number] > 0:

@@ -165,9 +165,11 @@ def _crc_step_tables(crc, word):  # type: ignore[no-untyped-def]
 
 
 def has_crc_instruction() -> bool:
-    """Whether this CPU has SSE4.2's crc32; without it the instruction would end the process."""
+    """Whether code is compiled for a CPU with SSE4.2's crc32; without it the instruction would end the process."""
     if llvmlite.binding.get_process_triple().split("-")[0] not in ("x86_64", "amd64"):
         return False
+    if numba.config.CPU_FEATURES is not None:  # NUMBA_CPU_NAME=generic and the like
+        return "+sse4.2" in numba.config.CPU_FEATURES.split(",")
     return bool(llvmlite.binding.get_host_cpu_features().get("sse4.2", False))
 
 
@@ -194,7 +196,7 @@ def copy_bytes(source, start, length, target, position):  # type: ignore[no-unty
 
     Writes up to 31 bytes past the end, which the next copy or the slack covers.
     """
-    done = np.int64(0)
+    done = 0
     while done < length:
         for word in range(4):
             store_word(target, position + done + 8 * word, load_word(source, start + done + 8 * word))
