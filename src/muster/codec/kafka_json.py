@@ -168,6 +168,10 @@ def _member_data(member: MemberValue, version: int, nested: bool) -> Json:
 
 def _blob(data: bytes, render: Callable[[bytes], Json | None]) -> Json | str:
     """A blob as dump-log shows it: the object if it can be read, else base64 (an empty one is "")."""
+    return _remembered_blob(data, render) if len(data) <= SMALL_BLOB else _read_blob(data, render)
+
+
+def _read_blob(data: bytes, render: Callable[[bytes], Json | None]) -> Json | str:
     if data[:1] >= b"\x80":  # a negative version, which dump-log reads like the oldest
         data_read = b"\0\0" + data[2:]
     else:
@@ -179,7 +183,12 @@ def _blob(data: bytes, render: Callable[[bytes], Json | None]) -> Json | str:
     return _base64(data) if rendered is None else rendered
 
 
-@lru_cache(maxsize=4096)  # members of a group repeat theirs from one rebalance to the next
+# Members of a group repeat theirs from one rebalance to the next. Large ones are not kept: as Python objects they are
+# twenty times the size of their bytes.
+SMALL_BLOB = 300
+_remembered_blob = lru_cache(maxsize=1024)(_read_blob)
+
+
 def _subscription_json(data: bytes) -> Json | None:
     subscription: Subscription | None = decode_subscription(data)
     if subscription is None or not _dump_log_reads(subscription.version, subscription.owned_partitions):
@@ -194,7 +203,6 @@ def _subscription_json(data: bytes) -> Json | None:
     return json
 
 
-@lru_cache(maxsize=4096)
 def _assignment_json(data: bytes) -> Json | None:
     assignment: Assignment | None = decode_assignment(data)
     if assignment is None or not _dump_log_reads(assignment.version, assignment.assigned_partitions):
