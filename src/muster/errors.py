@@ -31,3 +31,7 @@ class LogDamaged(MusterError):
 
 class BadInput(MusterError):
     """What the user pointed us at cannot be read; the text says why and what to try next."""
+
+
+class ConfigError(MusterError):
+    """The operator asked for something that cannot be; the text names the setting."""

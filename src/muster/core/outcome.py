@@ -1,0 +1,58 @@
+"""Everything a coordinator can ask of its shell: append, then answer; arm or disarm timers.
+
+A `Write` is a decision that the log has to take first. The shell appends its records and tells the coordinator how that
+went, with `appended` (which replays them and may release further answers) or `refused` (nothing was written, and the
+clients hear Kafka's error for it). Answers in `replies` of an `Outcome` may go as soon as everything appended before
+them is durable.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from muster.codec.error_codes import ErrorCode
+
+NO_PRODUCER = -1
+
+
+class OffsetsRecord(NamedTuple):
+    """Key and value bytes as they go into the log; value None is a tombstone."""
+
+    key: bytes
+    value: bytes | None
+
+
+class Reply(NamedTuple):
+    reply_to: Any
+    answer: Any
+
+
+class SetTimer(NamedTuple):
+    """Fire once at this monotonic time; the same key again replaces it."""
+
+    key: tuple[str, ...]
+    deadline_ms: int
+
+
+class CancelTimer(NamedTuple):
+    key: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Write:
+    """Records to append as one, and what to do then. Transactional ones carry their producer."""
+
+    records: list[OffsetsRecord]
+    then: Callable[["Outcome"], None] | None = None
+    otherwise: Callable[[ErrorCode, "Outcome"], None] | None = None
+    producer_id: int = NO_PRODUCER
+    producer_epoch: int = -1
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What the shell does next: append the writes in order, arm timers, reply. One per turn of the loop."""
+
+    writes: list[Write] = field(default_factory=list)
+    timers: list[SetTimer | CancelTimer] = field(default_factory=list)
+    replies: list[Reply] = field(default_factory=list)

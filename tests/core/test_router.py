@@ -1,0 +1,147 @@
+"""Which answers come while a partition loads, or is somebody else's; and what epochs do."""
+
+from typing import Any
+
+import pytest
+
+from muster.codec.error_codes import ErrorCode
+from muster.codec.partitioning import partition_for
+from muster.core.config import GroupConfig
+from muster.core.coordinator import Coordinator
+from muster.core.events import (
+    CommittedPartition,
+    DeleteGroup,
+    DescribeGroup,
+    Event,
+    Heartbeat,
+    Instant,
+    JoinGroup,
+    LeaveGroup,
+    Leaver,
+    ListGroups,
+    OffsetCommit,
+    OffsetDelete,
+    OffsetFetch,
+    SyncGroup,
+    TxnOffsetCommit,
+)
+from muster.core.outcome import Outcome
+from muster.core.router import Router
+
+E = ErrorCode
+NOW = Instant(0, 1_700_000_000_000)
+PARTITION = partition_for("groupId", 2)
+OTHER = partition_for("otherGroup", 2)
+
+
+def join(group_id: str = "groupId", instance: str | None = None) -> JoinGroup:
+    return JoinGroup(0, 9, group_id, "", "uuid", "c", "/h", 10_000, 60_000, "consumer", (("range", b""),), instance)
+
+
+ONE = (CommittedPartition("t", 0, 1),)
+
+
+def answer(router: Router, event: Event) -> Any:
+    out = Outcome()
+    router.handle(event, NOW, out)
+    return out.replies[0].answer
+
+
+def active(*partitions: int) -> Router:
+    router = Router(2)
+    for partition in partitions:
+        assert router.elect(partition, 2)
+        assert router.loaded(partition, 2, Coordinator(GroupConfig()), NOW, Outcome())
+    return router
+
+
+@pytest.mark.parametrize("instance", [None, "i"])
+def test_031_039_joins(instance: str | None) -> None:
+    router = Router(2)
+    assert answer(router, join(instance=instance)).error is E.NOT_COORDINATOR
+    router.elect(PARTITION, 1)
+    assert answer(router, join(instance=instance)).error is E.COORDINATOR_LOAD_IN_PROGRESS
+
+
+def test_033_heartbeats_while_loading() -> None:
+    router = Router(2)
+    assert answer(router, Heartbeat(0, "groupId", 1, "m")) is E.NOT_COORDINATOR
+    router.elect(PARTITION, 1)
+    assert answer(router, Heartbeat(0, "groupId", 1, "m")) is E.NONE
+
+
+def test_034_041_042_the_rest() -> None:
+    router = Router(2)
+    router.elect(PARTITION, 1)
+    loading = E.COORDINATOR_LOAD_IN_PROGRESS
+    assert answer(router, OffsetCommit(0, "groupId", -1, "", ONE)).partitions[0].error is loading
+    assert answer(router, TxnOffsetCommit(0, "groupId", 1, 0, ONE)).partitions[0].error is loading
+    assert answer(router, SyncGroup(0, "groupId", 1, "m")).error is loading
+    assert answer(router, LeaveGroup(0, "groupId", (Leaver("m"),))).error is loading
+    fetched = answer(router, OffsetFetch(0, "otherGroup", (("t", 0),)))
+    assert (fetched.error, fetched.partitions) == (E.NOT_COORDINATOR, ())
+    assert answer(router, DescribeGroup(0, "otherGroup")).error is E.NOT_COORDINATOR
+    assert answer(router, OffsetDelete(0, "otherGroup", ())).error is E.NOT_COORDINATOR
+    assert answer(router, DeleteGroup(0, "otherGroup")) is E.NOT_COORDINATOR
+
+
+def test_036_listing_while_one_partition_loads() -> None:
+    router = active(PARTITION)
+    router.elect(OTHER, 1)
+    assert answer(router, ListGroups(0)).error is E.COORDINATOR_LOAD_IN_PROGRESS
+
+
+def test_037_038_describing_a_group_of_another_partition() -> None:
+    router = active(PARTITION)
+    router.elect(OTHER, 1)
+    described = answer(router, DescribeGroup(0, "groupId", version=5))
+    assert (described.error, described.state) == (E.NONE, "Dead")
+
+
+def test_043_046_empty_group_ids() -> None:
+    router = active(0, 1)
+    assert answer(router, join("")).error is E.INVALID_GROUP_ID
+    assert answer(router, TxnOffsetCommit(0, "", 1, 0, ONE)).partitions[0].error is E.INVALID_GROUP_ID
+
+
+def test_groups_of_two_partitions_are_listed_together() -> None:
+    router = active(PARTITION, OTHER)
+    for group_id in ("groupId", "otherGroup"):
+        router.handle(join(group_id), NOW, Outcome())
+    assert {group.group_id for group in answer(router, ListGroups(0)).groups} == {"groupId", "otherGroup"}
+
+
+def test_327_328_332_stale_epochs() -> None:
+    router = active(PARTITION)
+    assert not router.elect(PARTITION, 1)
+    assert not router.elect(PARTITION, 2)
+    assert router.resign(PARTITION, 1, Outcome()) == (0, 0)
+    assert PARTITION in router.shards
+
+
+def test_329_a_stop_without_an_epoch() -> None:
+    router = active(PARTITION)
+    router.handle(join(), NOW, Outcome())
+    assert router.resign(PARTITION, None, Outcome()) == (1, 0)
+    assert answer(router, join()).error is E.NOT_COORDINATOR
+    assert router.elect(PARTITION, 3)
+
+
+def test_333_324_leadership_lost_while_loading() -> None:
+    router = Router(2)
+    router.elect(PARTITION, 1)
+    router.resign(PARTITION, None, Outcome())
+    assert not router.loaded(PARTITION, 1, Coordinator(), NOW, Outcome())
+    assert answer(router, join()).error is E.NOT_COORDINATOR
+    router.elect(PARTITION, 2)
+    router.elect(PARTITION, 3)
+    assert not router.loaded(PARTITION, 2, Coordinator(), NOW, Outcome())
+
+
+def test_a_failed_load_answers_not_here_until_the_next_election() -> None:
+    router = Router(2)
+    router.elect(PARTITION, 1)
+    router.load_failed(PARTITION, 1)
+    assert answer(router, join()).error is E.NOT_COORDINATOR
+    assert router.elect(PARTITION, 2)
+    assert answer(router, join()).error is E.COORDINATOR_LOAD_IN_PROGRESS
