@@ -258,6 +258,8 @@ def _decode_flexible_offset_value(reader: Reader) -> OffsetValue:
 
 
 def encode_offset_value(value: OffsetValue, version: int) -> bytes:
+    if version == 4 and len(value.metadata) < _SHORT_TEXT and value.metadata.isascii() and not value.unknown_tags:
+        return _encode_usual_flexible_value(value)
     if not 0 <= version <= 4:
         raise UnsupportedVersion(f"unknown offset commit version {version}")
     writer = Writer()
@@ -276,6 +278,18 @@ def encode_offset_value(value: OffsetValue, version: int) -> bytes:
         topic_id = () if value.topic_id == NO_TOPIC_ID else ((0, value.topic_id),)
         writer.tagged_fields((*topic_id, *value.unknown_tags))
     return writer.finish()
+
+
+_SHORT_TEXT = 0x7F
+_VERSION_OFFSET_EPOCH_SIZE = Layout(">hqiB")
+
+
+def _encode_usual_flexible_value(value: OffsetValue) -> bytes:
+    """Version 4 with short plain metadata: what nearly every commit is, in three packs."""
+    text = value.metadata.encode()
+    head = _VERSION_OFFSET_EPOCH_SIZE.pack(4, value.committed_offset, value.leader_epoch, len(text) + 1)
+    tags = b"\0" if value.topic_id == NO_TOPIC_ID else b"\1\0\x10" + value.topic_id
+    return head + text + _INT64.pack(value.commit_timestamp_ms) + tags
 
 
 def _decode_group_value(reader: Reader, version: int) -> GroupValue:

@@ -141,6 +141,9 @@ class Coordinator:
 
     def replay(self, record: OffsetsRecord, log_offset: int, producer_id: int = NO_PRODUCER) -> None:
         """Let one record of the log count. An unknown kind is stepped over and counted; a bad one raises."""
+        if record.means is not None:
+            self.offsets.replay_offset(*record.means, log_offset, producer_id)
+            return
         key = decode_key(record.key)
         if isinstance(key, OffsetKey):
             offset: OffsetValue | None = None

@@ -164,7 +164,9 @@ class Offsets:
                 expire_ms,
                 NO_TOPIC_ID if is_transactional else topic_id,
             )
-            records.append(OffsetsRecord(_key(group_id, topic, partition), encode_offset_value(value, version)))
+            key = _key_prefix(group_id, topic) + _INT32.pack(partition)
+            means = OffsetKey(group_id, topic, partition), value
+            records.append(OffsetsRecord(key, encode_offset_value(value, version), means))
             results.append(PartitionError(topic, partition, _NONE))
         answer = Reply(event.reply_to, CommitAnswer(tuple(results)))
         if not records:

@@ -2,8 +2,9 @@
 
 A `Write` is a decision that the log has to take first. The shell appends its records and tells the coordinator how that
 went, with `appended` (which replays them and may release further answers) or `refused` (nothing was written, and the
-clients hear Kafka's error for it). Answers in `replies` of an `Outcome` may go as soon as everything appended before
-them is durable.
+clients hear Kafka's error for it). It does so for the writes of one event before it handles the next, because every
+decision is made on what the log has taken so far; making them durable can wait for the end of the turn. Answers in
+`replies` of an `Outcome` may go as soon as everything appended before them is durable.
 """
 
 from collections.abc import Callable
@@ -11,15 +12,20 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from muster.codec.error_codes import ErrorCode
+from muster.codec.offsets_topic import OffsetKey, OffsetValue
 
 NO_PRODUCER = -1
 
 
 class OffsetsRecord(NamedTuple):
-    """Key and value bytes as they go into the log; value None is a tombstone."""
+    """Key and value bytes as they go into the log; value None is a tombstone.
+
+    A commit also carries what it `means`, so that its replay need not decode what was encoded a moment ago.
+    """
 
     key: bytes
     value: bytes | None
+    means: tuple[OffsetKey, OffsetValue] | None = None
 
 
 class Reply(NamedTuple):

@@ -1,0 +1,42 @@
+"""What docs/architecture.md says of the core is so."""
+
+import importlib
+import re
+from pathlib import Path
+
+from muster.core.group import LEGAL_MOVES
+
+TEXT = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text(encoding="utf-8")
+HOMES = {
+    "partition_for": "muster.codec.partitioning",
+    "Write": "muster.core.outcome",
+    "Membership": "muster.core.membership",
+    "Offsets": "muster.core.offsets",
+    "Router": "muster.core.router",
+    "Coordinator": "muster.core.coordinator",
+    "Group": "muster.core.group",
+}
+
+
+def diagram() -> str:
+    """The legal moves, a line for each state."""
+    width = max(len(state.value) for state in LEGAL_MOVES)
+    return "\n".join(
+        f"{came_from.value:>{width}}  ->  {', '.join(to.value for to in moves)}"
+        for came_from, moves in LEGAL_MOVES.items()
+    )
+
+
+def test_the_diagram_is_drawn_from_the_table_of_moves() -> None:
+    assert diagram() in TEXT
+
+
+def test_kafkas_names_lead_somewhere() -> None:
+    rows = re.findall(r"^\| `\w+\.\w+` \| `([\w.]+)` \|$", TEXT, re.MULTILINE)
+    assert len(rows) > 20
+    for name in rows:
+        first, *rest = name.split(".")
+        found = getattr(importlib.import_module(HOMES[first]), first)
+        for part in rest:
+            found = getattr(found, part)
+        assert callable(found), name
