@@ -129,7 +129,9 @@ def run(inputs: int, seed: int) -> None:
 
 def render_everything(data: bytes) -> None:
     buffer = with_slack(data)
-    strict, forgiving = (decode_chunk(buffer, 0, len(data), Scratch(), forgiving=how) for how in (False, True))
+    strict, forgiving = (
+        decode_chunk(buffer, 0, len(data), Scratch.for_bytes(len(data)), forgiving=how) for how in (False, True)
+    )
     render_json(strict, partition=0, segment_file="0.log")
     render_text(forgiving, segment_name="00000000000000000000.log", is_first=True, file_position=0)
     try:

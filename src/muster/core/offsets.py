@@ -51,10 +51,12 @@ from muster.core.refusals import commit_error, member_error
 NO_TIMESTAMP = -1
 DEFAULT_RETENTION = -1
 NO_OFFSET = -1
+NO_LEADER_EPOCH = -1
 
 _NONE = ErrorCode.NONE
 _INT32 = Struct(">i")
 _FIRST_VERSION_OF_MEMBER_EPOCHS = 9
+_FIRST_VALUE_WITH_LEADER_EPOCH = 3
 _FIRST_FLEXIBLE_VALUE = 4
 _MAX_STRING_BYTES = 0x7FFF
 _MAX_BYTES_OF_A_UNIT = 3
@@ -148,7 +150,9 @@ class Offsets:
         self, event: OffsetCommit | TxnOffsetCommit, wall_ms: int, expire_ms: int, version: int, out: Outcome
     ) -> None:
         """Write what is not too large; the answer waits for it."""
-        is_transactional = isinstance(event, TxnOffsetCommit)
+        # What the version has no room for is forgotten now, not at the next start.
+        has_epoch = version >= _FIRST_VALUE_WITH_LEADER_EPOCH
+        has_topic_id = version >= _FIRST_FLEXIBLE_VALUE and not isinstance(event, TxnOffsetCommit)
         group_id = event.group_id
         records: list[OffsetsRecord] = []
         results: list[PartitionError] = []
@@ -158,11 +162,11 @@ class Offsets:
                 continue
             value = OffsetValue(
                 offset,
-                leader_epoch,
+                leader_epoch if has_epoch else NO_LEADER_EPOCH,
                 metadata or "",
                 wall_ms,
                 expire_ms,
-                NO_TOPIC_ID if is_transactional else topic_id,
+                topic_id if has_topic_id else NO_TOPIC_ID,
             )
             key = _key_prefix(group_id, topic) + _INT32.pack(partition)
             means = OffsetKey(group_id, topic, partition), value

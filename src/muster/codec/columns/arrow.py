@@ -79,7 +79,7 @@ def decode(data: bytes | memoryview, *, partition: int | None = None, markers: M
     else by those in the bytes themselves.
     """
     buffer = with_slack(data)
-    scratch = Scratch()
+    scratch = Scratch.for_bytes(len(data))
     position, batches = 0, []
     if markers is None:
         markers = markers_in(buffer, len(data))
@@ -96,8 +96,9 @@ def markers_in(buffer: Bytes, end: int) -> Markers:
     from muster.codec.columns import markers as kernels
     from muster.codec.columns import scan
 
-    table = np.empty((1 << 12, scan.BATCH_COLUMNS), np.int64)
-    found = np.empty((1 << 12, kernels.MARKER_COLUMNS), np.int64)
+    room = min(1 << 12, end // scan.SMALLEST_ENTRY + 1)
+    table = np.empty((room, scan.BATCH_COLUMNS), np.int64)
+    found = np.empty((room, kernels.MARKER_COLUMNS), np.int64)
     position, kept = 0, []
     while True:
         count, position, stop = scan.scan_batches(buffer, position, end, table, scan.ANY_NUMBER, False)

@@ -80,6 +80,17 @@ class Scratch:
     group: Longs = field(default_factory=lambda: np.empty((2, groups.MEMBER_COLUMNS), np.int64))
     unpacked: Bytes = field(default_factory=lambda: np.empty(0, np.uint8))
 
+    @classmethod
+    def for_bytes(cls, size: int) -> "Scratch":
+        """As much as so many bytes can need, for those who decode a little now and then."""
+        batches = min(BATCH_ROOM, size // scan.SMALLEST_ENTRY + 1)
+        records = min(RECORD_ROOM, size // SMALLEST_RECORD + 1)
+        return cls(
+            np.empty((batches, scan.BATCH_COLUMNS), np.int64),
+            np.empty((records, scan.RECORD_COLUMNS), np.int64),
+            np.empty((records, commits.CLASS_COLUMNS), np.int64),
+        )
+
     def make_room(self, records: int) -> None:
         if records > len(self.records):
             self.records = np.empty((records, scan.RECORD_COLUMNS), np.int64)
