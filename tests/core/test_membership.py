@@ -402,11 +402,13 @@ def test_112_113_a_refused_record_leaves_the_old_member_as_it_was() -> None:
     _a, b = world.stable("a", "b", instances=True, session=20_000)
     generation = world.group().generation
     world.refuse_with = E.MESSAGE_TOO_LARGE
-    answer = world.answer(world.join(client="b", instance="b", session=30_000, rebalance=99_000))
+    protocols = (("range", b""), ("roundrobin", b""))
+    answer = world.answer(world.join(client="b", instance="b", session=30_000, rebalance=99_000, protocols=protocols))
     assert (answer.error, answer.member_id, answer.generation) == (E.UNKNOWN_SERVER_ERROR, "", generation)
     assert world.state() == "Stable"
     member = world.group().members[b]
     assert (member.session_timeout_ms, member.rebalance_timeout_ms) == (20_000, 60_000)
+    assert member.protocols == (("range", b""),)
     assert world.answer(world.sync(b, generation, instance_id="b")).error is E.NONE
     joined(world, world.join(member_id=b, client="b", instance="b", session=20_000))
 

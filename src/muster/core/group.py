@@ -161,7 +161,7 @@ class Group:
         del self.members[member.member_id]
         if member.instance_id is not None and self.static_members.get(member.instance_id) == member.member_id:
             del self.static_members[member.instance_id]
-        self._support.subtract(_names(member.protocols))
+        self._withdraw(member.protocols)
         self.awaiting_join -= member.join_waiter is not None
         self.pending_sync.discard(member.member_id)
         self.pending_members.pop(member.member_id, None)
@@ -170,9 +170,15 @@ class Group:
 
     def offer(self, member: Member, protocols: tuple[tuple[str, bytes], ...]) -> None:
         """A member comes back with another list."""
-        self._support.subtract(_names(member.protocols))
+        self._withdraw(member.protocols)
         self._support.update(_names(protocols))
         member.protocols = protocols
+
+    def _withdraw(self, protocols: tuple[tuple[str, bytes], ...]) -> None:
+        for name in _names(protocols):
+            self._support[name] -= 1
+            if not self._support[name]:
+                del self._support[name]
 
     def rename(self, member: Member, member_id: str) -> None:
         """Give a static member the id of its successor, in the same seat."""
