@@ -6,7 +6,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 STAMP  := $(VENV)/.muster-setup
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check fmt real long bench kafka lock clean
+.PHONY: help setup demo test check fmt real long sim bench kafka lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,11 +40,14 @@ fmt: setup ## put the code into shape
 	@$(BIN)/ruff format src tests bench examples
 	@$(BIN)/ruff check --fix src tests bench examples
 
-real: setup ## every Kafka version and client (tens of minutes)
+real: setup ## every Kafka version, and Spark on a Java from a wheel (minutes)
 	$(BIN)/python -m pytest -m "matrix" --durations=20
 
-long: setup ## fuzzing and crash rounds (an hour)
+long: setup ## fuzzing and simulation (a quarter of an hour)
 	$(BIN)/python -m pytest -m "long" --durations=20
+
+sim: setup ## accidents of a year, simulated from seeds (SIM_SEEDS=10000)
+	SIM_SEEDS=$(or $(SIM_SEEDS),10000) $(BIN)/python -m pytest tests/sim -m long
 
 bench: setup ## measure muster beside Kafka in one run (BENCH=full for everything)
 	@$(BIN)/python -m bench

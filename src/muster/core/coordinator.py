@@ -11,8 +11,8 @@ accidents can be played in a second, and a log tells all there is to know.
 3. If the disk fails in the middle, there is nothing to repair: the coordinator is dropped and the log is read again.
 
 Where a group is in its life is in `group.py`; how seats change hands in `membership.py`, on top of the phases of a
-rebalance in `rebalancing.py`; what becomes of commits in `offsets.py`; who is told what about it in `admin.py`; how a log
-is read back in `loading.py`.
+rebalance in `rebalancing.py`; what becomes of commits in `offsets.py`; who is told what about it in `admin.py`; how a
+log is read back in `loading.py`.
 """
 
 from collections.abc import Callable
