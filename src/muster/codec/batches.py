@@ -163,7 +163,7 @@ def encode_batch(
 ) -> bytes:
     """A magic-2 batch of these records, checksum included.
 
-    The coordinator writes `base_sequence` 0 on its commits even without a producer (`docs/storage.md`).
+    The coordinator writes `base_sequence` 0 on its commits even without a producer.
     """
     base_offset = records[0].offset if base_offset is None else base_offset
     last_offset = records[-1].offset if last_offset is None else last_offset

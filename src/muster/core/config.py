@@ -1,4 +1,4 @@
-"""Settings of the coordinator, with Kafka's names and defaults (`docs/configuration.md`)."""
+"""Settings of the coordinator, with Kafka's names and defaults."""
 
 from dataclasses import dataclass, fields
 
