@@ -10,7 +10,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from tests.core.world import World
 
-from muster.core.events import CommittedPartition, Heartbeat, Instant, OffsetCommit, OffsetFetch
+from muster.codec.offsets_topic import NO_TOPIC_ID
+from muster.core.events import Heartbeat, Instant, OffsetCommit, OffsetFetch
 from muster.core.outcome import Outcome
 
 EVENTS = 100_000
@@ -47,7 +48,7 @@ def commits(world: World, member_id: str) -> Callable[[], None]:
         out = Outcome()
         now = Instant(0, 1_700_000_000_000)
         for number in range(EVENTS):
-            event = OffsetCommit(0, "g", 1, member_id, (CommittedPartition("orders", number & 63, number, 0, ""),))
+            event = OffsetCommit(0, "g", 1, member_id, (("orders", number & 63, number, 0, "", NO_TOPIC_ID),))
             coordinator.handle(event, now, out)
             write = out.writes.pop()
             coordinator.appended(write, number, out)

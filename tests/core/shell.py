@@ -15,6 +15,7 @@ from muster.codec.error_codes import ErrorCode
 from muster.codec.offsets_topic import GroupKey, GroupValue, OffsetKey, OffsetValue, decode_key, decode_value
 from muster.core.admin import Admin
 from muster.core.config import GroupConfig
+from muster.core.coordinator import Coordinator
 from muster.core.events import (
     DeleteGroup,
     DescribeGroup,
@@ -32,7 +33,7 @@ from muster.core.events import (
 )
 from muster.core.group import Group, Member
 from muster.core.offsets import Offsets
-from muster.core.outcome import OffsetsRecord, Outcome, SetTimer, Write
+from muster.core.outcome import OffsetsRecord, Outcome, Reply, SetTimer, Write
 
 START = Instant(monotonic_ms=0, wall_ms=1_700_000_000_000)
 NO_ANSWER = object()
@@ -72,15 +73,15 @@ class Shell:
         """Append the writes in order, replay each, arm the timers, deliver the answers."""
         for write in out.writes:  # what waited for one write may ask for another
             if self._refusals:
-                error = self._refusals.pop(0)
-                if write.otherwise is not None:
-                    write.otherwise(error, out)
+                Coordinator.refused(self.coordinator, write, self._refusals.pop(0), out)  # type: ignore[arg-type]
                 continue
             self.writes.append(write)
-            for record in write.records:
+            for record in map(OffsetsRecord._make, write.records):
                 self.log.append(Logged(record, write.producer_id))
                 self.coordinator.replay(record, len(self.log) - 1, write.producer_id)
-            if write.then is not None:
+            if write.event is not None:
+                out.replies.append(Reply(write.event.reply_to, write.answer))
+            elif write.then is not None:
                 write.then(out)
         for timer in out.timers:
             if isinstance(timer, SetTimer):

@@ -4,9 +4,11 @@ import importlib
 import re
 from pathlib import Path
 
+from muster.core.config import GroupConfig
 from muster.core.group import LEGAL_MOVES
 
-TEXT = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+TEXT = (DOCS / "architecture.md").read_text(encoding="utf-8")
 HOMES = {
     "partition_for": "muster.codec.partitioning",
     "Write": "muster.core.outcome",
@@ -40,3 +42,12 @@ def test_kafkas_names_lead_somewhere() -> None:
         for part in rest:
             found = getattr(found, part)
         assert callable(found), name
+
+
+def test_every_setting_is_documented_with_its_default() -> None:
+    page = (DOCS / "configuration.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `([a-z.]+)` \| ([^|]+) \|", page, re.M))
+    defaults = GroupConfig()
+    for kafka_name, field in GroupConfig.names().items():
+        default = getattr(defaults, field)
+        assert rows.get(kafka_name, "").strip() == ("newest" if default is None else str(default)), kafka_name

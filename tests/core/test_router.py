@@ -74,8 +74,8 @@ def test_034_041_042_the_rest() -> None:
     router = Router(2)
     router.elect(PARTITION, 1)
     loading = E.COORDINATOR_LOAD_IN_PROGRESS
-    assert answer(router, OffsetCommit(0, "groupId", -1, "", ONE)).partitions[0].error is loading
-    assert answer(router, TxnOffsetCommit(0, "groupId", 1, 0, ONE)).partitions[0].error is loading
+    assert answer(router, OffsetCommit(0, "groupId", -1, "", ONE)).errors[0] is loading
+    assert answer(router, TxnOffsetCommit(0, "groupId", 1, 0, ONE)).errors[0] is loading
     assert answer(router, SyncGroup(0, "groupId", 1, "m")).error is loading
     assert answer(router, LeaveGroup(0, "groupId", (Leaver("m"),))).error is loading
     fetched = answer(router, OffsetFetch(0, "otherGroup", (("t", 0),)))
@@ -101,7 +101,7 @@ def test_037_038_describing_a_group_of_another_partition() -> None:
 def test_043_046_empty_group_ids() -> None:
     router = active(0, 1)
     assert answer(router, join("")).error is E.INVALID_GROUP_ID
-    assert answer(router, TxnOffsetCommit(0, "", 1, 0, ONE)).partitions[0].error is E.INVALID_GROUP_ID
+    assert answer(router, TxnOffsetCommit(0, "", 1, 0, ONE)).errors[0] is E.INVALID_GROUP_ID
 
 
 def test_groups_of_two_partitions_are_listed_together() -> None:

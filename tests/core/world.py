@@ -71,9 +71,9 @@ class World:
                 else:
                     assert isinstance(timer, CancelTimer)
                     self.timers.pop(timer.key, None)
-            for reply in out.replies:
-                assert reply.reply_to not in self.answers, f"{reply.reply_to} answered twice"
-                self.answers[reply.reply_to] = reply.answer
+            for number, answer in out.replies:
+                assert number not in self.answers, f"{number} answered twice"
+                self.answers[number] = answer
             for write in out.writes:
                 if self.hold_appends:
                     self.held.append(write)
@@ -87,7 +87,7 @@ class World:
             self.coordinator.refused(write, error, later)
             return
         base_offset = len(self.log)
-        self.log.extend((record, write.producer_id) for record in write.records)
+        self.log.extend((OffsetsRecord(*record), write.producer_id) for record in write.records)
         self.coordinator.appended(write, base_offset, later)
 
     def release_appends(self) -> None:

@@ -82,12 +82,20 @@ class CommitModel:
         )
 
 
+def check_counters(coordinator: Coordinator) -> None:
+    """What is limited is counted as it comes and goes."""
+    groups = coordinator.groups.values()
+    assert coordinator.membership.seats == sum(len(group.members) + len(group.pending_members) for group in groups)
+    held = sum(len(offsets) for group in groups for offsets in group.pending.values())
+    assert coordinator.offsets.pending_offsets == held
+
+
 def check_refusal(answer: Any, error: ErrorCode) -> None:
     """Whoever asked for what the log refused hears Kafka's error for it, and nothing else."""
     if isinstance(answer, ErrorCode):
         heard = {answer}
     elif isinstance(answer, CommitAnswer):
-        heard = {partition.error for partition in answer.partitions}
+        heard = set(answer.errors or ())
     else:
         heard = {answer.error}
     assert heard == {commit_error(error)}, f"{error!r} became {heard}"

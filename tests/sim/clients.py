@@ -205,7 +205,7 @@ class Client:
         if isinstance(answer, ErrorCode):
             self._heard_error(answer)
         elif isinstance(answer, CommitAnswer):
-            self._heard_error(next(partition.error for partition in answer.partitions))
+            self._heard_error(ErrorCode.NONE if answer.errors is None else answer.errors[0])
         elif number == self.waits_for:
             self.waits_for = None
             self.phase = "out"

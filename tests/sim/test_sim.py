@@ -12,7 +12,7 @@ import pytest
 from muster.core.config import GroupConfig
 from muster.core.coordinator import Coordinator
 from muster.core.events import CommittedPartition, Instant, OffsetCommit
-from muster.core.outcome import OffsetsRecord, Outcome
+from muster.core.outcome import Outcome
 from tests.sim.world import SimWorld
 
 STEPS = 150
@@ -75,7 +75,7 @@ def test_a_commit_is_the_same_before_and_after_a_restart(protocol_version: str |
     for place, write in enumerate(out.writes):
         live.appended(write, place, Outcome())
         for record in write.records:
-            reloaded.replay(OffsetsRecord(record.key, record.value), place)
+            reloaded.replay(record, place)
     assert live.hard_state() == reloaded.hard_state()
 
 

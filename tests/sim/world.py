@@ -47,6 +47,7 @@ from tests.sim.checkers import (
     Moves,
     Plans,
     check_bookkeeping,
+    check_counters,
     check_refusal,
     check_sessions_are_watched,
     check_timers_have_a_use,
@@ -426,7 +427,7 @@ class SimWorld:
             else:
                 self.timers.pop(timer.key, None)
         for reply in out.replies:
-            self._emit(reply, event)
+            self._emit(Reply(*reply), event)
         self.queue.extend(Queued(write, event, meant or {}) for write in out.writes)
         self._drain()
 
@@ -451,9 +452,10 @@ class SimWorld:
     def _check_commit(self, asked: Any, answer: CommitAnswer, log_end: int) -> None:
         """What is answered with NONE is in the log, all else is not."""
         assert isinstance(asked, OffsetCommit | TxnOffsetCommit)
-        for partition, result in zip(asked.partitions, answer.partitions, strict=True):
+        errors = answer.errors or (ErrorCode.NONE,) * len(asked.partitions)
+        for partition, error in zip(asked.partitions, errors, strict=True):
             place = self.model.place_of_offset.get(partition.offset, log_end)
-            assert (place < log_end) == (result.error is ErrorCode.NONE), f"{partition} at {place}: {result}"
+            assert (place < log_end) == (error is ErrorCode.NONE), f"{partition} at {place}: {error!r}"
 
     def _deliver(self, undelivered: Undelivered) -> None:
         number, answer = undelivered.reply
@@ -481,15 +483,15 @@ class SimWorld:
             error, self.refuse_next = self.refuse_next, None
             self.note(f"    the log refuses {len(write.records)} records of {type(queued.event).__name__}: {error!r}")
             self.coordinator.refused(write, error, out)
-            for reply in out.replies:
-                if reply.reply_to == getattr(queued.event, "reply_to", None):
-                    check_refusal(reply.answer, error)
+            for number, answer in out.replies:
+                if number == getattr(queued.event, "reply_to", None):
+                    check_refusal(answer, error)
         else:
             self.note(f"    the log takes {len(write.records)} records of {type(queued.event).__name__}")
             self._check_expiration(queued)
             base_offset = len(self.log)
             for record in write.records:
-                self._append(Entry(OffsetsRecord(record.key, record.value), write.producer_id))  # bytes alone
+                self._append(Entry(OffsetsRecord(*record), write.producer_id))
             self.coordinator.appended(write, base_offset, out)
         self._carry_out(out, ExpireOffsets())
 
@@ -498,8 +500,8 @@ class SimWorld:
         if not isinstance(queued.event, ExpireOffsets):
             return
         assert isinstance(queued.write, Write)
-        for record in queued.write.records:
-            key = decode_key(record.key)
+        for raw_key, _ in queued.write.records:
+            key = decode_key(raw_key)
             if isinstance(key, OffsetKey):
                 where = (key.group_id, key.topic, key.partition)
                 place, _ = self.model.committed.get(where, (None, None))
@@ -553,6 +555,7 @@ class SimWorld:
             assert group_id == group.group_id
             assert not group.is_dead, f"{group_id} is dead"
             check_bookkeeping(group)
+        check_counters(coordinator)
         check_sessions_are_watched(coordinator, self.timers)
         check_timers_have_a_use(coordinator, self.timers)
         on_their_way = {getattr(queued.event, "reply_to", None) for queued in self.queue}

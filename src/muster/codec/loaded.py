@@ -33,8 +33,8 @@ class CommitColumns(NamedTuple):
     runs: list[tuple[str, int]]
     """Group ids, each with the number of rows that are its."""
     partitions: list[TopicPartition]
-    log_offsets: list[int]
-    values: list[OffsetValue]
+    packed: list[bytes]
+    """Each as in `muster.codec.committed`."""
 
 
 class OpenCommit(NamedTuple):

@@ -284,6 +284,20 @@ _SHORT_TEXT = 0x7F
 _VERSION_OFFSET_EPOCH_SIZE = Layout(">hqiB")
 
 
+def encode_plain_commit(committed_offset: int, leader_epoch: int, commit_timestamp_ms: int, topic_id: bytes) -> bytes:
+    """Version 4 without metadata, in one pack."""
+    if topic_id == NO_TOPIC_ID:
+        return _PLAIN_COMMIT.pack(4, committed_offset, leader_epoch, 1, commit_timestamp_ms, 0)
+    return _IDENTIFIED_COMMIT.pack(
+        4, committed_offset, leader_epoch, 1, commit_timestamp_ms, 1, 0, _TOPIC_ID_BYTES, topic_id
+    )
+
+
+_TOPIC_ID_BYTES = 16
+_PLAIN_COMMIT = Layout(">hqiBqB")
+_IDENTIFIED_COMMIT = Layout(">hqiBqBBB16s")
+
+
 def _encode_usual_flexible_value(value: OffsetValue) -> bytes:
     """Version 4 with short plain metadata: what nearly every commit is, in three packs."""
     text = value.metadata.encode()

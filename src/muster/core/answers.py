@@ -51,7 +51,12 @@ class PartitionError(NamedTuple):
 
 
 class CommitAnswer(NamedTuple):
-    partitions: tuple[PartitionError, ...]
+    """Errors in the order of the request's partitions; None where there is none at all, which is nearly always."""
+
+    errors: tuple[ErrorCode, ...] | None = None
+
+
+ALL_COMMITTED = CommitAnswer()
 
 
 class FetchedOffset(NamedTuple):

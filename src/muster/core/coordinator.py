@@ -52,7 +52,8 @@ from muster.core.events import (
 from muster.core.group import Group
 from muster.core.membership import Membership
 from muster.core.offsets import Offsets
-from muster.core.outcome import NO_PRODUCER, OffsetsRecord, Outcome, Write
+from muster.core.outcome import NO_PRODUCER, Outcome, Reply, Write
+from muster.core.refusals import commit_error, refusal
 
 _CONSUMER_TYPES = frozenset({3, 4, 5, 6, 7, 8, 16})
 _SHARE_TYPES = frozenset(range(9, 16))
@@ -130,38 +131,43 @@ class Coordinator:
 
     def appended(self, write: Write, base_offset: int, out: Outcome) -> None:
         """The log took a write, its first record at this offset."""
-        for number, record in enumerate(write.records):
-            self.replay(record, base_offset + number, write.producer_id)
-        if write.then is not None:
+        if write.staged is not None:
+            self.offsets.replay_commits(write.event.group_id, write.staged, base_offset, write.producer_id)
+        else:
+            for log_offset, record in enumerate(write.records, base_offset):
+                self.replay(record, log_offset, write.producer_id)
+        if write.event is not None:
+            out.replies.append((write.event.reply_to, write.answer))
+        elif write.then is not None:
             write.then(out)
 
     def refused(self, write: Write, error: ErrorCode, out: Outcome) -> None:
         """The log did not take a write, and nothing of it is there."""
-        if write.otherwise is not None:
+        if write.event is not None:
+            out.replies.append(Reply(write.event.reply_to, refusal(write.event, commit_error(error))))
+        elif write.otherwise is not None:
             write.otherwise(error, out)
 
-    def replay(self, record: OffsetsRecord, log_offset: int, producer_id: int = NO_PRODUCER) -> None:
+    def replay(self, record: tuple[bytes, bytes | None], log_offset: int, producer_id: int = NO_PRODUCER) -> None:
         """Let one record of the log count. An unknown kind is stepped over and counted; a bad one raises."""
-        if record.means is not None:
-            self.offsets.replay_offset(*record.means, log_offset, producer_id)
-            return
-        key = decode_key(record.key)
+        raw_key, raw_value = record
+        key = decode_key(raw_key)
         if isinstance(key, OffsetKey):
             offset: OffsetValue | None = None
-            if record.value is not None:
-                _, decoded = decode_value(key.record_type, record.value)
+            if raw_value is not None:
+                _, decoded = decode_value(key.record_type, raw_value)
                 assert isinstance(decoded, OffsetValue)
                 offset = decoded
             self.offsets.replay_offset(key, offset, log_offset, producer_id)
         elif isinstance(key, GroupKey):
             value: GroupValue | None = None
-            if record.value is not None:
-                _, group_value = decode_value(key.record_type, record.value)
+            if raw_value is not None:
+                _, group_value = decode_value(key.record_type, raw_value)
                 assert isinstance(group_value, GroupValue)
                 value = group_value
             self._replay_group(key.group_id, value)
         elif isinstance(key, TypedKey):
-            self._replay_newer(key, record)
+            self._replay_newer(key, raw_key, raw_value)
         else:
             self.unreadable_records += 1
 
@@ -180,6 +186,8 @@ class Coordinator:
         """A tombstone ends a classic group, not its offsets: those have tombstones of their own."""
         if group is None:
             return
+        if self.is_active:
+            self.membership.release(group)
         if group.offsets or group.pending:
             simple = Group(group_id, offsets=group.offsets, pending=group.pending)
             self.groups[group_id] = simple
@@ -187,13 +195,13 @@ class Coordinator:
             group.is_dead = True
             del self.groups[group_id]
 
-    def _replay_newer(self, key: TypedKey, record: OffsetsRecord) -> None:
+    def _replay_newer(self, key: TypedKey, raw_key: bytes, raw_value: bytes | None) -> None:
         records = self._newer_records.setdefault(key.group_id, {})
-        if record.value is not None:
-            records[record.key] = record.value
+        if raw_value is not None:
+            records[raw_key] = raw_value
             self.newer[key.group_id] = kind_of_group(key.record_type)
             return
-        records.pop(record.key, None)
+        records.pop(raw_key, None)
         if not records:
             del self._newer_records[key.group_id]
             self.newer.pop(key.group_id, None)

@@ -11,10 +11,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any
 
-from muster.codec.offsets_topic import GroupValue, MemberValue, OffsetValue
+from muster.codec.offsets_topic import GroupValue, MemberValue
 from muster.codec.primitives import Reader
+from muster.core.notices import Cause
 from muster.errors import CodecError
 
 TopicPartition = tuple[str, int]
@@ -43,13 +44,6 @@ LEGAL_MOVES: dict[State, tuple[State, ...]] = {
 
 class IllegalMove(AssertionError):
     """A state was left for one that cannot follow it."""
-
-
-class CommittedOffset(NamedTuple):
-    """A commit and where in the log it stands; the later one in the log wins."""
-
-    log_offset: int
-    value: OffsetValue
 
 
 @dataclass(slots=True)
@@ -98,6 +92,8 @@ class Rebalance:
     delay_ms: int = 0
     remaining_ms: int = 0
     new_member_added: bool = False
+    cause: Cause = Cause.NONE
+    since_ms: int = 0
 
 
 @dataclass(slots=True)
@@ -107,8 +103,9 @@ class Group:
     group_id: str
     # Hard.
     durable: GroupValue | None = None
-    offsets: dict[TopicPartition, CommittedOffset] = field(default_factory=dict)
-    pending: dict[int, dict[TopicPartition, CommittedOffset]] = field(default_factory=dict)
+    offsets: dict[TopicPartition, bytes] = field(default_factory=dict)
+    """Packed as in `muster.codec.committed`, the pending ones too."""
+    pending: dict[int, dict[TopicPartition, bytes]] = field(default_factory=dict)
     # Soft.
     generation: int = 0
     protocol_type: str | None = None
@@ -125,6 +122,8 @@ class Group:
     rebalance: Rebalance | None = None
     is_dead: bool = False
     awaiting_join: int = 0
+    commit_kinds: int = field(default=0, compare=False)
+    """Which kinds of commits it has had lately: ordinary (1), transactional (2), both (3)."""
     _support: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -183,6 +182,7 @@ class Group:
     def rename(self, member: Member, member_id: str) -> None:
         """Give a static member the id of its successor, in the same seat."""
         assert member.instance_id is not None
+        assert self.members.get(member.member_id) is member, f"group {self.group_id}: {member.member_id} has no seat"
         self.members = {
             member_id if old_id == member.member_id else old_id: seated for old_id, seated in self.members.items()
         }

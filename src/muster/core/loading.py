@@ -13,19 +13,21 @@ that makes no sense) is stepped over, counted and told; with `strict` it fails t
 Neither way ends the loading: `Coordinator.activate` does.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from itertools import islice, repeat
+from itertools import islice
 
 from muster.codec.batches import ReadBatch, decode_control
+from muster.codec.committed import log_offset_of, pack
 from muster.codec.loaded import CommitColumns, LoadedPartition, no_collections
 from muster.codec.records import ABORT, COMMIT, Record
 from muster.core.coordinator import Coordinator
-from muster.core.group import CommittedOffset, Group
+from muster.core.group import Group
 from muster.core.outcome import NO_PRODUCER, OffsetsRecord
 from muster.errors import CodecError, MusterError, UnsupportedVersion
 
 MOST_PROBLEMS_KEPT = 20
+BATCHES_BETWEEN_PROGRESS = 1_000
 
 
 class LoadFailed(MusterError):
@@ -65,10 +67,22 @@ class LoadReport:
         self.pending_offsets = sum(len(held) for group in groups for held in group.pending.values())
 
 
-def replay_batches(coordinator: Coordinator, batches: Iterable[ReadBatch], *, strict: bool = False) -> LoadReport:
+Progress = Callable[[LoadReport], None]
+"""Called now and then with how far a load has come: records and bytes so far."""
+
+
+def replay_batches(
+    coordinator: Coordinator,
+    batches: Iterable[ReadBatch],
+    *,
+    strict: bool = False,
+    progress: Progress | None = None,
+) -> LoadReport:
     """Let every record of these batches count, in log order; raises `LoadFailed`."""
     report = LoadReport()
-    for batch in batches:
+    for number, batch in enumerate(batches, 1):
+        if progress is not None and number % BATCHES_BETWEEN_PROGRESS == 0:
+            progress(report)
         header = batch.header
         report.size_bytes += header.size_bytes
         if batch.problem is not None:
@@ -142,7 +156,7 @@ def restore(coordinator: Coordinator, loaded: LoadedPartition, *, strict: bool =
             _put_commits(groups, commits)
     for commit in loaded.open_commits:
         held = _group(groups, commit.group_id).pending.setdefault(commit.producer_id, {})
-        held[commit.partition] = CommittedOffset(commit.log_offset, commit.value)
+        held[commit.partition] = pack(commit.log_offset, commit.value)
     for (group_id, topic, partition), log_offset in loaded.tombstones.items():
         _bury(groups, group_id, (topic, partition), log_offset)
     coordinator.offsets.reindex()
@@ -171,9 +185,7 @@ def _group(groups: dict[str, Group], group_id: str) -> Group:
 
 
 def _put_commits(groups: dict[str, Group], commits: CommitColumns) -> None:
-    # A million times: the constructor of a named tuple is Python code, that of a tuple is not.
-    committed = map(tuple.__new__, repeat(CommittedOffset), zip(commits.log_offsets, commits.values, strict=True))
-    rows = zip(commits.partitions, committed, strict=True)
+    rows = zip(commits.partitions, commits.packed, strict=True)
     for group_id, count in commits.runs:
         _group(groups, group_id).offsets.update(islice(rows, count))
 
@@ -185,7 +197,7 @@ def _bury(groups: dict[str, Group], group_id: str, partition: tuple[str, int], l
         return
     for producer_id, held in [(None, group.offsets), *group.pending.items()]:
         offset = held.get(partition)
-        if offset is None or offset.log_offset > log_offset:
+        if offset is None or log_offset_of(offset) > log_offset:
             continue
         del held[partition]
         if producer_id is not None and not held:

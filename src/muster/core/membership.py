@@ -10,6 +10,7 @@ from muster.core.answers import JoinAnswer, LeaveAnswer, LeaveResult, SyncAnswer
 from muster.core.config import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupConfig
 from muster.core.events import Heartbeat, Instant, JoinGroup, LeaveGroup, Leaver, SyncGroup
 from muster.core.group import Group, Member, State
+from muster.core.notices import Cause, Notice, What
 from muster.core.outcome import CancelTimer, Outcome, Reply, SetTimer, Write
 from muster.core.rebalancing import PENDING_TIMER, SESSION_TIMER, Rebalancing
 from muster.core.refusals import group_error, member_error
@@ -35,9 +36,14 @@ class Membership(Rebalancing):
             if request.member_id:
                 self._refuse(request, ErrorCode.UNKNOWN_MEMBER_ID, out)
                 return
+            if len(self._groups) >= self._config.muster_max_groups:
+                self._refuse(request, ErrorCode.POLICY_VIOLATION, out)
+                return
             group = self._create(request, now, out)
         if not self._has_room(group, request.member_id):
             self._turn_away(group, request, now, out)
+        elif group.is_dead:
+            self._refuse(request, ErrorCode.COORDINATOR_NOT_AVAILABLE, out)
         elif not group.supports(request.protocol_type, request.protocols):
             self._refuse(request, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, out)
         elif not request.member_id:
@@ -68,6 +74,7 @@ class Membership(Rebalancing):
         """A group begins with a record of an empty one, as Kafka's does since 4.0."""
         group = Group(request.group_id, state_timestamp_ms=now.wall_ms)
         self._groups[request.group_id] = group
+        out.notices.append(Notice(What.CREATED, request.group_id))
 
         def undone(error: ErrorCode, later: Outcome) -> None:
             # Nothing of the group is in the log: whoever waits in it hears of the error, and it is gone.
@@ -92,18 +99,24 @@ class Membership(Rebalancing):
     def _turn_away(self, group: Group, request: JoinGroup, now: Instant, out: Outcome) -> None:
         member = group.members.get(request.member_id)
         if member is not None:
-            self._unseat(group, member, out)
+            self._unseat(group, member, What.LEFT, Cause.TOO_MANY_MEMBERS, out)
         self._refuse(request, ErrorCode.GROUP_MAX_SIZE_REACHED, out, member_id="")
 
     def _join_unknown(self, group: Group, request: JoinGroup, now: Instant, out: Outcome) -> None:
         """Somebody without an id: new, or a static member that restarted."""
-        if request.instance_id is not None:
+        seated = None if request.instance_id is None else group.static_members.get(request.instance_id)
+        if seated is not None:
             member_id = f"{request.instance_id}-{request.fresh_uuid}"
-            seated = group.static_members.get(request.instance_id)
-            if seated is not None:
-                self._replace(group, group.members[seated], member_id, request, now, out)
-            else:
-                self._seat(group, member_id, request, now, out)
+            assert seated in group.members, (
+                f"group {group.group_id}: instance {request.instance_id} is {seated}, who has no seat"
+            )
+            self._replace(group, group.members[seated], member_id, request, now, out)
+            return
+        if self.seats >= self._config.muster_max_members:
+            self._refuse(request, ErrorCode.GROUP_MAX_SIZE_REACHED, out)
+            return
+        if request.instance_id is not None:
+            self._seat(group, f"{request.instance_id}-{request.fresh_uuid}", request, now, out)
             return
         member_id = f"{request.client_id}-{request.fresh_uuid}"
         if request.version < 4:
@@ -111,8 +124,10 @@ class Membership(Rebalancing):
             return
         # A new dynamic member gets only an id here, and its seat when it returns with it (KIP-394); else a client that
         # times out and retries leaves ghosts for the others to wait for.
+        assert member_id not in group.members, f"group {group.group_id}: the fresh id {member_id} has a seat already"
         deadline_ms = now.monotonic_ms + request.session_timeout_ms
         group.pending_members[member_id] = deadline_ms
+        self.seats += 1
         out.timers.append(SetTimer((PENDING_TIMER, group.group_id, member_id), deadline_ms))
         self._refuse(request, ErrorCode.MEMBER_ID_REQUIRED, out, member_id=member_id)
 
@@ -122,6 +137,7 @@ class Membership(Rebalancing):
                 self._refuse(request, ErrorCode.UNKNOWN_SERVER_ERROR, out, member_id="")
             else:
                 del group.pending_members[request.member_id]
+                self.seats -= 1
                 out.timers.append(CancelTimer((PENDING_TIMER, group.group_id, request.member_id)))
                 self._seat(group, request.member_id, request, now, out)
             return
@@ -147,7 +163,7 @@ class Membership(Rebalancing):
             case State.COMPLETING_REBALANCE | State.STABLE:
                 self._update(group, member, request)
                 group.park_join(member, request)
-                self.prepare(group, group.state, now, out)
+                self.prepare(group, group.state, Cause.MEMBER_REJOINED, now, out)
             case _:
                 self._refuse(request, ErrorCode.UNKNOWN_MEMBER_ID, out)
 
@@ -170,16 +186,19 @@ class Membership(Rebalancing):
         )
         came_from = group.state
         group.add(member, request.protocol_type)
+        self.seats += 1
         self._arm_session(group, member, now.monotonic_ms + NEW_MEMBER_JOIN_TIMEOUT_MS, out)
         if group.rebalance is not None and group.rebalance.is_joining and group.rebalance.is_initial:
             group.rebalance.new_member_added = True
-        self._prepare_or_complete(group, came_from, now, out)
+        out.notices.append(Notice(What.JOINED, group.group_id, member_id=member_id, reason=request.reason or ""))
+        self._prepare_or_complete(group, came_from, Cause.MEMBER_JOINED, now, out)
 
     def _replace(
         self, group: Group, member: Member, member_id: str, request: JoinGroup, now: Instant, out: Outcome
     ) -> None:
         """A static member restarted (KIP-345): its successor takes the seat, with a new id."""
         state = group.state
+        out.notices.append(Notice(What.REPLACED, group.group_id, member_id=member_id, reason=request.reason or ""))
         if state is State.STABLE and self._choice_with(group, member, request.protocols) == group.protocol:
             self._replace_in_stable(group, member, member_id, request, now, out)
             return
@@ -187,7 +206,7 @@ class Membership(Rebalancing):
         self._rename(group, member, member_id, now, out)
         self._update(group, member, request)
         group.park_join(member, request)
-        self._prepare_or_complete(group, state, now, out)
+        self._prepare_or_complete(group, state, Cause.STATIC_MEMBER_REPLACED, now, out)
 
     def _choice_with(self, group: Group, member: Member, protocols: tuple[tuple[str, bytes], ...]) -> str | None:
         before = member.protocols
@@ -272,6 +291,8 @@ class Membership(Rebalancing):
             return ErrorCode.INVALID_GROUP_ID
         if group is None or group.state is State.EMPTY:
             return ErrorCode.UNKNOWN_MEMBER_ID
+        if group.is_dead:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
         error = member_error(group, request.member_id, request.instance_id)
         if error is not ErrorCode.NONE:
             return error
@@ -303,6 +324,7 @@ class Membership(Rebalancing):
                 return  # a newer rebalance has answered everybody already
             for member in group.members.values():
                 member.assignment = assignments.get(member.member_id, b"")
+            self._tell_stable(group, now, later)
             self._move(group, State.COMPLETING_REBALANCE, State.STABLE, now, None)
             group.state_timestamp_ms = state_timestamp_ms
             for member in group.members.values():
@@ -315,9 +337,24 @@ class Membership(Rebalancing):
             if not still_waiting():
                 return
             self._answer_syncs(group, SyncAnswer(group_error(error)), now, later)
-            self.prepare(group, State.COMPLETING_REBALANCE, now, later)
+            self.prepare(group, State.COMPLETING_REBALANCE, Cause.APPEND_REFUSED, now, later)
 
         out.writes.append(Write([self._record(group, group.value(assignments))], assigned, undone))
+
+    def _tell_stable(self, group: Group, now: Instant, out: Outcome) -> None:
+        rebalance = group.rebalance
+        assert rebalance is not None
+        took_ms = now.monotonic_ms - rebalance.since_ms
+        out.notices.append(
+            Notice(
+                What.STABLE,
+                group.group_id,
+                rebalance.cause,
+                generation=group.generation,
+                size=len(group.members),
+                duration_ms=took_ms,
+            )
+        )
 
     # Heartbeats and sessions.
 
@@ -330,6 +367,8 @@ class Membership(Rebalancing):
         group = self._groups.get(request.group_id)
         if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
+        if group.is_dead:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
         error = member_error(group, request.member_id, request.instance_id)
         if error is not ErrorCode.NONE:
             return error
@@ -348,6 +387,9 @@ class Membership(Rebalancing):
             out.replies.append(Reply(request.reply_to, LeaveAnswer(ErrorCode.INVALID_GROUP_ID)))
             return
         group = self._groups.get(request.group_id)
+        if group is not None and group.is_dead:
+            out.replies.append(Reply(request.reply_to, LeaveAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE)))
+            return
         came_from = State.DEAD if group is None else group.state
         results = tuple(
             LeaveResult(
@@ -359,7 +401,7 @@ class Membership(Rebalancing):
         )
         out.replies.append(Reply(request.reply_to, LeaveAnswer(ErrorCode.NONE, results)))
         if group is not None and came_from is not State.EMPTY and any(not result.error for result in results):
-            self._prepare_or_complete(group, came_from, now, out)
+            self._prepare_or_complete(group, came_from, Cause.MEMBER_LEFT, now, out)
 
     def _leave_one(self, group: Group, leaver: Leaver, out: Outcome) -> ErrorCode:
         member_id = leaver.member_id
@@ -369,11 +411,12 @@ class Membership(Rebalancing):
                 return ErrorCode.UNKNOWN_MEMBER_ID
         elif member_id in group.pending_members:
             del group.pending_members[member_id]
+            self.seats -= 1
             out.timers.append(CancelTimer((PENDING_TIMER, group.group_id, member_id)))
             return ErrorCode.NONE
         else:
             error = member_error(group, member_id, leaver.instance_id)
             if error is not ErrorCode.NONE:
                 return error
-        self._unseat(group, group.members[member_id], out)
+        self._unseat(group, group.members[member_id], What.LEFT, Cause.MEMBER_LEFT, out, leaver.reason)
         return ErrorCode.NONE

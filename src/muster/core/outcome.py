@@ -1,10 +1,11 @@
-"""Everything a coordinator can ask of its shell: append, then answer; arm or disarm timers.
+"""Everything a coordinator can ask of its shell: append, then answer; arm or disarm timers; tell the operator.
 
 A `Write` is a decision that the log has to take first. The shell appends its records and tells the coordinator how that
 went, with `appended` (which replays them and may release further answers) or `refused` (nothing was written, and the
 clients hear Kafka's error for it). It does so for the writes of one event before it handles the next, because every
 decision is made on what the log has taken so far; making them durable can wait for the end of the turn. Answers in
-`replies` of an `Outcome` may go as soon as everything appended before them is durable.
+`replies` of an `Outcome` may go as soon as everything appended before them is durable. Where that is not so within
+`offsets.commit.timeout.ms`, they go as `refusals.timed_out` has them.
 """
 
 from collections.abc import Callable
@@ -12,20 +13,16 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from muster.codec.error_codes import ErrorCode
-from muster.codec.offsets_topic import OffsetKey, OffsetValue
+from muster.core.notices import Notice
 
 NO_PRODUCER = -1
 
 
 class OffsetsRecord(NamedTuple):
-    """Key and value bytes as they go into the log; value None is a tombstone.
-
-    A commit also carries what it `means`, so that its replay need not decode what was encoded a moment ago.
-    """
+    """Key and value bytes as they go into the log; value None is a tombstone."""
 
     key: bytes
     value: bytes | None
-    means: tuple[OffsetKey, OffsetValue] | None = None
 
 
 class Reply(NamedTuple):
@@ -44,15 +41,27 @@ class CancelTimer(NamedTuple):
     key: tuple[str, ...]
 
 
+StagedCommit = tuple[tuple[str, int], bytes]
+"""What a record of a commit means, so that its replay need not decode what was just encoded: the partition, and the
+packed offset, all but its place in the log, which is known once it is appended."""
+
+
 @dataclass(slots=True)
 class Write:
-    """Records to append as one, and what to do then. Transactional ones carry their producer."""
+    """Records to append as one, and what to do then. Transactional ones carry their producer.
 
-    records: list[OffsetsRecord]
+    Records and replies are plain tuples on the hot path: the constructor of a named one is Python code.
+    Either `then` and `otherwise` say what follows; or `event` is answered: with `answer`, or with the log's error.
+    """
+
+    records: list[tuple[bytes, bytes | None]]
     then: Callable[["Outcome"], None] | None = None
     otherwise: Callable[[ErrorCode, "Outcome"], None] | None = None
     producer_id: int = NO_PRODUCER
     producer_epoch: int = -1
+    event: Any = None
+    answer: Any = None
+    staged: list[StagedCommit] | None = None
 
 
 @dataclass(slots=True)
@@ -61,4 +70,5 @@ class Outcome:
 
     writes: list[Write] = field(default_factory=list)
     timers: list[SetTimer | CancelTimer] = field(default_factory=list)
-    replies: list[Reply] = field(default_factory=list)
+    replies: list[tuple[Any, Any]] = field(default_factory=list)
+    notices: list[Notice] = field(default_factory=list)

@@ -11,6 +11,7 @@ from muster.core.answers import JoinAnswer, JoinedMember, SyncAnswer
 from muster.core.config import GroupConfig
 from muster.core.events import Instant
 from muster.core.group import LEGAL_MOVES, Group, IllegalMove, Member, Rebalance, State
+from muster.core.notices import Cause, Notice, What
 from muster.core.outcome import CancelTimer, OffsetsRecord, Outcome, Reply, SetTimer, Write
 
 JOIN_TIMER, SYNC_TIMER, SESSION_TIMER, PENDING_TIMER = "join", "sync", "session", "pending"
@@ -22,6 +23,8 @@ class Rebalancing:
     def __init__(self, groups: dict[str, Group], config: GroupConfig) -> None:
         self._groups = groups
         self._config = config
+        self.seats = 0
+        """Members, and ids handed out to become members. Each parks at most one request."""
 
     # The phases of a rebalance.
 
@@ -31,13 +34,13 @@ class Rebalancing:
         group.rebalance = rebalance
         group.state_timestamp_ms = now.wall_ms
 
-    def _prepare_or_complete(self, group: Group, came_from: State, now: Instant, out: Outcome) -> None:
+    def _prepare_or_complete(self, group: Group, came_from: State, cause: Cause, now: Instant, out: Outcome) -> None:
         if came_from is State.PREPARING_REBALANCE:
             self._complete_join_if_all_are_here(group, now, out)
         else:
-            self.prepare(group, came_from, now, out)
+            self.prepare(group, came_from, cause, now, out)
 
-    def prepare(self, group: Group, came_from: State, now: Instant, out: Outcome) -> None:
+    def prepare(self, group: Group, came_from: State, cause: Cause, now: Instant, out: Outcome) -> None:
         """Start a rebalance: everybody is asked to join again.
 
         The state it came from is given, because a seat taken or left just now has changed what can be computed.
@@ -52,6 +55,8 @@ class Rebalancing:
             rebalance = Rebalance(True, now.monotonic_ms + delay_ms, True, delay_ms, remaining_ms)
         else:
             rebalance = Rebalance(True, now.monotonic_ms + group.rebalance_timeout_ms)
+        rebalance.cause, rebalance.since_ms = cause, now.monotonic_ms
+        out.notices.append(Notice(What.REBALANCING, group.group_id, cause, generation=group.generation))
         self._move(group, came_from, State.PREPARING_REBALANCE, now, rebalance)
         out.timers.append(SetTimer((JOIN_TIMER, group.group_id), rebalance.deadline_ms))
         if not is_initial:
@@ -77,11 +82,11 @@ class Rebalancing:
     def _complete_join(self, group: Group, now: Instant, out: Outcome) -> None:
         """The phase ends: a new generation of those who came."""
         for member in [each for each in group.members.values() if each.join_waiter is None and not each.is_static]:
-            self._unseat(group, member, out)
+            self._unseat(group, member, What.EXPIRED, Cause.DID_NOT_REJOIN, out)
         if group.members and not self._some_leader_joined(group):
             # Only silent static members are left: keep their seats, and wait once more.
             assert group.rebalance is not None
-            group.rebalance = Rebalance(True, now.monotonic_ms + group.rebalance_timeout_ms)
+            group.rebalance.deadline_ms = now.monotonic_ms + group.rebalance_timeout_ms
             out.timers.append(SetTimer((JOIN_TIMER, group.group_id), group.rebalance.deadline_ms))
             return
         out.timers.append(CancelTimer((JOIN_TIMER, group.group_id)))
@@ -106,12 +111,16 @@ class Rebalancing:
         group.leader = None
         self._move(group, State.PREPARING_REBALANCE, State.EMPTY, now, None)
         group.subscribed_topics = group.compute_subscribed_topics()
+        out.notices.append(Notice(What.EMPTY, group.group_id, generation=group.generation))
         out.writes.append(Write([self._record(group, group.value())]))
 
     def _begin_generation(self, group: Group, now: Instant, out: Outcome) -> None:
         group.protocol = group.choose_protocol()
         group.subscribed_topics = group.compute_subscribed_topics()
-        self._move(group, State.PREPARING_REBALANCE, State.COMPLETING_REBALANCE, now, Rebalance(is_joining=False))
+        rebalance = group.rebalance
+        assert rebalance is not None
+        rebalance.is_joining = rebalance.is_initial = False
+        self._move(group, State.PREPARING_REBALANCE, State.COMPLETING_REBALANCE, now, rebalance)
         group.pending_sync = set(group.members)
         for member in group.members.values():
             waiter = group.unpark_join(member)
@@ -151,7 +160,10 @@ class Rebalancing:
 
     def touch(self, group: Group, member: Member, now: Instant, out: Outcome) -> None:
         """A sign of life: the session begins again. Only the deadline moves; the timer looks at it when it fires."""
-        self._arm_session(group, member, now.monotonic_ms + member.session_timeout_ms, out)
+        deadline_ms = now.monotonic_ms + member.session_timeout_ms
+        member.deadline_ms = deadline_ms
+        if member.armed_ms is None or member.armed_ms > deadline_ms:
+            self._arm_session(group, member, deadline_ms, out)
 
     def _arm_session(self, group: Group, member: Member, deadline_ms: int, out: Outcome) -> None:
         member.deadline_ms = deadline_ms
@@ -159,8 +171,11 @@ class Rebalancing:
             member.armed_ms = deadline_ms
             out.timers.append(SetTimer((SESSION_TIMER, group.group_id, member.member_id), deadline_ms))
 
-    def _unseat(self, group: Group, member: Member, out: Outcome) -> None:
+    def _unseat(
+        self, group: Group, member: Member, what: What, cause: Cause, out: Outcome, reason: str | None = None
+    ) -> None:
         """Take a member's seat; whatever it waits for is answered with "unknown"."""
+        out.notices.append(Notice(what, group.group_id, cause, member.member_id, reason or ""))
         waiter = group.unpark_join(member)
         if waiter is not None:
             out.replies.append(Reply(waiter.reply_to, JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID, "")))
@@ -170,6 +185,7 @@ class Rebalancing:
         out.timers.append(CancelTimer((SESSION_TIMER, group.group_id, member.member_id)))
         member.armed_ms = None
         group.remove(member)
+        self.seats -= 1
 
     # Timers.
 
@@ -215,8 +231,8 @@ class Rebalancing:
         came_from = group.state
         group.sync_deadline_ms = None
         for member_id in sorted(group.pending_sync):
-            self._unseat(group, group.members[member_id], out)
-        self.prepare(group, came_from, now, out)
+            self._unseat(group, group.members[member_id], What.EXPIRED, Cause.DID_NOT_SYNC, out)
+        self.prepare(group, came_from, Cause.DID_NOT_SYNC, now, out)
 
     def _session_timer(self, group: Group, member_id: str, now: Instant, out: Outcome) -> None:
         member = group.members.get(member_id)
@@ -233,10 +249,10 @@ class Rebalancing:
             member.deadline_ms = None  # spent; armed again when it is answered
             return
         came_from, rebalance = group.state, group.rebalance
-        self._unseat(group, member, out)
+        self._unseat(group, member, What.EXPIRED, Cause.SESSION_EXPIRED, out)
         if rebalance is not None and rebalance.is_joining and group.everybody_joined:
             rebalance.is_initial = False  # nobody is left to wait for
-        self._prepare_or_complete(group, came_from, now, out)
+        self._prepare_or_complete(group, came_from, Cause.SESSION_EXPIRED, now, out)
 
     def _pending_timer(self, group: Group, member_id: str, now: Instant, out: Outcome) -> None:
         deadline_ms = group.pending_members.get(member_id)
@@ -246,16 +262,18 @@ class Rebalancing:
             out.timers.append(SetTimer((PENDING_TIMER, group.group_id, member_id), deadline_ms))
             return
         del group.pending_members[member_id]
+        self.seats -= 1
         self._complete_join_if_all_are_here(group, now, out)
 
     # Coming and going of whole groups.
 
     def loaded(self, group: Group, now: Instant, out: Outcome) -> None:
         """A group was read from the log: everybody has a full session to find the new coordinator."""
+        self.seats += len(group.members)
         for member in group.members.values():
             self.touch(group, member, now, out)
         if len(group.members) > self._config.group_max_size:
-            self.prepare(group, State.STABLE, now, out)
+            self.prepare(group, State.STABLE, Cause.TOO_MANY_MEMBERS, now, out)
 
     def unloaded(self, group: Group, out: Outcome) -> None:
         """The partition moves elsewhere: whoever waits is told to look for the new coordinator."""
@@ -271,6 +289,7 @@ class Rebalancing:
 
     def end(self, group: Group, out: Outcome) -> None:
         """The group is no more: no timers, no place in the cache."""
+        self.release(group)
         group.is_dead = True
         for kind in (JOIN_TIMER, SYNC_TIMER):
             out.timers.append(CancelTimer((kind, group.group_id)))
@@ -280,6 +299,10 @@ class Rebalancing:
         )
         if self._groups.get(group.group_id) is group:
             del self._groups[group.group_id]
+
+    def release(self, group: Group) -> None:
+        """Count the seats of a group no longer."""
+        self.seats -= len(group.members) + len(group.pending_members)
 
     def _record(self, group: Group, value: GroupValue) -> OffsetsRecord:
         version = group_value_version(self._config.inter_broker_protocol_version)

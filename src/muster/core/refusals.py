@@ -1,6 +1,30 @@
 """Which error a client hears: when the log refuses a write, and when the one who asks has no seat."""
 
+from typing import Any
+
 from muster.codec.error_codes import ErrorCode
+from muster.core.answers import (
+    CommitAnswer,
+    DescribeAnswer,
+    FetchAnswer,
+    JoinAnswer,
+    LeaveAnswer,
+    OffsetDeleteAnswer,
+    SyncAnswer,
+)
+from muster.core.events import (
+    DeleteGroup,
+    DescribeGroup,
+    Event,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    OffsetCommit,
+    OffsetDelete,
+    OffsetFetch,
+    SyncGroup,
+    TxnOffsetCommit,
+)
 from muster.core.group import Group
 
 _GROUP_ERRORS = {
@@ -36,3 +60,39 @@ def member_error(group: Group, member_id: str, instance_id: str | None) -> Error
         if seated != member_id:
             return ErrorCode.FENCED_INSTANCE_ID
     return ErrorCode.NONE if member_id in group.members else ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def refusal(event: Event, error: ErrorCode) -> Any:
+    """The answer to a request that fails as a whole."""
+    match event:
+        case JoinGroup():
+            return JoinAnswer(error, "")
+        case SyncGroup():
+            return SyncAnswer(error)
+        case LeaveGroup():
+            return LeaveAnswer(error)
+        case OffsetCommit() | TxnOffsetCommit():
+            return CommitAnswer((error,) * len(event.partitions))
+        case OffsetFetch():
+            return FetchAnswer(error)
+        case OffsetDelete():
+            return OffsetDeleteAnswer(error)
+        case DescribeGroup():
+            return DescribeAnswer(error)
+        case Heartbeat() | DeleteGroup():
+            return error
+        case _:
+            raise AssertionError(f"{type(event).__name__} is not a request")
+
+
+def timed_out(event: Event, answer: Any) -> Any:
+    """What goes out instead of an answer whose writes are not durable in time.
+
+    Nothing is undone: the records are in the log and will very likely stay there. The client is told to ask again, and
+    finds what it asked for done.
+    """
+    if isinstance(event, JoinGroup | SyncGroup):
+        if answer.error is not ErrorCode.NONE:
+            return answer
+        return refusal(event, group_error(ErrorCode.REQUEST_TIMED_OUT))
+    return refusal(event, commit_error(ErrorCode.REQUEST_TIMED_OUT))

@@ -10,34 +10,11 @@ from typing import Any
 
 from muster.codec.error_codes import ErrorCode
 from muster.codec.partitioning import partition_for
-from muster.core.answers import (
-    CommitAnswer,
-    DescribeAnswer,
-    FetchAnswer,
-    JoinAnswer,
-    LeaveAnswer,
-    ListAnswer,
-    OffsetDeleteAnswer,
-    PartitionError,
-    SyncAnswer,
-)
+from muster.core.answers import ListAnswer
 from muster.core.coordinator import Coordinator
-from muster.core.events import (
-    DeleteGroup,
-    DescribeGroup,
-    Event,
-    Heartbeat,
-    Instant,
-    JoinGroup,
-    LeaveGroup,
-    ListGroups,
-    OffsetCommit,
-    OffsetDelete,
-    OffsetFetch,
-    SyncGroup,
-    TxnOffsetCommit,
-)
+from muster.core.events import Event, Heartbeat, Instant, ListGroups
 from muster.core.outcome import Outcome, Reply
+from muster.core.refusals import refusal
 
 
 class Ownership(Enum):
@@ -114,6 +91,8 @@ class Router:
             return partition
         is_loading = shard is not None and shard.ownership is Ownership.LOADING
         error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_loading else ErrorCode.NOT_COORDINATOR
+        if is_loading and isinstance(event, Heartbeat):
+            error = ErrorCode.NONE  # a member that hears of loading would rejoin; it gets a full session after it
         out.replies.append(Reply(event.reply_to, refusal(event, error)))  # type: ignore[union-attr]
         return None
 
@@ -127,31 +106,5 @@ class Router:
             if shard.coordinator is not None:
                 part = Outcome()
                 shard.coordinator.handle(event, now, part)
-                found.extend(part.replies[0].answer.groups)
+                found.extend(part.replies[0][1].groups)
         out.replies.append(Reply(event.reply_to, ListAnswer(ErrorCode.NONE, tuple(found))))
-
-
-def refusal(event: Event, error: ErrorCode) -> Any:
-    """The answer to a request that reached no coordinator."""
-    match event:
-        case JoinGroup():
-            return JoinAnswer(error, "")
-        case SyncGroup():
-            return SyncAnswer(error)
-        case Heartbeat():
-            # A member that hears of loading would rejoin; it has a full session once loading is over.
-            return ErrorCode.NONE if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else error
-        case LeaveGroup():
-            return LeaveAnswer(error)
-        case OffsetCommit() | TxnOffsetCommit():
-            return CommitAnswer(tuple(PartitionError(each.topic, each.partition, error) for each in event.partitions))
-        case OffsetFetch():
-            return FetchAnswer(error)
-        case OffsetDelete():
-            return OffsetDeleteAnswer(error)
-        case DescribeGroup():
-            return DescribeAnswer(error)
-        case DeleteGroup():
-            return error
-        case _:
-            raise AssertionError(f"{type(event).__name__} is not a request")

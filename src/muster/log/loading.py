@@ -5,9 +5,7 @@ remember. The second walks over what is left. Offset commits, nearly all of it, 
 the few others go through the row-wise codec one by one.
 """
 
-from collections.abc import Iterator
-from itertools import repeat
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,9 +42,9 @@ from muster.codec.columns.scan import (
     R_VALUE,
     R_VALUE_LENGTH,
 )
+from muster.codec.committed import FIXED_BYTES, pack
 from muster.codec.loaded import CommitColumns, LoadedPartition, OpenCommit, no_collections
 from muster.codec.offsets_topic import (
-    NO_TOPIC_ID,
     GroupKey,
     GroupValue,
     OffsetKey,
@@ -63,20 +61,37 @@ from muster.log.sources import SourcePartition
 MOST_PROBLEMS_KEPT = 20
 
 Flags = NDArray[np.bool_]
+_PACKED = np.dtype(
+    [
+        ("log_offset", ">i8"),
+        ("offset", ">i8"),
+        ("leader_epoch", ">i4"),
+        ("commit_ms", ">i8"),
+        ("expire_ms", ">i8"),
+        ("topic_id", "u1", 16),
+    ]
+)
+assert _PACKED.itemsize == FIXED_BYTES
 
 
-def load_latest(partition: SourcePartition) -> LoadedPartition:
+Progress = Callable[[int, int], None]
+"""Called with the records and bytes read so far, chunk by chunk."""
+
+
+def load_latest(partition: SourcePartition, progress: Progress | None = None) -> LoadedPartition:
     """Read a partition from beginning to end. Nothing is raised for what is in it: `fatal` and `problems` tell."""
     with no_collections():
-        return _load_latest(partition)
+        return _load_latest(partition, progress)
 
 
-def _load_latest(partition: SourcePartition) -> LoadedPartition:
+def _load_latest(partition: SourcePartition, progress: Progress | None) -> LoadedPartition:
     damage: list[Damage] = []
     table, walk = LatestTable(), _Walk()
     for piece in read_partition(partition, Scratch(), damage):
         walk.update(piece.chunk)
         table.update(piece.chunk)
+        if progress is not None:
+            progress(int(walk.kinds.sum()), walk.size_bytes)
     left = _Left(walk.tombstones)
     for chunk in table.survivors():
         left.update(chunk)
@@ -163,7 +178,6 @@ class _Left:
         self.groups: dict[str, GroupValue | None] = {}
         self.newer: dict[bytes, tuple[bytes, bytes, int]] = {}
         self._texts: dict[bytes, str] = {}
-        self._topic_ids: dict[bytes, bytes] = {}
         self._first_transactional: int | None = None
 
     def update(self, chunk: Chunk) -> None:
@@ -230,43 +244,37 @@ class _Left:
         self.commits.append(
             CommitColumns(
                 [(group_id, size) for group_id, size in zip(group_ids, sizes, strict=True) if size],
-                list(zip(_spread(topic_names, topic_codes[order]), partitions[order].tolist(), strict=True)),
-                chunk.records[rows, R_OFFSET].tolist(),
-                self._values(chunk, rows),
+                _shared_partitions(topic_names, topic_codes[order], partitions[order]),
+                self._packed(chunk, rows),
             )
         )
 
-    def _values(self, chunk: Chunk, rows: Longs) -> list[OffsetValue]:
+    def _packed(self, chunk: Chunk, rows: Longs) -> list[bytes]:
+        """The layout of `muster.codec.committed`, filled column by column."""
         buffer, classes, versions = chunk.buffer, chunk.classes[rows], chunk.classes[rows, C_VERSION]
         value, metadata_length = chunk.records[rows, R_VALUE], classes[:, C_METADATA_LENGTH]
         behind = classes[:, C_METADATA] + metadata_length
-        metadata: Any = repeat("")
-        if metadata_length.any():
-            metadata = _spread(*self._coded(buffer, classes[:, C_METADATA], metadata_length))
-        topic_ids: Any = repeat(NO_TOPIC_ID)
-        if classes[:, C_TOPIC_ID].any():
-            topic_ids = self._ids(buffer, classes[:, C_TOPIC_ID])
-        leader_epochs: Any = repeat(-1)
-        if (versions >= 3).any():
-            leader_epochs = np.where(versions >= 3, _numbers(buffer, value + 10, ">i4"), -1).tolist()
-        expire_times: Any = repeat(-1)
+        table = np.zeros(len(rows), _PACKED)
+        table["log_offset"] = chunk.records[rows, R_OFFSET]
+        table["offset"] = _windows(buffer, 8)[value + 2].view(">i8")[:, 0]
+        table["leader_epoch"] = np.where(versions >= 3, _windows(buffer, 4)[value + 10].view(">i4")[:, 0], -1)
+        table["commit_ms"] = _windows(buffer, 8)[behind].view(">i8")[:, 0]
+        table["expire_ms"] = -1
         if (versions == 1).any():
-            expire_times = _numbers(buffer, np.where(versions == 1, behind + 8, 0), ">i8")
-            expire_times = np.where(versions == 1, expire_times, -1).tolist()
-        fields = zip(  # not strict: some repeat without end
-            _numbers(buffer, value + 2, ">i8").tolist(),
-            leader_epochs,
-            metadata,
-            _numbers(buffer, behind, ">i8").tolist(),
-            expire_times,
-            topic_ids,
-            repeat(()),
-            strict=False,
-        )
-        values: list[OffsetValue] = list(map(tuple.__new__, repeat(OffsetValue), fields))
-        for place in np.flatnonzero(_has_more(chunk, rows)).tolist():
-            values[place] = _decoded(chunk, int(rows[place]))[1]
-        return values
+            expire_ms = _numbers(buffer, np.where(versions == 1, behind + 8, 0), ">i8")
+            table["expire_ms"] = np.where(versions == 1, expire_ms, -1)
+        topic_ids = classes[:, C_TOPIC_ID]
+        if topic_ids.any():
+            with_id = np.flatnonzero(topic_ids)
+            table["topic_id"][with_id] = _windows(buffer, 16)[topic_ids[with_id]]
+        raw, width = table.tobytes(), table.itemsize
+        packed = [raw[start : start + width] for start in range(0, len(raw), width)]
+        for place in np.flatnonzero(metadata_length > 0).tolist():
+            packed[place] += buffer[classes[place, C_METADATA] : behind[place]].tobytes()
+        for place in np.flatnonzero(_is_unusual(chunk, rows)).tolist():
+            row = int(rows[place])
+            packed[place] = pack(int(chunk.records[row, R_OFFSET]), _decoded(chunk, row)[1])
+        return packed
 
     def _coded(self, buffer: Bytes, starts: Longs, lengths: Longs) -> tuple[list[str], Longs]:
         """The distinct strings at these places, and for each place which of them it is."""
@@ -278,14 +286,6 @@ class _Left:
         if text is None:
             text = self._texts[raw] = raw.decode("utf-8", "surrogateescape")
         return text
-
-    def _ids(self, buffer: Bytes, positions: Longs) -> list[bytes]:
-        raw = _windows(buffer, 16)[positions].tobytes()
-        known, ids = self._topic_ids, []
-        for start, is_there in zip(range(0, len(raw), 16), (positions > 0).tolist(), strict=True):
-            topic_id = raw[start : start + 16] if is_there else NO_TOPIC_ID
-            ids.append(known.setdefault(topic_id, topic_id))
-        return ids
 
 
 def _windows(buffer: Bytes, width: int) -> Bytes:
@@ -307,6 +307,16 @@ def _spread(names: list[str], codes: Longs) -> list[str]:
     return spread
 
 
+def _shared_partitions(names: list[str], codes: Longs, partitions: Longs) -> list[tuple[str, int]]:
+    """A tuple for each place, the same object where it says the same: many groups read the same topics."""
+    both, places = np.unique((codes << 32) | (partitions & 0xFFFFFFFF), return_inverse=True)
+    numbers = (both & 0xFFFFFFFF).astype(np.int32).tolist()
+    table = np.empty(len(both), object)
+    table[:] = [(names[code], number) for code, number in zip((both >> 32).tolist(), numbers, strict=True)]
+    spread: list[tuple[str, int]] = table[places].tolist()
+    return spread
+
+
 def _last_of_each(names: Longs, partitions: Longs) -> Longs:
     """Rows that no later row has the key of, in order."""
     keys = np.empty((len(names), 2), np.int64)
@@ -316,7 +326,7 @@ def _last_of_each(names: Longs, partitions: Longs) -> Longs:
     return last
 
 
-def _has_more(chunk: Chunk, rows: Longs) -> Flags:
+def _is_unusual(chunk: Chunk, rows: Longs) -> Flags:
     """Values with tagged fields that we do not know, or anything else unusual: those the row-wise codec reads."""
     classes = chunk.classes[rows]
     flexible: Flags = classes[:, C_VERSION] == 4

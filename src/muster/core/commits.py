@@ -1,0 +1,229 @@
+"""Offset commits, ordinary and transactional: who may, and what is written.
+
+The hottest path of a coordinator, so it makes little: one record and one packed offset for each partition, one `Write`,
+no closures. A request only puts records into the `Write`; the group changes when they come back through
+`Offsets.replay_commits`. So a refused append leaves nothing to undo, and what a fetch sees has always been appended.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+from struct import Struct
+
+from muster.codec.committed import pack_fixed
+from muster.codec.error_codes import ErrorCode
+from muster.codec.offsets_topic import (
+    NO_TOPIC_ID,
+    OffsetValue,
+    encode_key,
+    encode_offset_value,
+    encode_plain_commit,
+    offset_key,
+    offset_value_version,
+)
+from muster.codec.primitives import java_text
+from muster.core.answers import ALL_COMMITTED, CommitAnswer
+from muster.core.config import GroupConfig
+from muster.core.events import Instant, OffsetCommit, TxnOffsetCommit
+from muster.core.group import Group, Member, State
+from muster.core.notices import Notice, What
+from muster.core.outcome import NO_PRODUCER, Outcome, Reply, StagedCommit, Write
+from muster.core.refusals import commit_error, member_error, refusal
+
+NO_TIMESTAMP = -1
+DEFAULT_RETENTION = -1
+NO_LEADER_EPOCH = -1
+ORDINARY, TRANSACTIONAL = 1, 2
+
+_NONE = ErrorCode.NONE
+_INT32 = Struct(">i")
+pack_partition = _INT32.pack
+_FIRST_VERSION_OF_MEMBER_EPOCHS = 9
+_FIRST_VALUE_WITH_LEADER_EPOCH = 3
+_FIRST_FLEXIBLE_VALUE = 4
+_MAX_STRING_BYTES = 0x7FFF
+_MAX_BYTES_OF_A_UNIT = 3
+
+Touch = Callable[[Group, Member, Instant, Outcome], None]
+
+
+class Commits:
+    """What `Offsets` stands on."""
+
+    def __init__(self, groups: dict[str, Group], newer: dict[str, str], config: GroupConfig, touch: Touch) -> None:
+        self._groups = groups
+        self._newer = newer
+        self._touch = touch
+        self._max_metadata_units = config.offset_metadata_max_bytes
+        self._max_groups = config.muster_max_groups
+        self._max_pending_offsets = config.muster_max_pending_offsets
+        self._value_version = offset_value_version(config.inter_broker_protocol_version)
+        self._expiring_value_version = offset_value_version(config.inter_broker_protocol_version, True)
+        self.pending_offsets = 0
+        """How many offsets wait for the marker of their transaction."""
+
+    def commit(self, event: OffsetCommit, now: Instant, out: Outcome) -> None:
+        """Commit for a member, or for anybody while the group has none."""
+        group = self._groups.get(event.group_id)
+        member = None if group is None else group.members.get(event.member_id)
+        if group is None or member is None or not _is_settled(event, group, member):
+            error = self._commit_refusal(event, group)
+            if error is not _NONE:
+                out.replies.append(Reply(event.reply_to, refusal(event, error)))
+                return
+        if group is not None:
+            if member is not None:
+                self._touch(group, member, now, out)
+            if group.commit_kinds != ORDINARY:
+                _note_kind(group, ORDINARY, out)
+        if event.retention_ms == DEFAULT_RETENTION:
+            self._store(event, now.wall_ms, NO_TIMESTAMP, self._value_version, out)
+        else:
+            expire_ms = now.wall_ms + event.retention_ms
+            self._store(event, now.wall_ms, expire_ms, self._expiring_value_version, out)
+
+    def _commit_refusal(self, event: OffsetCommit, group: Group | None) -> ErrorCode:
+        if event.group_id in self._newer:
+            has_old_protocol = event.member_id and event.version < _FIRST_VERSION_OF_MEMBER_EPOCHS
+            return ErrorCode.UNSUPPORTED_VERSION if has_old_protocol else ErrorCode.UNKNOWN_MEMBER_ID
+        if group is None:
+            if event.generation < 0:
+                return self._new_group_refusal()
+            is_told = event.version >= _FIRST_VERSION_OF_MEMBER_EPOCHS
+            return ErrorCode.GROUP_ID_NOT_FOUND if is_told else ErrorCode.ILLEGAL_GENERATION
+        state = group.state
+        if state is State.DEAD:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if event.generation < 0 and state is State.EMPTY:
+            return _NONE  # an administrator, or a consumer that assigns itself; who they say they are is not checked
+        if event.generation < 0 and not event.member_id and event.instance_id is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        error = _seat_refusal(event, group)
+        if error is _NONE and state is State.COMPLETING_REBALANCE:
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        return error
+
+    def _new_group_refusal(self) -> ErrorCode:
+        return _NONE if len(self._groups) < self._max_groups else ErrorCode.POLICY_VIOLATION
+
+    def txn_commit(self, event: TxnOffsetCommit, now: Instant, out: Outcome) -> None:
+        """Commit within a transaction. It does not keep a member's session alive."""
+        error = self._txn_commit_refusal(event)
+        if error is not _NONE:
+            out.replies.append(Reply(event.reply_to, refusal(event, error)))
+            return
+        group = self._groups.get(event.group_id)
+        if group is not None and group.commit_kinds != TRANSACTIONAL:
+            _note_kind(group, TRANSACTIONAL, out)
+        write = self._store(event, now.wall_ms, NO_TIMESTAMP, self._value_version, out)
+        if write is not None:
+            write.producer_id, write.producer_epoch = event.producer_id, event.producer_epoch
+
+    def _txn_commit_refusal(self, event: TxnOffsetCommit) -> ErrorCode:
+        if not event.group_id:
+            return ErrorCode.INVALID_GROUP_ID
+        if event.verification_error is not _NONE:
+            return commit_error(event.verification_error)
+        if event.group_id in self._newer:
+            return ErrorCode.ILLEGAL_GENERATION if event.member_id else ErrorCode.UNKNOWN_MEMBER_ID
+        if self.pending_offsets + len(event.partitions) > self._max_pending_offsets:
+            return ErrorCode.POLICY_VIOLATION
+        group = self._groups.get(event.group_id)
+        if group is None:
+            return self._new_group_refusal() if event.generation < 0 else ErrorCode.ILLEGAL_GENERATION
+        state = group.state
+        if state is State.DEAD:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if event.generation < 0 and (state is State.EMPTY or (not event.member_id and event.instance_id is None)):
+            return _NONE  # clients before version 3 cannot say who they are
+        return _seat_refusal(event, group)
+
+    def _store(
+        self, event: OffsetCommit | TxnOffsetCommit, wall_ms: int, expire_ms: int, version: int, out: Outcome
+    ) -> Write | None:
+        """Write what is not too large; the answer waits for it. None if nothing was left to write."""
+        # What the version has no room for is forgotten now, not at the next start.
+        has_epoch = version >= _FIRST_VALUE_WITH_LEADER_EPOCH
+        has_topic_id = version >= _FIRST_FLEXIBLE_VALUE and type(event) is OffsetCommit
+        group_id = event.group_id
+        records: list[tuple[bytes, bytes | None]] = []
+        staged: list[StagedCommit] = []
+        answer = ALL_COMMITTED
+        for topic, partition, offset, leader_epoch, metadata, topic_id in event.partitions:
+            if not has_epoch:
+                leader_epoch = NO_LEADER_EPOCH
+            if not has_topic_id:
+                topic_id = NO_TOPIC_ID
+            packed = pack_fixed(offset, leader_epoch, wall_ms, expire_ms, topic_id)
+            if metadata:
+                if self._is_too_large(metadata, version):
+                    answer = self._too_large(event, version)
+                    continue
+                packed += metadata.encode("utf-8", "surrogateescape")
+            if version == _FIRST_FLEXIBLE_VALUE and not metadata:
+                value = encode_plain_commit(offset, leader_epoch, wall_ms, topic_id)
+            else:
+                value = encode_offset_value(
+                    OffsetValue(offset, leader_epoch, metadata or "", wall_ms, expire_ms, topic_id), version
+                )
+            records.append((key_prefix(group_id, topic) + pack_partition(partition), value))
+            staged.append(((topic, partition), packed))
+        if not records:
+            out.replies.append(Reply(event.reply_to, answer))
+            return None
+        write = Write(records, None, None, NO_PRODUCER, -1, event, answer, staged)
+        out.writes.append(write)
+        return write
+
+    def _too_large(self, event: OffsetCommit | TxnOffsetCommit, version: int) -> CommitAnswer:
+        return CommitAnswer(
+            tuple([
+                ErrorCode.OFFSET_METADATA_TOO_LARGE if asked[4] and self._is_too_large(asked[4], version) else _NONE
+                for asked in event.partitions
+            ])
+        )  # fmt: skip
+
+    def _is_too_large(self, metadata: str, version: int) -> bool:
+        """Kafka counts in Java's characters; and before version 4 a value has no room for more than 32767 bytes."""
+        if metadata.isascii():
+            units = size = len(metadata)
+        else:
+            units = len(java_text(metadata).encode("utf-16-le", "surrogatepass")) // 2
+            size = units * _MAX_BYTES_OF_A_UNIT
+            if size > _MAX_STRING_BYTES:
+                size = len(metadata.encode("utf-8", "surrogateescape"))
+        return units > self._max_metadata_units or (version < _FIRST_FLEXIBLE_VALUE and size > _MAX_STRING_BYTES)
+
+
+def _is_settled(event: OffsetCommit, group: Group, member: Member) -> bool:
+    """Whether there is nothing to refuse: the quick way through `_commit_refusal`, for nearly every commit."""
+    return (
+        event.generation == group.generation
+        and group.rebalance is None
+        and (event.instance_id is None or event.instance_id == member.instance_id)
+        and not group.is_dead
+    )
+
+
+def _seat_refusal(event: OffsetCommit | TxnOffsetCommit, group: Group) -> ErrorCode:
+    error = member_error(group, event.member_id, event.instance_id)
+    if error is _NONE and event.generation != group.generation:
+        return ErrorCode.ILLEGAL_GENERATION
+    return error
+
+
+def _note_kind(group: Group, kind: int, out: Outcome) -> None:
+    """Ordinary and transactional commits in one group generally end in surprises: say so, once."""
+    if group.commit_kinds | kind != group.commit_kinds:
+        group.commit_kinds |= kind
+        if group.commit_kinds == ORDINARY | TRANSACTIONAL:
+            out.notices.append(Notice(What.MIXED_COMMITS, group.group_id))
+
+
+@lru_cache(maxsize=16_384)
+def key_prefix(group_id: str, topic: str) -> bytes:
+    """All of a key but the partition at its end: a consumer commits under the same ones again and again."""
+    return encode_key(offset_key(group_id, topic, 0))[: -_INT32.size]
+
+
+def commit_key(group_id: str, topic: str, partition: int) -> bytes:
+    return key_prefix(group_id, topic) + pack_partition(partition)

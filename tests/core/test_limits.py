@@ -1,0 +1,167 @@
+"""What grows is bounded, and what an operator should know is told."""
+
+from typing import Any
+
+import pytest
+
+from muster.codec.error_codes import ErrorCode
+from muster.core.answers import CommitAnswer, JoinAnswer, SyncAnswer
+from muster.core.config import GroupConfig
+from muster.core.events import CommittedPartition, JoinGroup, OffsetCommit, SyncGroup, TxnOffsetCommit
+from muster.core.notices import Cause, Notice, What
+from muster.core.outcome import Outcome
+from muster.core.refusals import timed_out
+from muster.errors import ConfigError
+from tests.core.world import World
+
+E = ErrorCode
+
+
+def commit(world: World, group_id: str = "g", partitions: int = 1) -> Any:
+    asked = tuple(CommittedPartition("t", partition, 5) for partition in range(partitions))
+    return world.answer(world.ask(OffsetCommit(world.next_number(), group_id, -1, "", asked)))
+
+
+def txn_commit(world: World, producer_id: int, *partitions: int, group_id: str = "g") -> Any:
+    asked = tuple(CommittedPartition("t", partition, 5) for partition in partitions)
+    return world.answer(world.ask(TxnOffsetCommit(world.next_number(), group_id, producer_id, 0, asked)))
+
+
+def test_no_more_groups_than_allowed() -> None:
+    world = World(muster_max_groups=2)
+    world.stable("a")
+    assert commit(world, "h") == CommitAnswer()
+    refused = CommitAnswer((E.POLICY_VIOLATION,))
+    assert commit(world, "i") == refused
+    assert txn_commit(world, 7, 0, group_id="i") == refused
+    assert world.answer(world.join("i", client="b")).error is E.POLICY_VIOLATION
+    assert set(world.coordinator.groups) == {"g", "h"}
+    assert commit(world, "h") == CommitAnswer()  # those that are there go on
+
+
+def test_no_more_members_than_allowed_in_all_groups_together() -> None:
+    world = World(muster_max_members=2)
+    (a,) = world.stable("a")
+    world.join("h", client="b")  # an id handed out counts
+    assert world.coordinator.membership.seats == 2
+    assert world.answer(world.join("i", client="c")).error is E.GROUP_MAX_SIZE_REACHED
+    assert world.answer(world.join("i", client="c", instance="static")).error is E.GROUP_MAX_SIZE_REACHED
+    assert world.heartbeat(a, 1) is E.NONE
+    world.advance(3_000_000)  # sessions and the unused id run out
+    assert world.coordinator.membership.seats == 0
+    assert world.answer(world.join("i", client="c")).error is E.MEMBER_ID_REQUIRED
+
+
+def test_a_static_member_that_restarts_needs_no_new_seat() -> None:
+    world = World(muster_max_members=1)
+    (a,) = world.stable("a", instances=True)
+    answer = world.answer(world.join(client="a", instance="a"))
+    assert answer.error is E.NONE
+    assert answer.member_id != a
+    assert world.coordinator.membership.seats == 1
+
+
+def test_no_more_pending_offsets_than_allowed() -> None:
+    world = World(muster_max_pending_offsets=3)
+    assert txn_commit(world, 7, 0, 1) == CommitAnswer()
+    assert txn_commit(world, 7, 0) == CommitAnswer()  # the same once more is none more
+    assert txn_commit(world, 8, 0, 1) == CommitAnswer((E.POLICY_VIOLATION,) * 2)
+    assert world.coordinator.offsets.pending_offsets == 2
+    world.coordinator.offsets.complete(7, commit=True)
+    assert world.coordinator.offsets.pending_offsets == 0
+    assert txn_commit(world, 8, 0, 1) == CommitAnswer()
+
+
+def test_deleted_offsets_are_pending_no_longer() -> None:
+    world = World()
+    txn_commit(world, 7, 0, 1)
+    world.coordinator.replay((world.log[0][0].key, None), 9)
+    assert world.coordinator.offsets.pending_offsets == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "sentence"),
+    [
+        ("group_max_size", 0, "group.max.size is 0; it must be at least 1."),
+        ("offsets_commit_required_acks", 2, "offsets.commit.required.acks is 2; it must be between -1 and 1."),
+        ("offsets_topic_compression_codec", 5, "offsets.topic.compression.codec is 5; it must be between 0 and 4."),
+        ("muster_max_groups", 0, "muster.max.groups is 0; it must be at least 1."),
+    ],
+)
+def test_a_setting_out_of_range(name: str, value: int, sentence: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        GroupConfig(**{name: value})  # type: ignore[arg-type]
+    assert str(raised.value) == sentence
+
+
+def test_an_answer_that_is_not_durable_in_time() -> None:
+    asked = OffsetCommit(1, "g", -1, "", (CommittedPartition("t", 0, 5),))
+    assert timed_out(asked, CommitAnswer()) == CommitAnswer((E.COORDINATOR_NOT_AVAILABLE,))
+    sync = SyncGroup(1, "g", 1, "m")
+    assert timed_out(sync, SyncAnswer(E.NONE, b"mine")) == SyncAnswer(E.COORDINATOR_NOT_AVAILABLE)
+    join = JoinGroup(1, 9, "g", "", "u", "c", "/h", 10_000, 10_000, "consumer", ())
+    assert timed_out(join, JoinAnswer(E.NONE, "m", 1)) == JoinAnswer(E.COORDINATOR_NOT_AVAILABLE, "")
+    told = JoinAnswer(E.UNKNOWN_MEMBER_ID, "m")
+    assert timed_out(join, told) is told  # nothing that could get lost
+
+
+# What the operator is told.
+
+
+class Told(World):
+    """Keeps the notices of everything asked."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.notices: list[Notice] = []
+        super().__init__(**settings)
+
+    def _carry_out(self, out: Outcome) -> None:
+        self.notices.extend(out.notices)
+        out.notices.clear()
+        super()._carry_out(out)
+
+    def _append(self, write: Any, later: Outcome) -> None:
+        super()._append(write, later)
+        self.notices.extend(later.notices)
+        later.notices.clear()
+
+    def told(self) -> list[tuple[str, str]]:
+        told = [(notice.what.value, notice.cause.value) for notice in self.notices]
+        self.notices.clear()
+        return told
+
+
+def test_the_life_of_a_group_as_an_operator_reads_it() -> None:
+    world = Told()
+    (a,) = world.stable("a")
+    assert world.told() == [
+        ("created", ""),
+        ("joined", ""),
+        ("rebalancing", "member joined"),
+        ("stable", "member joined"),
+    ]
+    world.advance(10_000_000)
+    assert world.told() == [("expired", "session expired"), ("rebalancing", "session expired"), ("empty", "")]
+    assert a not in world.group("g").members
+
+
+def test_a_rebalance_says_how_long_it_took() -> None:
+    world = Told()
+    (a,) = world.stable("a")
+    world.notices.clear()
+    world.join_new("g", client="b")
+    world.advance(40)
+    world.join("g", a, client="a")
+    world.sync(a, 2, {})
+    (stable,) = [notice for notice in world.notices if notice.what is What.STABLE]
+    assert stable == Notice(What.STABLE, "g", Cause.MEMBER_JOINED, generation=2, size=2, duration_ms=40)
+
+
+def test_mixed_commits_are_told_once() -> None:
+    world = Told()
+    commit(world)
+    commit(world)
+    txn_commit(world, 7, 0)
+    txn_commit(world, 7, 0)
+    commit(world)
+    assert world.told() == [("mixed commits", "")]
