@@ -885,3 +885,94 @@ def test_the_log_alone_explains_the_state() -> None:
     assert world.replayed().hard_state() == world.coordinator.hard_state()
     value = world.replayed().groups["g"].durable
     assert isinstance(value, GroupValue)
+
+
+# What a real broker does in corners that no page tells of.
+
+
+@pytest.mark.parametrize(
+    ("lists", "chosen"),
+    [
+        ((("range", "cooperative-sticky"), ("cooperative-sticky", "range")), "range"),
+        ((("range", "sticky"), ("sticky", "range")), "sticky"),
+        ((("roundrobin", "cooperative-sticky"), ("cooperative-sticky", "roundrobin")), "roundrobin"),
+    ],
+)
+def test_a_tie_goes_to_the_name_that_a_hash_map_puts_first(lists: tuple[tuple[str, ...], ...], chosen: str) -> None:
+    group = Group("g")
+    for number, protocols in enumerate(lists):
+        group.add(member(str(number), *protocols), "consumer")
+    assert group.choose_protocol() == chosen
+
+
+def test_an_unused_id_that_runs_out_ends_the_initial_delay() -> None:
+    world = World(group_initial_rebalance_delay_ms=2_500)
+    a = world.join(client="a", version=3)
+    world.join(client="p", session=600)
+    world.advance(599)
+    assert world.is_parked(a)
+    world.advance(1)
+    assert world.answer(a).generation == 1
+
+
+def test_the_successor_of_a_static_member_outlives_its_session_while_it_waits() -> None:
+    world = World(group_initial_rebalance_delay_ms=2_500)
+    world.join(client="a", instance="i", session=500)
+    successor = world.join(client="a", instance="i", session=500)
+    world.advance(2_000)
+    assert world.is_parked(successor)
+    world.advance(500)
+    assert world.answer(successor).error is E.NONE
+
+
+def test_a_group_that_everybody_left_during_its_initial_delay_keeps_its_kind() -> None:
+    world = World(group_initial_rebalance_delay_ms=2_500)
+    world.join(client="a", version=3)
+    (a,) = world.group("g").members
+    world.leave(Leaver(a))
+    assert (
+        world.answer(world.join(client="b", version=3, protocol_type="connect")).error is E.INCONSISTENT_GROUP_PROTOCOL
+    )
+    other = world.join(client="b", version=3, protocols=(("another", b""),))
+    assert world.is_parked(other)
+
+
+def test_a_newcomer_of_long_ago_still_extends_an_initial_delay() -> None:
+    world = World(group_initial_rebalance_delay_ms=2_500)
+    for client in "ab":
+        world.join(client=client, version=3, rebalance=2_500)
+    world.advance(2_500)
+    world.leave(*[Leaver(member_id) for member_id in world.group("g").members])
+    world.advance(2_500)
+    assert world.state() == "Empty"
+    c = world.join(client="c", version=3, rebalance=60_000)
+    world.advance(4_999)
+    assert world.is_parked(c)
+    world.advance(1)
+    assert world.answer(c).error is E.NONE
+
+
+def test_a_replaced_member_that_never_synced_still_costs_a_rebalance() -> None:
+    world = World()
+    for client in "ab":
+        world.join(client=client, instance=client, rebalance=5_000)
+    world.advance(0)
+    a, b = world.group("g").members
+    world.sync(a, 1, {})
+    assert world.state() == "Stable"
+    successor = world.answer(world.join(client="b", instance="b", rebalance=5_000)).member_id
+    world.sync(successor, 1)
+    world.advance(5_000)
+    assert world.state() == "PreparingRebalance"
+    assert set(world.group("g").members) == {a, successor}
+    assert b not in world.group("g").members
+
+
+def test_an_id_that_is_turned_away_is_waited_for_no_longer() -> None:
+    world = World(group_max_size=1, group_initial_rebalance_delay_ms=100)
+    late = world.answer(world.join(client="late")).member_id
+    a = world.join(client="a", version=3)
+    assert world.answer(world.join(member_id=late, client="late")).error is E.GROUP_MAX_SIZE_REACHED
+    assert not world.group("g").pending_members
+    world.advance(100)
+    assert world.answer(a).generation == 1

@@ -179,7 +179,7 @@ def check_bookkeeping(group: Group) -> None:
     assert +group._support == support, f"{group._support} is not {support}"
     assert group.static_members == {m.instance_id: m.member_id for m in members if m.instance_id is not None}
     assert all(member_id == member.member_id for member_id, member in group.members.items())
-    assert group.pending_sync <= group.members.keys()
+    assert group.sync_deadline_ms is not None or not group.pending_sync & group.members.keys()
     assert not group.pending_members.keys() & group.members.keys()
     assert group.leader in group.members if group.members else group.leader is None, f"leader {group.leader!r}"
     assert not group.members or group.candidates(), "no protocol is left that all support"

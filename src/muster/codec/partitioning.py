@@ -25,3 +25,17 @@ def partition_for(group_id: str, partitions: int) -> int:
     """The partition of a topic with that many partitions that holds everything about the group."""
     hashed = java_string_hash(group_id)
     return 0 if hashed == -_SIGN else abs(hashed) % partitions
+
+
+def hash_map_buckets(entries: int) -> int:
+    """How many buckets a `java.util.HashMap` has that was filled one by one."""
+    buckets = 16
+    while entries > buckets * 3 // 4:
+        buckets *= 2
+    return buckets
+
+
+def hash_map_bucket(text: str, buckets: int) -> int:
+    """Where a string sits in a `java.util.HashMap`; Kafka decides a tie between protocols by that."""
+    hashed = java_string_hash(text) & 0xFFFFFFFF
+    return (hashed ^ hashed >> 16) & (buckets - 1)

@@ -14,6 +14,7 @@ from enum import Enum
 from typing import Any
 
 from muster.codec.offsets_topic import GroupValue, MemberValue
+from muster.codec.partitioning import hash_map_bucket, hash_map_buckets
 from muster.codec.primitives import Reader
 from muster.core.notices import Cause
 from muster.errors import CodecError
@@ -91,7 +92,6 @@ class Rebalance:
     is_initial: bool = False
     delay_ms: int = 0
     remaining_ms: int = 0
-    new_member_added: bool = False
     cause: Cause = Cause.NONE
     since_ms: int = 0
 
@@ -122,6 +122,8 @@ class Group:
     rebalance: Rebalance | None = None
     is_dead: bool = False
     awaiting_join: int = 0
+    new_member_added: bool = False
+    """Whether somebody came during an initial delay, and it was not extended for it yet; Kafka never forgets."""
     commit_kinds: int = field(default=0, compare=False)
     """Which kinds of commits it has had lately: ordinary (1), transactional (2), both (3)."""
     _support: Counter[str] = field(default_factory=Counter)
@@ -189,9 +191,6 @@ class Group:
         self.static_members[member.instance_id] = member_id
         if self.leader == member.member_id:
             self.leader = member_id
-        if member.member_id in self.pending_sync:
-            self.pending_sync.discard(member.member_id)
-            self.pending_sync.add(member_id)
         member.member_id = member_id
 
     def park_join(self, member: Member, waiter: Any) -> None:
@@ -210,17 +209,19 @@ class Group:
         return {name for name, count in self._support.items() if count == len(self.members)}
 
     def choose_protocol(self) -> str:
-        """Every member votes for its first candidate; a tie goes to the name that comes first."""
+        """Every member votes for its first candidate; a tie goes to the name that Java's hash map puts first."""
         candidates = self.candidates()
         votes = Counter(member.vote(candidates) for member in self.members.values())
-        return min(votes, key=lambda name: (-votes[name], name))
+        buckets = hash_map_buckets(len(votes))
+        return min(votes, key=lambda name: (-votes[name], hash_map_bucket(name, buckets), name))
 
     def supports(self, protocol_type: str, protocols: Iterable[tuple[str, bytes]]) -> bool:
         """Whether somebody who offers this may join."""
-        names = {name for name, _ in protocols}
-        if not self.members:
+        names = _names(protocols)
+        if self.state is State.EMPTY:
             return bool(protocol_type) and bool(names)
-        return protocol_type == self.protocol_type and bool(names & self.candidates())
+        everybody = len(self.members)  # nobody, perhaps: then any name will do
+        return protocol_type == self.protocol_type and any(self._support[name] == everybody for name in names)
 
     def is_subscribed(self, topic: str) -> bool:
         """Unknown subscriptions count as all topics, in a group of consumers."""

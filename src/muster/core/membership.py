@@ -100,6 +100,8 @@ class Membership(Rebalancing):
         member = group.members.get(request.member_id)
         if member is not None:
             self._unseat(group, member, What.LEFT, Cause.TOO_MANY_MEMBERS, out)
+        elif request.member_id in group.pending_members:
+            self._forget_id(group, request.member_id, out)
         self._refuse(request, ErrorCode.GROUP_MAX_SIZE_REACHED, out, member_id="")
 
     def _join_unknown(self, group: Group, request: JoinGroup, now: Instant, out: Outcome) -> None:
@@ -131,14 +133,18 @@ class Membership(Rebalancing):
         out.timers.append(SetTimer((PENDING_TIMER, group.group_id, member_id), deadline_ms))
         self._refuse(request, ErrorCode.MEMBER_ID_REQUIRED, out, member_id=member_id)
 
+    def _forget_id(self, group: Group, member_id: str, out: Outcome) -> None:
+        """An id that was handed out is used, or never will be."""
+        del group.pending_members[member_id]
+        self.seats -= 1
+        out.timers.append(CancelTimer((PENDING_TIMER, group.group_id, member_id)))
+
     def _join_known(self, group: Group, request: JoinGroup, now: Instant, out: Outcome) -> None:
         if request.member_id in group.pending_members:
             if request.instance_id is not None:
                 self._refuse(request, ErrorCode.UNKNOWN_SERVER_ERROR, out, member_id="")
             else:
-                del group.pending_members[request.member_id]
-                self.seats -= 1
-                out.timers.append(CancelTimer((PENDING_TIMER, group.group_id, request.member_id)))
+                self._forget_id(group, request.member_id, out)
                 self._seat(group, request.member_id, request, now, out)
             return
         error = member_error(group, request.member_id, request.instance_id)
@@ -189,7 +195,7 @@ class Membership(Rebalancing):
         self.seats += 1
         self._arm_session(group, member, now.monotonic_ms + NEW_MEMBER_JOIN_TIMEOUT_MS, out)
         if group.rebalance is not None and group.rebalance.is_joining and group.rebalance.is_initial:
-            group.rebalance.new_member_added = True
+            group.new_member_added = True
         out.notices.append(Notice(What.JOINED, group.group_id, member_id=member_id, reason=request.reason or ""))
         self._prepare_or_complete(group, came_from, Cause.MEMBER_JOINED, now, out)
 
@@ -229,6 +235,7 @@ class Membership(Rebalancing):
     def _rename(self, group: Group, member: Member, member_id: str, now: Instant, out: Outcome) -> None:
         out.timers.append(CancelTimer((SESSION_TIMER, group.group_id, member.member_id)))
         member.armed_ms = None
+        member.is_new = False  # a session that runs out while it waits does it no harm
         group.rename(member, member_id)
         # Still the old session timeout: a new one counts from the next heartbeat.
         self._arm_session(group, member, now.monotonic_ms + member.session_timeout_ms, out)
@@ -410,9 +417,7 @@ class Membership(Rebalancing):
             if not member_id:
                 return ErrorCode.UNKNOWN_MEMBER_ID
         elif member_id in group.pending_members:
-            del group.pending_members[member_id]
-            self.seats -= 1
-            out.timers.append(CancelTimer((PENDING_TIMER, group.group_id, member_id)))
+            self._forget_id(group, member_id, out)
             return ErrorCode.NONE
         else:
             error = member_error(group, member_id, leaver.instance_id)

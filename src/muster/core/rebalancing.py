@@ -210,8 +210,8 @@ class Rebalancing:
         if now.monotonic_ms < rebalance.deadline_ms:
             out.timers.append(SetTimer((JOIN_TIMER, group.group_id), rebalance.deadline_ms))
             return
-        if rebalance.is_initial and rebalance.new_member_added and rebalance.remaining_ms != 0:
-            rebalance.new_member_added = False
+        if rebalance.is_initial and group.new_member_added and rebalance.remaining_ms != 0:
+            group.new_member_added = False
             delay_ms = min(self._config.group_initial_rebalance_delay_ms, rebalance.remaining_ms)
             rebalance.remaining_ms = max(rebalance.remaining_ms - rebalance.delay_ms, 0)
             rebalance.delay_ms = delay_ms
@@ -222,7 +222,10 @@ class Rebalancing:
         self._complete_join(group, now, out)
 
     def _sync_timer(self, group: Group, now: Instant, out: Outcome) -> None:
-        """Those who never synced lose their seats, static ones too; heartbeats do not save them."""
+        """Those who never synced lose their seats, static ones too; heartbeats do not save them.
+
+        One who was replaced by a successor still counts as missing, as in Kafka: the group rebalances for its sake.
+        """
         if group.sync_deadline_ms is None:
             return
         if now.monotonic_ms < group.sync_deadline_ms:
@@ -230,7 +233,7 @@ class Rebalancing:
             return
         came_from = group.state
         group.sync_deadline_ms = None
-        for member_id in sorted(group.pending_sync):
+        for member_id in sorted(group.pending_sync & group.members.keys()):
             self._unseat(group, group.members[member_id], What.EXPIRED, Cause.DID_NOT_SYNC, out)
         self.prepare(group, came_from, Cause.DID_NOT_SYNC, now, out)
 
@@ -248,11 +251,16 @@ class Rebalancing:
         if waits and not member.is_new:
             member.deadline_ms = None  # spent; armed again when it is answered
             return
-        came_from, rebalance = group.state, group.rebalance
+        came_from = group.state
         self._unseat(group, member, What.EXPIRED, Cause.SESSION_EXPIRED, out)
-        if rebalance is not None and rebalance.is_joining and group.everybody_joined:
-            rebalance.is_initial = False  # nobody is left to wait for
+        self._wait_no_longer_than_needed(group)
         self._prepare_or_complete(group, came_from, Cause.SESSION_EXPIRED, now, out)
+
+    def _wait_no_longer_than_needed(self, group: Group) -> None:
+        """Whoever runs out of time during the initial delay ends it, if it was the last one not here."""
+        rebalance = group.rebalance
+        if rebalance is not None and rebalance.is_joining and group.everybody_joined:
+            rebalance.is_initial = False
 
     def _pending_timer(self, group: Group, member_id: str, now: Instant, out: Outcome) -> None:
         deadline_ms = group.pending_members.get(member_id)
@@ -263,6 +271,7 @@ class Rebalancing:
             return
         del group.pending_members[member_id]
         self.seats -= 1
+        self._wait_no_longer_than_needed(group)
         self._complete_join_if_all_are_here(group, now, out)
 
     # Coming and going of whole groups.
