@@ -16,7 +16,7 @@ def test_records_come_back_as_batches_with_offsets() -> None:
     assert log.append([(KEY, b"w")], T + 1, producer_id=7, producer_epoch=2) == 2
     assert log.append_marker(7, 2, T + 2, commit=True) == 3
     assert log.end_offset == 4
-    batches = list(log.read())
+    batches = list(log.batches())
     assert [[record.offset for record in batch.records] for batch in batches] == [[0, 1], [2], [3]]
     assert [batch.header.is_transactional for batch in batches] == [False, True, True]
     assert [batch.header.base_sequence for batch in batches] == [0, 0, -1]
@@ -44,7 +44,7 @@ def test_a_crash_loses_what_was_not_flushed() -> None:
     log.append([(KEY, b"3")], T)
     assert (log.flushed_offset, log.end_offset) == (1, 3)
     log.crash(kept_batches=1)
-    assert [record.value for batch in log.read() for record in batch.records] == [b"1", b"2"]
+    assert [record.value for batch in log.batches() for record in batch.records] == [b"1", b"2"]
     assert log.end_offset == log.flushed_offset == 2
 
 

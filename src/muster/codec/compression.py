@@ -55,7 +55,10 @@ def compress(codec: int, data: bytes) -> bytes:
             block = bytes(cramjam.snappy.compress_raw(data))
             return _XERIAL_MAGIC + struct.pack(">iii", 1, 1, len(block)) + block
         case 3:
-            return bytes(cramjam.lz4.compress(data))
+            # Kafka refuses frames whose blocks depend on one another, which are the default here.
+            lz4_packer = cramjam.lz4.Compressor(content_checksum=False, block_linked=False)
+            lz4_packer.compress(data)
+            return bytes(lz4_packer.finish())
         case 4:
             return bytes(cramjam.zstd.compress(data))
         case _:

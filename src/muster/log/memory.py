@@ -1,58 +1,27 @@
 """A partition's log in memory: the same methods as the one on disk, and faults on request.
 
-What a shell needs of a log is little: append (which may be refused before a byte is written), flush, read from the
-start, and the offsets in between. Records are kept as real batches, so that whatever is read back has gone through the
-same bytes as on disk.
+Records are kept as real batches, so that whatever is read back has gone through the same bytes as on disk. Everything
+appended can be read at once; `crash` takes back what was not flushed.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
-from muster.codec.batches import ReadBatch, encode_batch, encode_marker, iter_batches
+from muster.codec.batches import ReadBatch, encode_batch, encode_marker, iter_batches, read_header
 from muster.codec.error_codes import ErrorCode
-from muster.codec.records import TRANSACTIONAL, Record
-from muster.errors import LogDamaged, MusterError
+from muster.codec.records import TRANSACTIONAL, BatchHeader, Record
+from muster.errors import LogDamaged
+from muster.log.partition_config import LogConfig
+from muster.log.partition_protocol import NO_PRODUCER, PartitionLog
+from muster.log.partition_reads import LOAD_BUFFER_BYTES, FoundOffset, Progress
+from muster.log.partition_refusals import AppendRefused, ReadRefused
+from muster.log.partition_staging import COORDINATOR_BASE_SEQUENCE
+from muster.log.partition_validation import assigned, checked_client_batch
+from muster.log.producer_state import ProducerStates
+from muster.log.txn_index import AbortedTransaction, overlapping
 
-NO_PRODUCER = -1
-COORDINATOR_BASE_SEQUENCE = 0
-"""What Kafka's coordinators write on every batch but markers, with or without a producer."""
-
-
-class AppendRefused(MusterError):
-    """The log did not take a batch, and not a byte of it was written; `error` is what Kafka would call the reason."""
-
-    def __init__(self, error: ErrorCode) -> None:
-        super().__init__(f"append refused: {error.name}")
-        self.error = error
-
-
-class PartitionLog(Protocol):
-    """One partition of the offsets topic, as a coordinator's shell sees it."""
-
-    @property
-    def end_offset(self) -> int: ...
-
-    @property
-    def flushed_offset(self) -> int: ...
-
-    def append(
-        self,
-        records: Sequence[tuple[bytes, bytes | None]],
-        wall_ms: int,
-        producer_id: int = NO_PRODUCER,
-        producer_epoch: int = -1,
-    ) -> int:
-        """Take these records as one batch; returns the offset of the first. Raises `AppendRefused` or `LogDamaged`."""
-
-    def append_marker(self, producer_id: int, producer_epoch: int, wall_ms: int, *, commit: bool) -> int:
-        """End a producer's transaction."""
-
-    def flush(self) -> None:
-        """Make everything appended so far durable."""
-
-    def read(self) -> Iterator[ReadBatch]:
-        """Everything from the start."""
+__all__ = ["NO_PRODUCER", "AppendRefused", "MemoryLog", "PartitionLog", "ReadRefused"]
 
 
 @dataclass(slots=True)
@@ -64,9 +33,17 @@ class MemoryLog:
     codec: int = 0
     refuse_next: ErrorCode | None = None
     break_next: bool = False
+    config: LogConfig = field(default_factory=LogConfig)
+    """What batches of clients are checked against."""
     _batches: list[bytes] = field(default_factory=list)
     _ends: list[int] = field(default_factory=list)
     _flushed: int = 0
+    _producers: ProducerStates = field(default_factory=ProducerStates)
+    _aborted: list[AbortedTransaction] = field(default_factory=list)
+
+    @property
+    def start_offset(self) -> int:
+        return 0
 
     @property
     def end_offset(self) -> int:
@@ -75,6 +52,15 @@ class MemoryLog:
     @property
     def flushed_offset(self) -> int:
         return self._ends[self._flushed - 1] if self._flushed else 0
+
+    @property
+    def high_watermark(self) -> int:
+        return self.end_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        undecided = self._producers.first_undecided_offset()
+        return self.end_offset if undecided is None else undecided
 
     @property
     def size_bytes(self) -> int:
@@ -88,6 +74,8 @@ class MemoryLog:
         producer_epoch: int = -1,
     ) -> int:
         base_offset = self.end_offset
+        if not records:
+            return base_offset
         batch = encode_batch(
             [Record(base_offset + number, wall_ms, key, value) for number, (key, value) in enumerate(records)],
             leader_epoch=self.leader_epoch,
@@ -97,19 +85,36 @@ class MemoryLog:
             producer_epoch=producer_epoch,
             base_sequence=COORDINATOR_BASE_SEQUENCE,
         )
-        self._take(batch, base_offset + len(records))
+        if producer_id != NO_PRODUCER:
+            self._producers.check_epoch(producer_id, producer_epoch)
+        self._take(batch)
         return base_offset
 
-    def append_marker(self, producer_id: int, producer_epoch: int, wall_ms: int, *, commit: bool) -> int:
+    def append_marker(
+        self, producer_id: int, producer_epoch: int, wall_ms: int, *, commit: bool, coordinator_epoch: int = 0
+    ) -> int:
         base_offset = self.end_offset
+        self._producers.check_marker(producer_id, producer_epoch, coordinator_epoch)
         marker = encode_marker(
             base_offset, wall_ms, producer_id, producer_epoch,
-            commit=commit, coordinator_epoch=0, leader_epoch=self.leader_epoch,
+            commit=commit, coordinator_epoch=coordinator_epoch, leader_epoch=self.leader_epoch,
         )  # fmt: skip
-        self._take(marker, base_offset + 1)
+        self._take(marker)
         return base_offset
 
-    def _take(self, batch: bytes, end_offset: int) -> None:
+    def append_batches(self, data: bytes | bytearray | memoryview, wall_ms: int) -> int:
+        batch = checked_client_batch(data, self.config, wall_ms)
+        if batch.header.producer_id >= 0:
+            duplicate = self._producers.duplicate_of(batch.header)
+            if duplicate is not None:
+                return duplicate.base_offset
+            self._producers.check_data(batch.header, from_client=True)
+        base_offset = self.end_offset
+        append_time_ms = wall_ms if self.config.log_append_time else None
+        self._take(bytes(assigned(batch, base_offset, self.leader_epoch, append_time_ms)))
+        return base_offset
+
+    def _take(self, batch: bytes) -> None:
         if self.break_next:
             self.break_next = False
             raise LogDamaged("the disk failed in the middle of an append; what was flushed is whole")
@@ -118,18 +123,70 @@ class MemoryLog:
             error = ErrorCode.RECORD_LIST_TOO_LARGE
         if error is not None:
             raise AppendRefused(error)
+        self._keep(batch, read_header(batch))
+
+    def _keep(self, batch: bytes, header: BatchHeader) -> None:
         self._batches.append(batch)
-        self._ends.append(end_offset)
+        self._ends.append(header.last_offset + 1)
+        aborted = self._producers.replay(header, batch)
+        if aborted is not None:
+            self._aborted.append(aborted)
+
+    def write(self) -> None:
+        pass
 
     def flush(self) -> None:
         self._flushed = len(self._batches)
 
-    def read(self) -> Iterator[ReadBatch]:
-        return iter_batches(b"".join(self._batches))
+    def read(self, from_offset: int, max_bytes: int, up_to: int | None = None) -> memoryview:
+        if not 0 <= from_offset <= self.end_offset:
+            raise ReadRefused(ErrorCode.OFFSET_OUT_OF_RANGE, f"0 to {self.end_offset} is here, not {from_offset}")
+        limit = self.end_offset if up_to is None else min(up_to, self.end_offset)
+        first = last = bisect_right(self._ends, from_offset)
+        size = 0
+        while last < len(self._batches) and self._ends[last] <= limit:
+            size += len(self._batches[last])
+            if size > max_bytes and last > first:
+                break
+            last += 1
+        return memoryview(b"".join(self._batches[first:last]))
+
+    def batches(
+        self,
+        from_offset: int | None = None,
+        buffer_bytes: int = LOAD_BUFFER_BYTES,
+        progress: Progress | None = None,
+    ) -> Iterator[ReadBatch]:
+        first = bisect_right(self._ends, from_offset or 0)
+        for batch in iter_batches(b"".join(self._batches[first:])):
+            yield batch
+            if progress is not None:
+                progress(batch.header.size_bytes)
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> FoundOffset | None:
+        for batch in self.batches():
+            for record in batch.records:
+                if record.timestamp_ms >= timestamp_ms:
+                    return FoundOffset(record.offset, record.timestamp_ms, batch.header.leader_epoch)
+        return None
+
+    def aborted_transactions(self, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
+        return overlapping(self._aborted, from_offset, to_offset)[0]
+
+    def truncate_to(self, offset: int) -> None:
+        self._cut(bisect_right(self._ends, offset))
+
+    def close(self) -> bool:
+        return True
 
     def crash(self, kept_batches: int = 0) -> None:
         """Lose what was never flushed, but for as many batches as happened to reach the disk."""
-        whole = min(self._flushed + kept_batches, len(self._batches))
-        del self._batches[whole:]
-        del self._ends[whole:]
-        self._flushed = whole
+        self._cut(min(self._flushed + kept_batches, len(self._batches)))
+        self._flushed = len(self._batches)
+
+    def _cut(self, whole: int) -> None:
+        kept = self._batches[:whole]
+        self._batches, self._ends, self._aborted, self._producers = [], [], [], ProducerStates()
+        self._flushed = min(self._flushed, whole)
+        for batch in kept:
+            self._keep(batch, read_header(batch))

@@ -1,0 +1,175 @@
+"""The small text files around the logs, in Kafka's formats.
+
+    recovery-point-offset-checkpoint   up to where a log, and its indexes, are known to be on the disk
+    replication-offset-checkpoint      high watermarks
+    log-start-offset-checkpoint        first offsets, where they are not those of the first segments
+    cleaner-offset-checkpoint          first offsets that compaction has not looked at yet
+    leader-epoch-checkpoint            in each partition: where each leader's records begin
+    partition.metadata                 in each partition: the topic's id
+
+All but the last have a version, a count, and a line for each entry. A file that is damaged is `Malformed` here; what
+that means is for its reader to say, since none of them is worth a log.
+"""
+
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+from muster.codec.primitives import java_text
+from muster.errors import Malformed
+from muster.log.files import Files, read_file, replace_file, write_file
+
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+HIGH_WATERMARKS = "replication-offset-checkpoint"
+LOG_STARTS = "log-start-offset-checkpoint"
+CLEANER_OFFSETS = "cleaner-offset-checkpoint"
+LEADER_EPOCHS = "leader-epoch-checkpoint"
+PARTITION_METADATA = "partition.metadata"
+
+VERSION = 0
+LARGEST_FILE_BYTES = 64 * 1024 * 1024
+
+
+class TopicPartition(NamedTuple):
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+Offsets = Mapping[TopicPartition, int]
+
+
+def encode_lines(lines: list[str]) -> bytes:
+    return "".join(f"{line}\n" for line in (str(VERSION), str(len(lines)), *lines)).encode()
+
+
+def decode_lines(data: bytes, name: str) -> list[str]:
+    """The entries of a checkpoint file. An empty file has none: Kafka makes it before it has anything to say."""
+    lines = data.decode("utf-8", "replace").splitlines()
+    if not lines:
+        return []
+    if lines[0].strip() != str(VERSION):
+        raise Malformed(f"{name} begins with {java_text(lines[0])[:20]!r}, and version {VERSION} exists")
+    if len(lines) == 1:
+        return []
+    entries = lines[2:]
+    if lines[1].strip() != str(len(entries)):
+        raise Malformed(f"{name} says it has {lines[1][:20]!r} entries and has {len(entries)}")
+    return entries
+
+
+def _number(text: str, name: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise Malformed(f"{name} has {text[:20]!r} where a number should be") from None
+
+
+def read_offsets(files: Files, path: Path) -> dict[TopicPartition, int]:
+    """An offset checkpoint; empty where there is none."""
+    if not files.exists(path):
+        return {}
+    found: dict[TopicPartition, int] = {}
+    for line in decode_lines(read_file(files, path, LARGEST_FILE_BYTES), path.name):
+        fields = line.split()
+        if len(fields) != 3:
+            raise Malformed(f"{path.name} has the line {line[:60]!r}; a topic, a partition and an offset make one")
+        topic, partition, offset = fields
+        found[TopicPartition(topic, _number(partition, path.name))] = _number(offset, path.name)
+    return found
+
+
+def write_offsets(files: Files, path: Path, offsets: Offsets, point: str = "offsets") -> None:
+    lines = [f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items())]
+    replace_file(files, path, encode_lines(lines), point)
+
+
+class LeaderEpochs:
+    """Where the records of each leader begin: rising epochs at rising offsets."""
+
+    def __init__(self, entries: list[tuple[int, int]] | None = None) -> None:
+        self.entries = entries or []
+
+    @property
+    def latest(self) -> int | None:
+        return self.entries[-1][0] if self.entries else None
+
+    def assign(self, epoch: int, start_offset: int) -> bool:
+        """Note that an epoch's records begin here; False if that was known. What contradicts it is forgotten."""
+        if self.entries and self.entries[-1][0] >= epoch and self.entries[-1][1] <= start_offset:
+            return False
+        kept = [entry for entry in self.entries if entry[0] < epoch and entry[1] < start_offset]
+        self.entries = [*kept, (epoch, start_offset)]
+        return True
+
+    def truncate_from_end(self, end_offset: int) -> bool:
+        """Forget epochs that begin at or behind an offset."""
+        kept = [entry for entry in self.entries if entry[1] < end_offset]
+        changed, self.entries = len(kept) != len(self.entries), kept
+        return changed
+
+    def truncate_from_start(self, start_offset: int) -> bool:
+        """Forget epochs whose records are all before an offset; the one in force there begins there."""
+        before = [entry for entry in self.entries if entry[1] <= start_offset]
+        if not before or before == [(before[-1][0], start_offset)]:
+            return False
+        behind = self.entries[len(before) :]
+        self.entries = [(before[-1][0], start_offset), *behind]
+        return True
+
+    def end_offset_of(self, epoch: int, log_end_offset: int) -> tuple[int, int] | None:
+        """The largest epoch not above this one, and one behind its last offset: where a lagging reader must cut."""
+        if not self.entries or epoch > self.entries[-1][0]:
+            return None
+        if epoch == self.entries[-1][0]:
+            return epoch, log_end_offset
+        known = [entry for entry in self.entries if entry[0] <= epoch]
+        if not known:
+            return epoch, self.entries[0][1]
+        return known[-1][0], self.entries[len(known)][1]
+
+
+def read_epochs(files: Files, directory: Path) -> LeaderEpochs:
+    path = directory / LEADER_EPOCHS
+    if not files.exists(path):
+        return LeaderEpochs()
+    entries: list[tuple[int, int]] = []
+    for line in decode_lines(read_file(files, path, LARGEST_FILE_BYTES), path.name):
+        fields = line.split()
+        if len(fields) != 2:
+            raise Malformed(f"{path.name} has the line {line[:60]!r}; an epoch and an offset make one")
+        entries.append((_number(fields[0], path.name), _number(fields[1], path.name)))
+    if any(one[0] >= other[0] or one[1] > other[1] for one, other in pairwise(entries)):
+        raise Malformed(f"{path.name} has epochs that do not rise")
+    return LeaderEpochs(entries)
+
+
+def write_epochs(files: Files, directory: Path, epochs: LeaderEpochs) -> None:
+    """The name lasts with the next sync of the directory."""
+    lines = [f"{epoch} {start_offset}" for epoch, start_offset in epochs.entries]
+    write_file(files, directory / LEADER_EPOCHS, encode_lines(lines), "epochs")
+
+
+def read_partition_metadata(files: Files, directory: Path) -> str | None:
+    """The topic's id as Kafka spells it; None where there is no such file (brokers before 2.8 wrote none)."""
+    path = directory / PARTITION_METADATA
+    if not files.exists(path):
+        return None
+    fields = dict(
+        line.split(":", 1)
+        for line in read_file(files, path, 4096).decode("utf-8", "replace").splitlines()
+        if ":" in line
+    )
+    topic_id = fields.get("topic_id", "").strip()
+    if _number(fields.get("version", "?").strip(), path.name) < VERSION or len(topic_id) != 22:
+        raise Malformed(f"{directory.name}/{path.name} names no topic id")
+    return topic_id
+
+
+def write_partition_metadata(files: Files, directory: Path, topic_id: str) -> None:
+    """The name lasts with the next sync of the directory."""
+    data = f"version: {VERSION}\ntopic_id: {topic_id}".encode()
+    write_file(files, directory / PARTITION_METADATA, data, "partition-metadata")

@@ -1,0 +1,201 @@
+"""One round of compaction over one log: read closed segments twice, write new ones, swap them in.
+
+    prepare   in the thread that owns the log: what to read, what to keep (`Job`)
+    clean     anywhere: reads files that do not change, writes `.cleaned` ones and syncs them
+    swap      in the owner's thread again, once for each new segment; the only moment in which anybody has to wait
+
+So appends go on all the while, and a crash at any point finds either the old segments or the new one (the log's
+recovery knows all three suffixes). A round that fails or is cancelled removes what it was writing; the segments it
+has already swapped in stay, and are no worse for it: the next round begins at the same offset again.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from muster.errors import CodecError, LogDamaged
+from muster.log.cleaner_pace import Pace
+from muster.log.cleaner_plan import SegmentFacts, grouped
+from muster.log.cleaner_segment import CleanedSegment
+from muster.log.compaction import CleanedCount, CleaningRules, Compactor, RowCompactor
+from muster.log.partition_config import LogConfig
+from muster.log.segment import INDEX, LOG, TIMEINDEX, Segment
+from muster.log.txn_index import AbortedTransaction
+
+DEFAULT_MEMORY_BYTES = 128 * 1024 * 1024
+"""`log.cleaner.dedupe.buffer.size`"""
+LARGEST_BATCH_BYTES = 128 * 1024 * 1024
+"""A hundred times what a broker takes by default; a longer one is damage."""
+SMALL_LOG_BYTES = 8 * 1024 * 1024
+"""Up to here plain Python is done before the kernels would be imported, or not long after."""
+SLACK = 64
+"""What kernels want behind their buffers (`codec/columns/words.py`, which a small log does not import)."""
+
+Swap = Callable[[Sequence[Segment], Segment], None]
+"""Put a new segment, durable but for its name, in the place of old ones. Raises where those are the log's no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A round, as it was prepared."""
+
+    name: str
+    """Of the partition, for people."""
+    segments: Sequence[Segment]
+    """Closed ones, from the start of the log to the end of the round."""
+    rules: CleaningRules
+    aborted: Sequence[AbortedTransaction]
+    """Of the whole log: a marker may stand behind the end of the round."""
+    config: LogConfig
+    memory_bytes: int = DEFAULT_MEMORY_BYTES
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self.segments)
+
+
+class Report(NamedTuple):
+    """What a round did."""
+
+    name: str
+    first_dirty_offset: int
+    end_offset: int
+    """Where the next round begins: the end of this one, or less where the map was full."""
+    counted: CleanedCount
+    keys: int
+    map_was_full: bool
+    segments_before: int
+    segments_after: int
+    learning_s: float
+    keeping_s: float
+
+
+def clean(
+    job: Job,
+    swap: Swap,
+    pace: Pace | None = None,
+    *,
+    make: Callable[[Job], Compactor] | None = None,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Report:
+    """Run a round to its end. `make` is `make_compactor` unless a test wants to choose.
+
+    Raises `LogDamaged` where a segment cannot be read to its end, `CleaningCancelled`, and `OSError`; the log is whole
+    in every case, and `.cleaned` files are gone unless the disk does not even allow that.
+    """
+    pace = pace or Pace()
+    started = clock()
+    compactor = (make or make_compactor)(job)
+    _learn(job, compactor, pace)
+    learnt = clock()
+    end_offset = compactor.latest_offset + 1
+    segments = [segment for segment in job.segments if segment.base_offset < end_offset]
+    groups = grouped(
+        [facts_of(segment) for segment in segments],
+        job.config.segment_bytes,
+        job.config.segment_index_bytes,
+        job.rules.end_offset,
+    )
+    place = 0
+    for group in groups:
+        _clean_group(job, segments[place : place + len(group)], compactor, swap, pace)
+        place += len(group)
+    return Report(
+        job.name, job.rules.first_dirty_offset, end_offset, compactor.count, compactor.keys, compactor.is_full,
+        len(segments), len(groups), learnt - started, clock() - learnt,
+    )  # fmt: skip
+
+
+def make_compactor(job: Job) -> Compactor:
+    """The readable one for a small log, the fast one for a large one; they write the same bytes."""
+    if job.size_bytes <= SMALL_LOG_BYTES:
+        return RowCompactor(job.rules, job.aborted, job.memory_bytes)
+    from muster.log.compaction_columns import ColumnCompactor
+
+    return ColumnCompactor(job.rules, job.aborted, job.memory_bytes)
+
+
+def facts_of(segment: Segment) -> SegmentFacts:
+    """A closed segment in numbers."""
+    sizes = []
+    for kind in (INDEX, TIMEINDEX):
+        with segment.opened(kind) as file:
+            sizes.append(file.size())
+    return SegmentFacts(
+        segment.base_offset,
+        segment.size_bytes,
+        segment.first_timestamp_ms,
+        segment.largest_timestamp.timestamp_ms,
+        *sizes,
+    )
+
+
+def _learn(job: Job, compactor: Compactor, pace: Pace) -> None:
+    def learn(buffer: bytearray, end: int) -> int | None:
+        taken = compactor.learn(buffer, end)
+        return None if compactor.is_full else taken
+
+    first = job.rules.first_dirty_offset
+    ends = [*(segment.base_offset for segment in job.segments[1:]), job.rules.end_offset]
+    for segment, end in zip(job.segments, ends, strict=True):
+        if end <= first:
+            continue
+        _feed(job, segment, segment.start_of(first), learn, compactor.chunk_bytes, pace)
+        if compactor.is_full:
+            return
+        compactor.latest_offset = end - 1  # no gap behind the last batch is left to the next round
+
+
+def _clean_group(job: Job, group: Sequence[Segment], compactor: Compactor, swap: Swap, pace: Pace) -> None:
+    first = group[0]
+    cleaned = CleanedSegment(first.files, first.directory, first.base_offset, job.config, pace)
+    try:
+        for segment in group:
+            _feed(
+                job, segment, 0, lambda buffer, end: compactor.keep(buffer, end, cleaned), compactor.chunk_bytes, pace
+            )
+        finished = cleaned.finish(compactor.take_aborted())
+        pace.check()
+        swap(group, finished)
+    except BaseException:
+        cleaned.abandon()
+        raise
+
+
+def _feed(
+    job: Job,
+    segment: Segment,
+    position: int,
+    take: Callable[[bytearray, int], int | None],
+    chunk_bytes: int,
+    pace: Pace,
+) -> None:
+    """Hand a segment over in chunks, with more of it where not even one batch is whole; until `take` says None."""
+    size = chunk_bytes
+    with segment.opened(LOG) as file:
+        while position < segment.size_bytes:
+            data = file.pread(min(size, segment.size_bytes - position), position)
+            pace.spend(len(data))
+            buffer = bytearray(data)
+            buffer += bytes(SLACK)
+            try:
+                taken = take(buffer, len(data))
+            except CodecError as error:
+                raise LogDamaged(f"{_place(job, segment, position)}: {error}. {HOLDS}") from error
+            if taken is None:
+                return
+            if taken:
+                position += taken
+                size = chunk_bytes
+            elif len(data) < size or size > LARGEST_BATCH_BYTES:
+                raise LogDamaged(f"{_place(job, segment, position)}: a batch breaks off there. {HOLDS}")
+            else:
+                size *= 2
+
+
+HOLDS = "The log is left as it is, and not compacted until it is opened again."
+
+
+def _place(job: Job, segment: Segment, position: int) -> str:
+    return f"{job.name}/{segment.path(LOG).name} behind byte {position}"

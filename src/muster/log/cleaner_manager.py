@@ -1,0 +1,225 @@
+"""Many logs, one cleaner: whose turn it is, how far each has got, and which are given up.
+
+`LogCleaner` lives in the thread that owns the logs. `next_job` chooses the dirtiest log and prepares a round; the round
+itself (`cleaner.clean`) may run in any other thread, with `swap` brought back to the owner's; `finished` or `failed`
+ends it. `run_once` does all of it here and now.
+
+How far a log is clean stands in `cleaner-offset-checkpoint`, as in Kafka. Losing that file costs work, never records:
+an offset that is too small makes the next round look at more. A log whose segments cannot be read is given up until it
+is opened again, because the next round would end at the same place.
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from muster.errors import LogDamaged, Malformed
+from muster.log.checkpoints import CLEANER_OFFSETS, TopicPartition, read_offsets, write_offsets
+from muster.log.cleaner import DEFAULT_MEMORY_BYTES, Job, Report, clean, facts_of
+from muster.log.cleaner_pace import CleaningCancelled, Pace
+from muster.log.cleaner_plan import Cleanable, CompactionConfig, LogFacts, SegmentFacts, cleanable, dirtiest
+from muster.log.compaction import CleaningRules, LastRecord
+from muster.log.files import REAL_FILES, Files
+from muster.log.partition import DiskLog
+from muster.log.retention import Retained, RetentionConfig, retained
+from muster.log.segment import Segment
+from muster.log.sources import OFFSETS_TOPIC
+
+MOST_NOTES = 100
+Logs = Mapping[TopicPartition, DiskLog]
+
+
+class LogCleaner:
+    """The rounds of compaction of all logs in a directory.
+
+    `config_of` says how a log is compacted, None of one that is not.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        logs: Logs,
+        config_of: Callable[[TopicPartition], CompactionConfig | None],
+        *,
+        files: Files = REAL_FILES,
+        memory_bytes: int = DEFAULT_MEMORY_BYTES,
+    ) -> None:
+        self._files = files
+        self._path = path / CLEANER_OFFSETS
+        self._logs = logs
+        self._config_of = config_of
+        self._memory_bytes = memory_bytes
+        self.notes: deque[str] = deque(maxlen=MOST_NOTES)
+        """In sentences, what an operator should know; the last ones."""
+        self.uncleanable: dict[TopicPartition, str] = {}
+        self.in_progress: TopicPartition | None = None
+        self._to_come: list[Segment] = []  # of the round in progress, those not yet replaced
+        self._offsets = self._read_offsets()
+
+    def _read_offsets(self) -> dict[TopicPartition, int]:
+        try:
+            return read_offsets(self._files, self._path)
+        except Malformed as error:
+            self.notes.append(f"{error}: ignored, so logs are compacted from their start")
+            return {}
+
+    def cleanable(self, now_ms: int) -> dict[TopicPartition, tuple[Cleanable, CompactionConfig]]:
+        """The dirty part of every compacted log that may be cleaned now."""
+        found = {}
+        for key, log in self._logs.items():
+            config = self._config_of(key)
+            if config is None or log.failure is not None or key in self.uncleanable or key == self.in_progress:
+                continue
+            try:
+                found[key] = cleanable(_facts(log), self._offsets.get(key), config, now_ms), config
+            except (OSError, LogDamaged) as error:
+                self._give_up(key, error)
+        return found
+
+    def next_job(self, now_ms: int) -> Job | None:
+        """A round over the dirtiest log that is due, if there is one; no other begins before it has ended."""
+        if self.in_progress is not None:
+            return None
+        candidates = self.cleanable(now_ms)
+        key = dirtiest(candidates)
+        if key is None:
+            return None
+        part, config = candidates[key]
+        if part.lost_checkpoint:
+            self.notes.append(
+                f"{key}: was clean up to {self._offsets[key]}, which it does not reach; all of it is dirty"
+            )
+        try:
+            job = prepare(key, self._logs[key], part, config, now_ms, self._memory_bytes)
+        except (OSError, LogDamaged) as error:
+            self._give_up(key, error)
+            return None
+        self.in_progress, self._to_come = key, list(job.segments)
+        return job
+
+    def swap(self, old: Sequence[Segment], new: Segment) -> None:
+        """Put a new segment in the place of old ones, if the log still has them."""
+        if self._was_changed():
+            raise CleaningCancelled(f"{self.in_progress} was changed while it was compacted")
+        assert self.in_progress is not None
+        self._logs[self.in_progress].replace_segments([new], old)
+        self._to_come = [segment for segment in self._to_come if segment not in old]
+
+    def _was_changed(self) -> bool:
+        """Whether the log in progress was deleted, cut or closed meanwhile."""
+        log = self._logs.get(self.in_progress) if self.in_progress is not None else None
+        if log is None or log.failure is not None:
+            return True
+        segments = log.segments
+        return not all(segment in segments for segment in self._to_come)
+
+    def finished(self, report: Report) -> None:
+        """A round has ended well: the next one begins behind it."""
+        assert self.in_progress is not None
+        key, self.in_progress = self.in_progress, None
+        self._write_offset(key, report.end_offset)
+
+    def truncated(self, key: TopicPartition, offset: int) -> None:
+        """A log was cut at an offset: what is written there from now on is not clean."""
+        if self._offsets.get(key, 0) > offset:
+            self._write_offset(key, offset)
+
+    def _write_offset(self, key: TopicPartition, offset: int) -> None:
+        known = {other: clean for other, clean in self._offsets.items() if other in self._logs}
+        self._offsets = {**known, key: offset}
+        try:
+            write_offsets(self._files, self._path, self._offsets, "cleaner-offsets")
+        except OSError as error:
+            self.notes.append(
+                f"{self._path.name} could not be written: {error}; after a restart that work is done again"
+            )
+
+    def failed(self, error: Exception) -> None:
+        """A round has not. If it was cancelled, or its log changed, it is tried again; else it would fail again."""
+        assert self.in_progress is not None
+        was_changed = self._was_changed()
+        key, self.in_progress = self.in_progress, None
+        if not was_changed and not isinstance(error, CleaningCancelled):
+            self._give_up(key, error)
+
+    def _give_up(self, key: TopicPartition, error: Exception) -> None:
+        self.uncleanable[key] = str(error)
+        self.notes.append(f"{key} is not compacted any more: {error}")
+
+    def run_once(self, now_ms: int, pace: Pace | None = None) -> Report | None:
+        """The next round from beginning to end in this thread; None if none is due, or it failed (`notes` says why)."""
+        job = self.next_job(now_ms)
+        if job is None:
+            return None
+        try:
+            report = clean(job, self.swap, pace)
+        except (OSError, LogDamaged, CleaningCancelled) as error:
+            self.failed(error)
+            return None
+        self.finished(report)
+        return report
+
+    def delete_old_segments(self, now_ms: int, config_of: Callable[[TopicPartition], RetentionConfig]) -> int:
+        """Retention, for every log but the one that is being compacted; how many segments went.
+
+        Log starts that moved last when `LogDirectory.write_checkpoints` is called next; until then a crash may bring
+        back records, but none that is not whole.
+        """
+        count = 0
+        for key, log in self._logs.items():
+            if log.failure is None and key != self.in_progress:
+                count += len(apply_retention(log, config_of(key), now_ms).reasons)
+        return count
+
+
+def prepare(
+    key: TopicPartition,
+    log: DiskLog,
+    part: Cleanable,
+    config: CompactionConfig,
+    now_ms: int,
+    memory_bytes: int = DEFAULT_MEMORY_BYTES,
+) -> Job:
+    """A round over a part of a log, with everything that it must know of the rest."""
+    segments = [segment for segment in log.segments[:-1] if segment.base_offset < part.end_offset]
+    last_records = {
+        producer.producer_id: LastRecord(producer.batches[-1].last_offset if producer.batches else None, producer.epoch)
+        for producer in log.producers.producers.values()
+    }
+    rules = CleaningRules(
+        now_ms,
+        config.delete_retention_ms,
+        part.first_dirty_offset,
+        part.end_offset,
+        last_records,
+        merges_offset_keys=key.topic == OFFSETS_TOPIC,
+    )
+    aborted = [transaction for segment in log.segments for transaction in segment.aborted_transactions()]
+    return Job(str(key), segments, rules, aborted, log.config, memory_bytes)
+
+
+def _facts(log: DiskLog) -> LogFacts:
+    *closed, active = log.segments
+    return LogFacts(
+        log.start_offset,
+        log.end_offset,
+        log.last_stable_offset,
+        [*(facts_of(segment) for segment in closed), SegmentFacts(active.base_offset, active.size_bytes)],
+    )
+
+
+def apply_retention(log: DiskLog, config: RetentionConfig, now_ms: int) -> Retained:
+    """Remove what a log need not keep any longer. `LogDamaged` if the disk fails."""
+    found = retained(
+        [facts_of(segment) for segment in log.segments],
+        config,
+        now_ms,
+        log.start_offset,
+        log.written_offset,
+        log.high_watermark,
+    )
+    if found.rolls_active:
+        log.roll()
+    if found:
+        log.delete_segments(len(found.reasons))
+    return found

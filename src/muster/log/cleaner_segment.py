@@ -1,0 +1,93 @@
+"""The segment that a round of compaction writes, under the suffix `.cleaned`, until it is whole and on the disk."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from muster.log.cleaner_pace import Pace
+from muster.log.files import Files
+from muster.log.partition_config import LogConfig
+from muster.log.segment import CLEANED, Segment, WritableSegment, WrittenBatch
+from muster.log.txn_index import AbortedTransaction
+
+BUFFER_BYTES = 1 << 20
+
+
+class _IndexedSegment(WritableSegment):
+    """A writable segment that takes a table of batches too, and then never looks at a batch on its own."""
+
+    def append_table(self, pieces: Sequence[bytes], batches: Any) -> None:
+        from muster.log.cleaner_columns import index_entries
+
+        position = self.size_bytes
+        for piece in pieces:
+            self.log.pwrite(piece, position)
+            position += len(piece)
+        if self.size_bytes == 0:
+            self._first_timestamp_ms = int(batches[0, 2])
+        offset_entries, time_entries, self._bytes_since_entry, self._largest = index_entries(
+            batches, self.size_bytes, self._bytes_since_entry, self._interval_bytes, self.largest_timestamp
+        )
+        self.size_bytes = position
+        if offset_entries:
+            self.offset_index.append(offset_entries)
+            self.time_index.append(time_entries)
+
+
+class CleanedSegment:
+    """Takes the batches that stay (`compaction.CleanedBatches`) and writes them in large pieces."""
+
+    def __init__(self, files: Files, directory: Path, base_offset: int, config: LogConfig, pace: Pace) -> None:
+        Segment(files, directory, base_offset, 0, CLEANED).delete()  # of a round that was ended by force
+        # A `.cleaned` file tells recovery that `.swap` files behind it are not whole. Those of the last swap are, until
+        # their last renaming is durable.
+        files.sync_directory(directory, "cleaned.settled")
+        self._segment = _IndexedSegment(
+            files,
+            directory,
+            base_offset,
+            CLEANED,
+            index_interval_bytes=config.index_interval_bytes,
+            max_index_bytes=config.segment_index_bytes,
+        )
+        self._pace = pace
+        self._data = bytearray()
+        self._batches: list[WrittenBatch] = []
+
+    def add(self, batch: bytes | memoryview, last_offset: int, max_timestamp_ms: int) -> None:
+        self._data += batch
+        self._batches.append(WrittenBatch(len(batch), last_offset, last_offset, max_timestamp_ms))
+        if len(self._data) >= BUFFER_BYTES:
+            self._flush()
+
+    def add_many(self, pieces: Sequence[bytes], batches: Any) -> None:
+        if len(batches):
+            self._segment.append_table(pieces, batches)
+            self._pace.spend(sum(map(len, pieces)))
+
+    def _flush(self) -> None:
+        if self._batches:
+            self._segment.append(self._data, self._batches)
+            self._pace.spend(len(self._data))
+            self._data, self._batches = bytearray(), []
+
+    def finish(self, aborted: Sequence[AbortedTransaction]) -> Segment:
+        """Everything written and synced; the segment as it may now be swapped in.
+
+        Its names are synced too: were only some of them there after a power cut, and those already renamed to `.swap`,
+        recovery would take them for a whole segment that is to be finished.
+        """
+        self._flush()
+        for transaction in aborted:
+            self._segment.append_aborted(transaction)
+        self._segment.seal()
+        for kind, file in self._segment.open_files():
+            file.sync(f"cleaned{kind}")
+        self._segment.files.sync_directory(self._segment.directory, "cleaned.directory")
+        self._segment.close()
+        return self._segment.closed()
+
+    def abandon(self) -> None:
+        """Remove what has been written."""
+        self._segment.close()
+        self._segment.delete()

@@ -1,0 +1,195 @@
+"""The two sparse indexes of a segment: by offset and by time.
+
+`.index` holds pairs of int32: a batch's last offset, counted from the segment's base, and the byte where that batch
+begins. `.timeindex` holds an int64 timestamp, the largest so far, and as int32 the last offset of the batch it came
+from. An entry is added behind every `index.interval.bytes` of log, so finding an offset is a search here and a short
+walk over batches there.
+
+An index is a hint, never the truth. It may miss entries (a crash before a sync), end in zeros (Kafka allocates 10 MB
+ahead), or be plainly wrong; whoever uses an entry compares it with the batch it points to. Here are the formats, and
+the search; nothing is kept in memory but the last entry.
+"""
+
+import struct
+from collections.abc import Callable
+from typing import NamedTuple
+
+from muster.log.files import File
+
+OFFSET_ENTRY = struct.Struct(">ii")
+TIME_ENTRY = struct.Struct(">qi")
+MAX_RELATIVE_OFFSET = (1 << 31) - 1
+NO_TIMESTAMP = -1
+
+
+class OffsetEntry(NamedTuple):
+    """The batch that ends with `offset` begins at `position`."""
+
+    offset: int
+    position: int
+
+
+class TimeEntry(NamedTuple):
+    """No batch up to the one that ends with `offset` has a larger timestamp."""
+
+    timestamp_ms: int
+    offset: int
+
+
+def largest_at_most(count: int, key: Callable[[int], int], target: int) -> int:
+    """The last of `count` ascending entries whose key is at most the target; -1 where there is none."""
+    low, high = 0, count
+    while low < high:
+        middle = (low + high) // 2
+        if key(middle) <= target:
+            low = middle + 1
+        else:
+            high = middle
+    return low - 1
+
+
+class OffsetIndex:
+    """`.index` of one segment, in an open file."""
+
+    __slots__ = ("_file", "base_offset", "count", "last")
+
+    def __init__(self, file: File, base_offset: int) -> None:
+        self._file = file
+        self.base_offset = base_offset
+        self.count = file.size() // OFFSET_ENTRY.size
+        self.last = self.entry(self.count - 1) if self.count else OffsetEntry(base_offset, 0)
+
+    def entry(self, number: int) -> OffsetEntry:
+        data = self._file.pread(OFFSET_ENTRY.size, number * OFFSET_ENTRY.size)
+        if len(data) < OFFSET_ENTRY.size:  # cut short by somebody else; entry 0 is always safe
+            return OffsetEntry(self.base_offset, 0)
+        relative, position = OFFSET_ENTRY.unpack(data)
+        return OffsetEntry(self.base_offset + relative, position)
+
+    def lookup(self, offset: int) -> OffsetEntry:
+        """The last entry at or before an offset; the segment's beginning where there is none."""
+        if offset >= self.last.offset:
+            return self.last
+        number = largest_at_most(self.count, lambda number: self.entry(number).offset, offset)
+        return self.entry(number) if number >= 0 else OffsetEntry(self.base_offset, 0)
+
+    def lookup_position(self, position: int) -> OffsetEntry:
+        """The last entry at or before a byte of the log."""
+        if position >= self.last.position:
+            return self.last
+        number = largest_at_most(self.count, lambda number: self.entry(number).position, position)
+        return self.entry(number) if number >= 0 else OffsetEntry(self.base_offset, 0)
+
+    def append(self, entries: list[OffsetEntry]) -> None:
+        data = b"".join([OFFSET_ENTRY.pack(offset - self.base_offset, position) for offset, position in entries])
+        self._file.pwrite(data, self.count * OFFSET_ENTRY.size)
+        self.count += len(entries)
+        self.last = entries[-1]
+
+    def truncate(self, count: int) -> None:
+        self._file.truncate(count * OFFSET_ENTRY.size)
+        self.count = count
+        self.last = self.entry(count - 1) if count else OffsetEntry(self.base_offset, 0)
+
+    def count_below(self, offset: int) -> int:
+        """How many entries speak of batches that end before an offset."""
+        return largest_at_most(self.count, lambda number: self.entry(number).offset, offset - 1) + 1
+
+
+class TimeIndex:
+    """`.timeindex` of one segment, in an open file."""
+
+    __slots__ = ("_file", "base_offset", "count", "last")
+
+    def __init__(self, file: File, base_offset: int) -> None:
+        self._file = file
+        self.base_offset = base_offset
+        self.count = file.size() // TIME_ENTRY.size
+        self.last = self.entry(self.count - 1) if self.count else TimeEntry(NO_TIMESTAMP, base_offset)
+
+    def entry(self, number: int) -> TimeEntry:
+        data = self._file.pread(TIME_ENTRY.size, number * TIME_ENTRY.size)
+        if len(data) < TIME_ENTRY.size:
+            return TimeEntry(NO_TIMESTAMP, self.base_offset)
+        timestamp_ms, relative = TIME_ENTRY.unpack(data)
+        return TimeEntry(timestamp_ms, self.base_offset + relative)
+
+    def lookup(self, timestamp_ms: int) -> TimeEntry:
+        """The last entry whose timestamp is at most this one; (-1, base offset) where there is none."""
+        number = largest_at_most(self.count, lambda number: self.entry(number).timestamp_ms, timestamp_ms)
+        return self.entry(number) if number >= 0 else TimeEntry(NO_TIMESTAMP, self.base_offset)
+
+    def append(self, entries: list[TimeEntry]) -> None:
+        """Entries that do not raise the timestamp are left out, as in Kafka."""
+        last, data = self.last, bytearray()
+        for entry in entries:
+            if entry.timestamp_ms > last.timestamp_ms:
+                data += TIME_ENTRY.pack(entry.timestamp_ms, entry.offset - self.base_offset)
+                last = entry
+        if data:
+            self._file.pwrite(data, self.count * TIME_ENTRY.size)
+            self.count += len(data) // TIME_ENTRY.size
+            self.last = last
+
+    def truncate(self, count: int) -> None:
+        self._file.truncate(count * TIME_ENTRY.size)
+        self.count = count
+        self.last = self.entry(count - 1) if count else TimeEntry(NO_TIMESTAMP, self.base_offset)
+
+    def count_below(self, offset: int) -> int:
+        return largest_at_most(self.count, lambda number: self.entry(number).offset, offset - 1) + 1
+
+
+class IndexBuilder:
+    """Which batches of a segment get entries: the next one behind every `index.interval.bytes`.
+
+    The same whether the batches are being appended or read back, so a rebuilt index is the one that was lost.
+    """
+
+    __slots__ = ("_interval_bytes", "bytes_since_entry", "largest", "offset_entries", "time_entries")
+
+    def __init__(self, interval_bytes: int, bytes_since_entry: int, largest: TimeEntry) -> None:
+        self._interval_bytes = interval_bytes
+        self.bytes_since_entry = bytes_since_entry
+        self.largest = largest
+        self.offset_entries: list[OffsetEntry] = []
+        self.time_entries: list[TimeEntry] = []
+
+    def add(self, position: int, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> None:
+        """The batch at a position of the log."""
+        if max_timestamp_ms > self.largest.timestamp_ms:
+            self.largest = TimeEntry(max_timestamp_ms, last_offset)
+        if self.bytes_since_entry > self._interval_bytes:
+            self.offset_entries.append(OffsetEntry(last_offset, position))
+            self.time_entries.append(self.largest)
+            self.bytes_since_entry = 0
+        self.bytes_since_entry += size_bytes
+
+    def save(self, offset_index: OffsetIndex, time_index: TimeIndex) -> None:
+        """Append the entries gathered so far."""
+        if self.offset_entries:
+            offset_index.append(self.offset_entries)
+            time_index.append(self.time_entries)
+            self.offset_entries, self.time_entries = [], []
+
+
+def valid_offset_entries(data: bytes, log_bytes: int) -> int:
+    """How many entries at the front of an index file can be right: both numbers rise, and lie within the log."""
+    valid, last_offset, last_position = 0, -1, -1
+    whole = len(data) - len(data) % OFFSET_ENTRY.size
+    for relative, position in OFFSET_ENTRY.iter_unpack(data[:whole]):
+        if relative <= last_offset or position <= last_position or position >= log_bytes:
+            break
+        valid, last_offset, last_position = valid + 1, relative, position
+    return valid
+
+
+def valid_time_entries(data: bytes) -> int:
+    """How many entries at the front of a time index can be right: both numbers rise."""
+    valid, last_timestamp_ms, last_offset = 0, NO_TIMESTAMP, -1
+    whole = len(data) - len(data) % TIME_ENTRY.size
+    for timestamp_ms, relative in TIME_ENTRY.iter_unpack(data[:whole]):
+        if timestamp_ms <= last_timestamp_ms or relative <= last_offset:
+            break
+        valid, last_timestamp_ms, last_offset = valid + 1, timestamp_ms, relative
+    return valid

@@ -1,0 +1,206 @@
+"""Reading a log: by offset, by time, and all of it.
+
+`SegmentedLog` is the reading half of a log on disk. Only what is written can be read; what is staged is not there yet.
+Batches are handed out whole and as they lie in the file: a read is one `pread`, and what it returns is a view of it.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from muster.codec.batches import ReadBatch, computed_crc, decode_records
+from muster.codec.error_codes import ErrorCode
+from muster.codec.records import BatchHeader, Record
+from muster.errors import CodecError, LogDamaged, Malformed
+from muster.log.files import Files
+from muster.log.partition_refusals import ReadRefused
+from muster.log.segment import LOG, Segment
+from muster.log.segment_batches import walk_batches
+from muster.log.txn_index import AbortedTransaction, overlapping
+
+LOAD_BUFFER_BYTES = 5 * 1024 * 1024
+"""Kafka's `offsets.load.buffer.size`."""
+
+Progress = Callable[[int], None]
+NOTHING = memoryview(b"")
+
+
+class FoundOffset(NamedTuple):
+    """A record found by its timestamp."""
+
+    offset: int
+    timestamp_ms: int
+    leader_epoch: int
+
+
+class SegmentedLog:
+    """Segments in order, the last one growing, read as one log."""
+
+    def __init__(self, files: Files, directory: Path, segments: list[Segment], start_offset: int) -> None:
+        self.files = files
+        self.directory = directory
+        self.start_offset = start_offset
+        self.written_offset = start_offset
+        self._segments: list[Segment] = []
+        self._bases: list[int] = []
+        self._set_segments(segments)
+
+    def _set_segments(self, segments: list[Segment]) -> None:
+        self._segments = segments
+        self._bases = [segment.base_offset for segment in segments]
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """In log order; the last one is being written to."""
+        return tuple(self._segments)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self._segments)
+
+    @property
+    def high_watermark(self) -> int:
+        return self.written_offset
+
+    @property
+    def end_offset(self) -> int:
+        return self.written_offset
+
+    def _floor(self, offset: int) -> int:
+        """The number of the last segment that begins at or before an offset."""
+        return max(bisect_right(self._bases, offset) - 1, 0)
+
+    def read(self, from_offset: int, max_bytes: int, up_to: int | None = None) -> memoryview:
+        """Whole batches from the one that holds an offset on, below `up_to` (the high watermark unless said).
+
+        At most `max_bytes`, but at least one batch if there is any. The first one may begin before `from_offset`, and
+        an empty answer means that there is nothing yet. `ReadRefused` outside the log, `LogDamaged` if the disk fails.
+        """
+        if not self.start_offset <= from_offset <= self.end_offset:
+            raise ReadRefused(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.directory.name} holds offsets {self.start_offset} to {self.end_offset}, not {from_offset}",
+            )
+        limit = self.high_watermark if up_to is None else min(up_to, self.written_offset)
+        if from_offset >= limit:
+            return NOTHING
+        try:
+            return self._read(from_offset, max_bytes, limit)
+        except OSError as error:
+            raise LogDamaged(f"{self.directory.name} cannot be read at offset {from_offset}: {error}") from error
+
+    def _read(self, from_offset: int, max_bytes: int, limit: int) -> memoryview:
+        for number in range(self._floor(from_offset), len(self._segments)):
+            segment = self._segments[number]
+            found = segment.batch_at(from_offset)
+            if found is None:
+                continue
+            start, header = found
+            if header.last_offset >= limit:
+                return NOTHING
+            end = segment.end_of_read(start, max_bytes)
+            following = self._bases[number + 1] if number + 1 < len(self._bases) else self.written_offset
+            if limit < following:
+                beyond = segment.batch_at(limit)
+                end = end if beyond is None else min(end, beyond[0])
+            return segment.read(start, end)
+        return NOTHING
+
+    def batches(
+        self,
+        from_offset: int | None = None,
+        buffer_bytes: int = LOAD_BUFFER_BYTES,
+        progress: Progress | None = None,
+    ) -> Iterator[ReadBatch]:
+        """Every batch with its records, row by row, up to what is written by the time the reader gets there.
+
+        A batch that cannot be trusted comes with its `problem` and without records. Where the row of batches breaks
+        off, `LogDamaged`. `progress` is told of every so many bytes.
+        """
+        next_offset = self.start_offset if from_offset is None else from_offset
+        while next_offset < self.written_offset:
+            segment = self._segments[self._floor(next_offset)]
+            before = next_offset
+            for batch in self._segment_batches(segment, next_offset, buffer_bytes, progress):
+                next_offset = batch.header.last_offset + 1
+                yield batch
+            following = self._bases[bisect_right(self._bases, segment.base_offset) :]
+            if following:
+                next_offset = max(next_offset, following[0])
+            elif next_offset == before:
+                return  # compaction may leave nothing up to the end
+
+    def _segment_batches(
+        self, segment: Segment, from_offset: int, buffer_bytes: int, progress: Progress | None
+    ) -> Iterator[ReadBatch]:
+        try:
+            found = segment.batch_at(from_offset)
+            if found is None:
+                return
+            file = self.files.open(segment.path(LOG))  # its own: the segment may be rolled or replaced meanwhile
+            try:
+                for position, header, data in walk_batches(file, found[0], segment.size_bytes, buffer_bytes):
+                    yield _read_batch(position, header, data)
+                    if progress is not None:
+                        progress(header.size_bytes)
+            finally:
+                file.close()
+        except (OSError, CodecError) as error:
+            raise LogDamaged(f"{self.directory.name}/{segment.path(LOG).name}: {error}") from error
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> FoundOffset | None:
+        """The first record below the high watermark with at least this timestamp; None where all are older."""
+        try:
+            for segment in self._segments:
+                if segment.largest_timestamp.timestamp_ms >= timestamp_ms:
+                    start = segment.start_of_timestamp(timestamp_ms)
+                    found = self._first_since(segment, start, timestamp_ms)
+                    if found is not None:
+                        return found if found.offset < self.high_watermark else None
+        except (OSError, CodecError) as error:
+            raise LogDamaged(f"{self.directory.name} cannot be searched by time: {error}") from error
+        return None
+
+    def offset_of_largest_timestamp(self) -> FoundOffset | None:
+        """The first record with the largest timestamp of all."""
+        try:
+            largest = max((segment.largest_timestamp.timestamp_ms for segment in self._segments), default=-1)
+        except OSError as error:
+            raise LogDamaged(f"{self.directory.name} cannot be searched by time: {error}") from error
+        return None if largest < 0 else self.offset_for_timestamp(largest)
+
+    def _first_since(self, segment: Segment, start: int, timestamp_ms: int) -> FoundOffset | None:
+        with segment.opened() as log:
+            for _, header, data in walk_batches(log, start, segment.size_bytes, 64 * 1024):
+                if header.max_timestamp_ms < timestamp_ms or header.last_offset < self.start_offset:
+                    continue
+                for record in decode_records(data, 0, header):
+                    if record.timestamp_ms >= timestamp_ms and record.offset >= self.start_offset:
+                        return FoundOffset(record.offset, record.timestamp_ms, header.leader_epoch)
+        return None
+
+    def aborted_transactions(self, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
+        """Aborted transactions with records in a range: a reader under read_committed steps over those records."""
+        found: list[AbortedTransaction] = []
+        for segment in self._segments[self._floor(from_offset) :]:
+            try:
+                some, complete = overlapping(segment.aborted_transactions(), from_offset, to_offset)
+            except OSError as error:
+                raise LogDamaged(f"{self.directory.name} lost a transaction index: {error}") from error
+            found += some
+            if complete:
+                break
+        return found
+
+
+def _read_batch(position: int, header: BatchHeader, data: memoryview) -> ReadBatch:
+    crc = computed_crc(data, 0, header)
+    if crc != header.crc:
+        return ReadBatch(position, header, [], Malformed(f"says CRC {header.crc:08x}, its bytes give {crc:08x}"))
+    records: list[Record] = []
+    try:
+        records = decode_records(data, 0, header)
+    except CodecError as error:
+        return ReadBatch(position, header, records, error)
+    return ReadBatch(position, header, records, None)

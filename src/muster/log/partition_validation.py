@@ -1,0 +1,177 @@
+"""A batch that a client made, looked at before it may enter a log, and made the log's own.
+
+The rules and the errors are those of Kafka's `LogValidator`: one batch of magic 2, its checksum right, counts that
+agree with each other and with the records that are really in it, no control records, a key where the topic is
+compacted, timestamps near enough to the clock. What a client cannot know is filled in without touching its records:
+offset, leader epoch, and under LogAppendTime the time.
+"""
+
+import struct
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from muster.codec import compression
+from muster.codec.batches import HEADER_SIZE, computed_crc, read_header
+from muster.codec.error_codes import ErrorCode
+from muster.codec.records import LOG_APPEND_TIME, BatchHeader
+from muster.errors import CodecError, Malformed, Truncated
+from muster.log.partition_config import LogConfig
+from muster.log.partition_refusals import AppendRefused
+
+NO_TIMESTAMP = -1
+
+
+class ClientBatch(NamedTuple):
+    """A batch that may be appended; `max_timestamp_ms` is that of its records, whatever its header says."""
+
+    header: BatchHeader
+    data: memoryview
+    max_timestamp_ms: int
+
+
+def checked_client_batch(data: bytes | bytearray | memoryview, config: LogConfig, wall_ms: int) -> ClientBatch:
+    """The one batch in these bytes; `AppendRefused` with Kafka's error for whatever is wrong with it."""
+    view = memoryview(data)
+    header = _checked_header(view, config)
+    body: bytes | memoryview = view[HEADER_SIZE : header.size_bytes]
+    try:
+        if header.codec:
+            body = compression.decompress(header.codec, body)
+        times = _walk_records(header, body, config.compacted)
+    except CodecError as error:
+        raise AppendRefused(ErrorCode.INVALID_RECORD, str(error)) from error
+    _check_times(header, times, config, wall_ms)
+    return ClientBatch(header, view[: header.size_bytes], times.largest_ms)
+
+
+def _checked_header(view: memoryview, config: LogConfig) -> BatchHeader:
+    if not len(view):
+        raise AppendRefused(ErrorCode.INVALID_RECORD, "a produce request without a batch")
+    try:
+        header = read_header(view)
+    except (Truncated, Malformed) as error:
+        raise AppendRefused(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+    if header.magic != 2:
+        raise AppendRefused(ErrorCode.INVALID_RECORD, f"a batch of magic {header.magic}; 2 is what is taken")
+    if header.size_bytes != len(view):
+        raise AppendRefused(ErrorCode.INVALID_RECORD, "more than one batch for a partition in a produce request")
+    if header.size_bytes > config.max_message_bytes:
+        raise AppendRefused(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"a batch of {header.size_bytes} bytes; max.message.bytes is {config.max_message_bytes}",
+        )
+    if computed_crc(view, 0, header) != header.crc:
+        raise AppendRefused(ErrorCode.CORRUPT_MESSAGE, "a batch whose checksum is wrong")
+    count = header.last_offset - header.base_offset + 1
+    if header.base_offset != 0 or count <= 0 or header.record_count != count:
+        raise AppendRefused(
+            ErrorCode.INVALID_RECORD,
+            f"a batch from offset {header.base_offset} to {header.last_offset} that counts "
+            f"{header.record_count} records",
+        )
+    if header.is_control:
+        raise AppendRefused(ErrorCode.INVALID_RECORD, "control records are not for clients to write")
+    if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
+        raise AppendRefused(
+            ErrorCode.INVALID_RECORD,
+            f"producer {header.producer_id} with epoch {header.producer_epoch} and sequence {header.base_sequence}",
+        )
+    if header.is_transactional and header.producer_id < 0:
+        raise AppendRefused(ErrorCode.INVALID_RECORD, "a transactional batch without a producer")
+    if header.codec >= len(compression.CODEC_NAMES):
+        raise AppendRefused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"compression codec {header.codec} does not exist")
+    return header
+
+
+class _Times(NamedTuple):
+    smallest_ms: int
+    largest_ms: int
+
+
+def _walk_records(header: BatchHeader, body: bytes | memoryview, need_keys: bool) -> _Times:
+    """Step over all records, looking at their lengths, offsets, times and keys; nothing is copied."""
+    position, end, smallest_ms, largest_ms = 0, len(body), 1 << 63, NO_TIMESTAMP
+    for number in range(header.record_count):
+        length, position = _varint(body, position, end)
+        record_end = position + length
+        if length < 0 or record_end > end:
+            raise Truncated(f"record {number} of {length} bytes, {end - position} before the end of its batch")
+        time_delta, position = _varint(body, position + 1, record_end)
+        offset_delta, position = _varint(body, position, record_end)
+        if offset_delta != number:
+            raise Malformed(f"record {number} says it is number {offset_delta}")
+        key_length, position = _varint(body, position, record_end)
+        if key_length < 0 and need_keys:
+            raise Malformed(f"record {number} has no key, and the topic is compacted")
+        value_length, position = _varint(body, position + max(key_length, 0), record_end)
+        _check_headers(body, position + max(value_length, 0), record_end, number)
+        timestamp_ms = header.base_timestamp_ms + time_delta
+        smallest_ms, largest_ms = min(smallest_ms, timestamp_ms), max(largest_ms, timestamp_ms)
+        position = record_end
+    if position != end:
+        raise Malformed(f"{end - position} bytes behind the last record")
+    return _Times(smallest_ms, largest_ms)
+
+
+def _check_headers(body: bytes | memoryview, position: int, end: int, number: int) -> None:
+    count, position = _varint(body, position, end)
+    for _ in range(count):
+        for smallest in (0, -1):  # a header's key may not be missing, its value may
+            length, position = _varint(body, position, end)
+            if length < smallest:
+                raise Malformed(f"record {number} has a header of length {length}")
+            position += max(length, 0)
+    if position != end or count < 0:
+        raise Malformed(f"record {number} does not end where it says")
+
+
+def _varint(data: bytes | memoryview, position: int, end: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        if position >= end:
+            raise Truncated("a record ends inside one of its numbers")
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), position
+        shift += 7
+        if shift > 63:
+            raise Malformed("a number of more than 64 bits in a record")
+
+
+def _check_times(header: BatchHeader, times: _Times, config: LogConfig, wall_ms: int) -> None:
+    if header.attributes & LOG_APPEND_TIME and not config.log_append_time:
+        raise AppendRefused(ErrorCode.INVALID_TIMESTAMP, "LogAppendTime is not for clients to set")
+    if config.log_append_time:
+        return
+    earliest_ms = wall_ms - config.timestamp_before_max_ms
+    latest_ms = wall_ms + config.timestamp_after_max_ms
+    if times.largest_ms > latest_ms or (times.smallest_ms < earliest_ms and times.smallest_ms != NO_TIMESTAMP):
+        raise AppendRefused(
+            ErrorCode.INVALID_TIMESTAMP,
+            f"timestamps from {times.smallest_ms} to {times.largest_ms}; {earliest_ms} to {latest_ms} is allowed",
+        )
+
+
+_OFFSET = struct.Struct(">q")
+_LEADER_EPOCH = struct.Struct(">i")
+_CRC = struct.Struct(">I")
+_ATTRIBUTES = struct.Struct(">h")
+
+
+def assigned(batch: ClientBatch, base_offset: int, leader_epoch: int, append_time_ms: int | None) -> bytearray:
+    """The batch as the log keeps it. Offset and leader epoch are outside the checksum; a changed time is inside."""
+    data = bytearray(batch.data)
+    _OFFSET.pack_into(data, 0, base_offset)
+    _LEADER_EPOCH.pack_into(data, 12, leader_epoch)
+    max_timestamp_ms = batch.max_timestamp_ms if append_time_ms is None else append_time_ms
+    attributes = batch.header.attributes | (0 if append_time_ms is None else LOG_APPEND_TIME)
+    if max_timestamp_ms != batch.header.max_timestamp_ms or attributes != batch.header.attributes:
+        _ATTRIBUTES.pack_into(data, 21, attributes)
+        _OFFSET.pack_into(data, 35, max_timestamp_ms)
+        with memoryview(data) as view:
+            crc = crc32c(view[21:])
+        _CRC.pack_into(data, 17, crc)
+    return data

@@ -1,0 +1,134 @@
+"""The topics of a data directory: their names, ids, partition counts and settings, in one file.
+
+Kafka has them in its metadata log, which muster does not keep. `muster-topics.json` is replaced whole at every change,
+and a change is durable before anybody hears of it. A topic that is being deleted is marked as such first: its
+directories go one by one, and a crash in between must not leave it with half of its partitions.
+"""
+
+import base64
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from muster.codec.error_codes import ErrorCode
+from muster.errors import LogDamaged, MusterError
+from muster.log.files import Files, read_file, replace_file
+
+REGISTRY = "muster-topics.json"
+VERSION = 1
+LONGEST_NAME = 249
+LARGEST_FILE_BYTES = 64 * 1024 * 1024
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+_LEGAL_ID = re.compile(r"[a-zA-Z0-9_-]{22}")
+
+
+class TopicRefused(MusterError):
+    """Nothing was changed; `error` is Kafka's name for the reason."""
+
+    def __init__(self, error: ErrorCode, reason: str) -> None:
+        super().__init__(reason)
+        self.error = error
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """`topic_id` as Kafka spells it: 22 characters of URL-safe base64."""
+
+    name: str
+    topic_id: str
+    partitions: int
+    configs: Mapping[str, str] = field(default_factory=dict)
+    deleting: bool = False
+
+
+def new_topic_id() -> str:
+    """A random id. Kafka avoids those that begin with a dash, since its tools take them for options."""
+    while True:
+        data = bytearray(os.urandom(16))
+        data[6], data[8] = (data[6] & 0x0F) | 0x40, (data[8] & 0x3F) | 0x80  # a version 4 UUID
+        topic_id = base64.urlsafe_b64encode(data).decode().rstrip("=")
+        if not topic_id.startswith("-"):
+            return topic_id
+
+
+def check_name(name: str) -> None:
+    if not _LEGAL_NAME.fullmatch(name) or len(name) > LONGEST_NAME or name in (".", ".."):
+        raise TopicRefused(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"{name[:LONGEST_NAME]!r} is no name for a topic: up to {LONGEST_NAME} of a-z A-Z 0-9 . _ - make one",
+        )
+
+
+def encode_topics(topics: Iterable[Topic]) -> bytes:
+    listed = [
+        {
+            "name": topic.name,
+            "id": topic.topic_id,
+            "partitions": topic.partitions,
+            "configs": dict(sorted(topic.configs.items())),
+            **({"deleting": True} if topic.deleting else {}),
+        }
+        for topic in sorted(topics, key=lambda topic: topic.name)
+    ]
+    return (json.dumps({"version": VERSION, "topics": listed}, indent=1) + "\n").encode()
+
+
+def decode_topics(data: bytes) -> dict[str, Topic]:
+    """Raises `ValueError` for anything that this release cannot have written."""
+    document = json.loads(data)
+    if not isinstance(document, dict) or document.get("version") != VERSION:
+        raise ValueError(f"version {VERSION} is what this release reads")
+    topics = [_decode_topic(one) for one in document["topics"]]
+    return {topic.name: topic for topic in topics}
+
+
+def _decode_topic(fields: Any) -> Topic:
+    name, topic_id, partitions, configs = fields["name"], fields["id"], fields["partitions"], fields["configs"]
+    if not (isinstance(name, str) and isinstance(topic_id, str) and _LEGAL_ID.fullmatch(topic_id)):
+        raise ValueError(f"{name!r} with id {topic_id!r}")
+    if not isinstance(partitions, int) or partitions < 1 or not isinstance(configs, dict):
+        raise ValueError(f"{name!r} with {partitions!r} partitions and configs {configs!r}")
+    return Topic(name, topic_id, partitions, configs, bool(fields.get("deleting")))
+
+
+class TopicRegistry:
+    """Topics by name. Every change is in the file, durably, when the method returns; `OSError` if it cannot be."""
+
+    def __init__(self, files: Files, path: Path, topics: dict[str, Topic]) -> None:
+        self._files = files
+        self._path = path
+        self._topics = topics
+
+    @classmethod
+    def read(cls, files: Files, path: Path) -> "TopicRegistry":
+        if not files.exists(path):
+            return cls(files, path, {})
+        try:
+            topics = decode_topics(read_file(files, path, LARGEST_FILE_BYTES))
+        except (ValueError, KeyError, TypeError) as error:
+            raise LogDamaged(
+                f"{path.name} cannot be read: {error}. The partitions are not affected: move the file away, and topics "
+                "are taken from their directories again, without their settings."
+            ) from error
+        return cls(files, path, topics)
+
+    def get(self, name: str) -> Topic | None:
+        return self._topics.get(name)
+
+    def topics(self) -> list[Topic]:
+        return sorted(self._topics.values(), key=lambda topic: topic.name)
+
+    def put(self, *topics: Topic) -> None:
+        self._replace(self._topics | {topic.name: topic for topic in topics})
+
+    def remove(self, *names: str) -> None:
+        self._replace({name: topic for name, topic in self._topics.items() if name not in names})
+
+    def _replace(self, topics: dict[str, Topic]) -> None:
+        if topics != self._topics or not self._files.exists(self._path):
+            replace_file(self._files, self._path, encode_topics(topics.values()), "registry")
+            self._topics = topics

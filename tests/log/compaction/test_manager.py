@@ -1,0 +1,445 @@
+"""Rounds over logs on a disk: chosen, run, remembered, given up; and retention."""
+
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from muster.codec.batches import iter_batches
+from muster.codec.records import Record
+from muster.errors import LogDamaged
+from muster.log.checkpoints import CLEANER_OFFSETS, TopicPartition, read_offsets
+from muster.log.cleaner import clean, make_compactor
+from muster.log.cleaner_manager import LogCleaner, apply_retention
+from muster.log.cleaner_pace import CleaningCancelled, Pace
+from muster.log.cleaner_plan import CompactionConfig
+from muster.log.files import REAL_FILES, Files
+from muster.log.partition import DiskLog
+from muster.log.partition_config import LogConfig
+from muster.log.retention import Reason, RetentionConfig
+from muster.log.segment import LOG, Segment
+from tests.log.compaction import DAY_MS, START_MS
+from tests.log.disk.faults import FaultyFiles
+
+ROOT = Path("/data")
+KEY = TopicPartition("t", 0)
+CONFIG = LogConfig(segment_bytes=2000, index_interval_bytes=200)
+
+
+@dataclass(slots=True)
+class World:
+    """A directory of logs and their cleaner."""
+
+    files: Files
+    root: Path = ROOT
+    config: CompactionConfig = field(default_factory=CompactionConfig)
+    logs: dict[TopicPartition, DiskLog] = field(default_factory=dict)
+
+    def open(self, key: TopicPartition = KEY, **more: int) -> DiskLog:
+        self.files.mkdir(self.root)
+        log = DiskLog.open(self.root / str(key), CONFIG, files=self.files, **more)  # type: ignore[arg-type]
+        self.logs[key] = log
+        return log
+
+    def cleaner(self) -> LogCleaner:
+        return LogCleaner(self.root, self.logs, lambda key: self.config, files=self.files)
+
+
+@pytest.fixture
+def world() -> World:
+    return World(FaultyFiles())
+
+
+def fill(log: DiskLog, segments: int, keys: int = 10, value_bytes: int = 60) -> None:
+    """Write the same keys over and over until there are so many closed segments more."""
+    wanted = len(log.segments) + segments
+    while len(log.segments) < wanted:
+        offset = log.end_offset
+        records = [
+            (b"k%d" % ((offset + number) % keys), b"%*d" % (value_bytes, offset + number)) for number in range(3)
+        ]
+        log.append(records, START_MS + offset)
+        log.write()
+    log.flush()
+
+
+def records_of(log: DiskLog) -> list[Record]:
+    return [record for batch in log.batches() if not batch.header.is_control for record in batch.records]
+
+
+def newest(log: DiskLog) -> dict[bytes | None, tuple[int, bytes | None]]:
+    return {record.key: (record.offset, record.value) for record in records_of(log)}
+
+
+def file_names(world: World, key: TopicPartition = KEY) -> list[str]:
+    return [entry.name for entry in world.files.entries(world.root / str(key))]
+
+
+def test_a_round_leaves_the_newest_of_each_key_and_fewer_segments(world: World) -> None:
+    log = world.open()
+    fill(log, 5)
+    before, end = newest(log), log.end_offset
+    active = log.segments[-1]
+    report = world.cleaner().run_once(START_MS)
+    assert report is not None
+    assert (report.first_dirty_offset, report.end_offset) == (0, active.base_offset)
+    assert report.segments_before == 5
+    closed = [record for record in records_of(log) if record.offset < active.base_offset]
+    assert len(closed) == len({record.key for record in closed}) == 10
+    assert newest(log) == before
+    assert (log.start_offset, log.end_offset) == (0, end)
+    assert report.counted.records_kept == 10
+    assert not [name for name in file_names(world) if name.endswith((".cleaned", ".swap", ".deleted"))]
+
+
+def test_the_next_round_begins_where_the_last_one_ended(world: World) -> None:
+    log = world.open()
+    cleaner = world.cleaner()
+    fill(log, 3)
+    first = cleaner.run_once(START_MS)
+    assert first is not None
+    assert cleaner.run_once(START_MS) is None  # nothing is dirty
+    fill(log, 6)
+    second = cleaner.run_once(START_MS)
+    assert second is not None
+    assert second.first_dirty_offset == first.end_offset
+    assert read_offsets(world.files, ROOT / CLEANER_OFFSETS) == {KEY: second.end_offset}
+    again = world.cleaner()  # as after a restart
+    assert again.run_once(START_MS) is None
+
+
+def test_the_dirtiest_log_is_first_and_all_come_to_their_turn(world: World) -> None:
+    small, large = TopicPartition("t", 1), TopicPartition("t", 2)
+    for key in (small, large):
+        fill(world.open(key), 2)
+    cleaner = world.cleaner()
+    for _ in range(2):
+        assert cleaner.run_once(START_MS) is not None
+    fill(world.logs[small], 3)
+    fill(world.logs[large], 9)
+    names = [report.name for _ in range(3) if (report := cleaner.run_once(START_MS)) is not None]
+    assert names == ["t-2", "t-1"]
+
+
+def test_a_log_that_is_not_compacted_is_left_alone(world: World) -> None:
+    log = world.open()
+    fill(log, 3)
+    before = log.size_bytes
+    cleaner = LogCleaner(ROOT, world.logs, lambda key: None, files=world.files)
+    assert cleaner.run_once(START_MS) is None
+    assert log.size_bytes == before
+
+
+def test_transactions_go_through_a_round_and_a_restart(world: World) -> None:
+    log = world.open()
+    log.append([(b"a", b"1"), (b"b", b"1")], START_MS)
+    log.append([(b"a", b"2")], START_MS, 7, 0)
+    log.append([(b"b", b"aborted")], START_MS, 8, 0)
+    log.append_marker(8, 0, START_MS, commit=False)
+    log.append_marker(7, 0, START_MS, commit=True)
+    log.flush()
+    log.roll()
+    log.append([(b"c", b"open")], START_MS, 9, 0)
+    fill(log, 4)
+    cleaner = world.cleaner()
+    report = cleaner.run_once(START_MS)
+    assert report is not None
+    assert report.end_offset == log.segments[1].base_offset  # the segment with the open transaction is not touched
+    below = [
+        (record.offset, record.key, record.value) for record in records_of(log) if record.offset < report.end_offset
+    ]
+    assert below == [(1, b"b", b"1"), (2, b"a", b"2")]
+    assert [one.producer_id for one in log.aborted_transactions(0, log.end_offset)] == [8]
+    stable, found = log.last_stable_offset, newest(log)
+    assert log.close()
+    reopened = world.open(clean=True)
+    assert (reopened.last_stable_offset, newest(reopened)) == (stable, found)
+    after_crash = DiskLog.open(ROOT / str(KEY), CONFIG, files=world.files)
+    assert (after_crash.last_stable_offset, len(after_crash.producers)) == (stable, 3)
+
+
+def test_a_damaged_segment_is_given_up_and_nothing_of_it_changed(world: World) -> None:
+    log = world.open()
+    fill(log, 3)
+    cleaner = world.cleaner()
+    file = world.files.open(log.segments[1].path(LOG), write=True)
+    file.pwrite(b"?", 300)
+    before = {name: world.files.open(ROOT / str(KEY) / name).pread(1 << 20, 0) for name in file_names(world)}
+    assert cleaner.run_once(START_MS) is None
+    assert {name: world.files.open(ROOT / str(KEY) / name).pread(1 << 20, 0) for name in file_names(world)} == before
+    assert "says CRC" in cleaner.uncleanable[KEY]
+    assert list(cleaner.notes) == [f"t-0 is not compacted any more: {cleaner.uncleanable[KEY]}"]
+    assert cleaner.run_once(START_MS) is None  # and not tried again
+
+
+def test_a_segment_that_breaks_off_is_given_up(world: World) -> None:
+    log = world.open()
+    fill(log, 3)
+    segment = log.segments[1]
+    world.files.open(segment.path(LOG), write=True).truncate(segment.size_bytes - 10)
+    cleaner = world.cleaner()
+    assert cleaner.run_once(START_MS) is None
+    assert "breaks off" in cleaner.uncleanable[KEY]
+
+
+def test_a_full_disk_leaves_the_old_segments_and_no_half_new_one(world: World) -> None:
+    files = world.files
+    assert isinstance(files, FaultyFiles)
+    log = world.open()
+    fill(log, 3, keys=1000)
+    before = newest(log)
+    files.room_bytes = files.used_bytes() + 100
+    cleaner = world.cleaner()
+    assert cleaner.run_once(START_MS) is None
+    assert "No space left" in cleaner.uncleanable[KEY]
+    assert not [name for name in file_names(world) if name.endswith(".cleaned")]
+    files.room_bytes = None
+    assert newest(log) == before
+    assert log.append([(b"k", b"goes on")], START_MS) == log.end_offset - 1
+
+
+def test_a_checkpoint_that_cannot_be_read_costs_work_and_no_more(world: World) -> None:
+    log = world.open()
+    fill(log, 3)
+    file = world.files.open(ROOT / CLEANER_OFFSETS, create=True)
+    file.pwrite(b"0\nnonsense\n", 0)
+    cleaner = world.cleaner()
+    assert "compacted from their start" in cleaner.notes[0]
+    report = cleaner.run_once(START_MS)
+    assert report is not None
+    assert report.first_dirty_offset == 0
+
+
+def test_a_log_that_was_cut_before_its_checkpoint_is_all_dirty(world: World) -> None:
+    log = world.open()
+    fill(log, 5)
+    cleaner = world.cleaner()
+    report = cleaner.run_once(START_MS)
+    assert report is not None
+    log.truncate_to(report.end_offset - 5)
+    assert cleaner.cleanable(START_MS)[KEY][0].lost_checkpoint
+    log.roll()
+    again = cleaner.run_once(START_MS)
+    assert again is not None
+    assert again.first_dirty_offset == 0
+    assert f"was clean up to {report.end_offset}, which it does not reach" in cleaner.notes[0]
+
+
+def test_what_is_written_behind_a_cut_is_dirty(world: World) -> None:
+    log = world.open()
+    fill(log, 5)
+    cleaner = world.cleaner()
+    report = cleaner.run_once(START_MS)
+    assert report is not None
+    cut = report.end_offset - 15
+    log.truncate_to(cut)
+    cleaner.truncated(KEY, cut)
+    fill(log, 5)
+    assert log.end_offset > report.end_offset
+    assert cleaner.cleanable(START_MS)[KEY][0].first_dirty_offset == cut
+    assert read_offsets(world.files, ROOT / CLEANER_OFFSETS) == {KEY: cut}
+
+
+def test_a_log_that_changes_meanwhile_keeps_what_it_has(world: World) -> None:
+    log = world.open()
+    fill(log, 4)
+    cleaner = world.cleaner()
+    job = cleaner.next_job(START_MS)
+    assert job is not None
+    assert cleaner.next_job(START_MS) is None  # one round at a time
+    log.truncate_to(log.segments[1].base_offset)
+    before = records_of(log)
+    with pytest.raises(LogDamaged, match="breaks off") as failure:
+        clean(job, cleaner.swap)
+    cleaner.failed(failure.value)
+    assert records_of(log) == before
+    assert not cleaner.uncleanable
+    assert not [name for name in file_names(world) if name.endswith(".cleaned")]
+
+
+def test_a_log_that_changes_before_the_swap_keeps_what_it_has(world: World) -> None:
+    log = world.open()
+    fill(log, 4)
+    cleaner = world.cleaner()
+    job = cleaner.next_job(START_MS)
+    assert job is not None
+
+    def swap(old: Sequence[Segment], new: Segment) -> None:
+        log.truncate_to(log.segments[1].base_offset)
+        cleaner.swap(old, new)
+
+    with pytest.raises(CleaningCancelled, match="t-0 was changed while"):
+        clean(job, swap)
+    assert not [name for name in file_names(world) if name.endswith(".cleaned")]
+
+
+def test_a_round_is_cancelled_between_two_chunks(world: World) -> None:
+    log = world.open()
+    fill(log, 4)
+    before = records_of(log)
+    pace = Pace()
+    pace.cancel()
+    cleaner = world.cleaner()
+    assert cleaner.run_once(START_MS, pace) is None
+    assert records_of(log) == before
+    assert cleaner.run_once(START_MS) is not None
+
+
+def test_tombstones_go_with_time(world: World) -> None:
+    log = world.open()
+    world.config = CompactionConfig(min_cleanable_dirty_ratio=0.0)
+    log.append([(b"gone", b"1")], START_MS)
+    log.append([(b"gone", None)], START_MS)
+    fill(log, 1)
+    cleaner = world.cleaner()
+    assert cleaner.run_once(START_MS) is not None
+    assert newest(log)[b"gone"][1] is None
+    for later_ms, is_there in ((DAY_MS - 1, True), (DAY_MS, False)):
+        fill(log, 1)
+        assert cleaner.run_once(START_MS + later_ms) is not None
+        assert (b"gone" in newest(log)) == is_there
+
+
+def test_appends_go_on_while_a_round_runs_in_another_thread(tmp_path: Path) -> None:
+    """The owner appends, flushes and rolls all the while; only swaps come back to it."""
+    world = World(REAL_FILES, tmp_path / "data")
+    log = world.open()
+    fill(log, 40)
+    cleaner = world.cleaner()
+    calls: queue.Queue[tuple[Callable[[], None], threading.Event] | None] = queue.Queue()
+
+    def swap(old: Sequence[Segment], new: Segment) -> None:
+        done = threading.Event()
+        calls.put((lambda: cleaner.swap(old, new), done))
+        assert done.wait(20)
+
+    reports = []
+    job = cleaner.next_job(START_MS)
+    assert job is not None
+
+    def work() -> None:
+        reports.append(clean(job, swap, Pace(2_000_000)))
+        calls.put(None)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    appended = swaps = 0
+    while True:
+        log.append([(b"k%d" % (appended % 10), b"%60d" % appended)], START_MS)
+        log.flush()
+        appended += 1
+        try:
+            call = calls.get_nowait()
+        except queue.Empty:
+            continue
+        if call is None:
+            break
+        call[0]()
+        swaps += 1
+        call[1].set()
+    thread.join()
+    cleaner.finished(reports[0])
+    assert swaps == reports[0].segments_after
+    assert appended > swaps
+    end, found = log.end_offset, newest(log)
+    assert log.close()
+    assert newest(DiskLog.open(log.directory, CONFIG, clean=True)) == found
+    assert newest(DiskLog.open(log.directory, CONFIG, recovery_point=0)) == found
+    assert found[b"k%d" % ((appended - 1) % 10)] == (end - 1, b"%60d" % (appended - 1))
+    data = b"".join(segment.path(LOG).read_bytes() for segment in log.segments)
+    assert all(batch.problem is None for batch in iter_batches(data))
+
+
+# Retention.
+
+
+def test_old_segments_are_deleted_and_the_log_starts_behind_them(world: World) -> None:
+    log = world.open()
+    fill(log, 3)
+    third = log.segments[2]
+    now_ms = log.segments[1].largest_timestamp.timestamp_ms + 1001
+    found = apply_retention(log, RetentionConfig(retention_ms=1000), now_ms)
+    assert found.reasons == (Reason.TIME, Reason.TIME)
+    assert (log.start_offset, log.segments[0].base_offset) == (third.base_offset, third.base_offset)
+    assert records_of(log)[0].offset == third.base_offset
+    reopened = DiskLog.open(ROOT / str(KEY), CONFIG, files=world.files)
+    assert reopened.start_offset == third.base_offset
+
+
+def test_a_log_that_is_all_old_is_empty_afterwards_and_goes_on(world: World) -> None:
+    log = world.open()
+    fill(log, 3)
+    end = log.end_offset
+    found = apply_retention(log, RetentionConfig(retention_ms=1000), START_MS + DAY_MS)
+    assert found.rolls_active
+    assert (log.start_offset, log.end_offset, len(log.segments), log.size_bytes) == (end, end, 1, 0)
+    assert log.append([(b"k", b"v")], START_MS) == end
+    log.flush()
+    assert [record.offset for record in records_of(log)] == [end]
+
+
+def test_retention_steps_over_the_log_that_is_being_compacted(world: World) -> None:
+    log = world.open()
+    fill(log, 3)
+    cleaner = world.cleaner()
+    job = cleaner.next_job(START_MS)
+    assert job is not None
+    everything = RetentionConfig(retention_ms=0)
+    assert cleaner.delete_old_segments(START_MS + DAY_MS, lambda key: everything) == 0
+    cleaner.failed(CleaningCancelled("for the test"))
+    assert cleaner.delete_old_segments(START_MS + DAY_MS, lambda key: everything) == 4
+
+
+# Small and large logs.
+
+SMALL_ROUND = """
+import sys
+from pathlib import Path
+from muster.log.checkpoints import TopicPartition
+from muster.log.cleaner_manager import LogCleaner
+from muster.log.cleaner_plan import CompactionConfig
+from muster.log.partition import DiskLog
+from muster.log.partition_config import LogConfig
+
+root, key = Path(sys.argv[1]), TopicPartition("t", 0)
+log = DiskLog.open(root / str(key), LogConfig(segment_bytes=1000))
+for number in range(100):
+    log.append([(b"k", b"%d" % number)], 1)
+    log.write()
+report = LogCleaner(root, {key: log}, lambda key: CompactionConfig()).run_once(1)
+assert report is not None and report.counted.records_kept == 1
+print(sorted({"numpy", "numba", "pyarrow"} & set(sys.modules)))
+"""
+
+
+def test_a_small_log_is_compacted_without_the_large_libraries(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SMALL_ROUND, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"
+
+
+def test_a_large_log_goes_through_the_kernels_and_ends_the_same(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    small, large = world.open(TopicPartition("t", 1)), world.open(TopicPartition("t", 2))
+    for log in (small, large):
+        fill(log, 6)
+        log.append([(b"k1", None)], START_MS)
+        log.roll()
+    cleaner = world.cleaner()
+    made = []
+    for size_bytes in (1 << 30, 0):
+        monkeypatch.setattr("muster.log.cleaner.SMALL_LOG_BYTES", size_bytes)
+        job = cleaner.next_job(START_MS)
+        assert job is not None
+        made.append(type(make_compactor(job)).__name__)
+        cleaner.finished(clean(job, cleaner.swap))
+    assert made == ["RowCompactor", "ColumnCompactor"]
+    for one, other in zip(small.segments, large.segments, strict=True):
+        for kind in (LOG, ".index", ".timeindex"):
+            with one.opened(kind) as first, other.opened(kind) as second:
+                assert first.pread(1 << 20, 0) == second.pread(1 << 20, 0)
