@@ -4,6 +4,8 @@ The answer is Java's: `Utils.abs(groupId.hashCode()) % partitions`. `hashCode` r
 character outside the basic plane counts as two; and `Utils.abs` turns the one int without a positive twin into 0.
 """
 
+from functools import lru_cache
+
 from muster.codec.primitives import java_text
 
 _SIGN = 0x8000_0000
@@ -21,6 +23,7 @@ def java_string_hash(text: str) -> int:
     return (value ^ _SIGN) - _SIGN
 
 
+@lru_cache(maxsize=65_536)
 def partition_for(group_id: str, partitions: int) -> int:
     """The partition of a topic with that many partitions that holds everything about the group."""
     hashed = java_string_hash(group_id)

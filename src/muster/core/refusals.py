@@ -9,6 +9,7 @@ from muster.core.answers import (
     FetchAnswer,
     JoinAnswer,
     LeaveAnswer,
+    ListAnswer,
     OffsetDeleteAnswer,
     SyncAnswer,
 )
@@ -19,6 +20,7 @@ from muster.core.events import (
     Heartbeat,
     JoinGroup,
     LeaveGroup,
+    ListGroups,
     OffsetCommit,
     OffsetDelete,
     OffsetFetch,
@@ -79,6 +81,8 @@ def refusal(event: Event, error: ErrorCode) -> Any:
             return OffsetDeleteAnswer(error)
         case DescribeGroup():
             return DescribeAnswer(error)
+        case ListGroups():
+            return ListAnswer(error)
         case Heartbeat() | DeleteGroup():
             return error
         case _:

@@ -1,0 +1,306 @@
+"""Mistakes in what is written, read and told: `commits`, `offsets`, `admin`, `router`, `coordinator`, `loading`."""
+
+from tests.mutants.mutant import Mutant
+
+RECORDS = (
+    # Commits.
+    Mutant(
+        "commits.py",
+        "                self._touch(group, member, now, out)\n",
+        "                pass\n",
+        "a consumer that commits and does not heartbeat loses its seat",
+    ),
+    Mutant(
+        "commits.py",
+        "        and group.rebalance is None\n",
+        "",
+        "a commit is taken while the assignment is awaited",
+    ),
+    Mutant(
+        "commits.py",
+        "        event.generation == group.generation\n        and",
+        "        True\n        and",
+        "a member of an older generation overwrites its successor's offsets",
+    ),
+    Mutant(
+        "commits.py",
+        "        and (event.instance_id is None or event.instance_id == member.instance_id)\n",
+        "",
+        "a commit under a wrong instance id is taken",
+    ),
+    Mutant(
+        "commits.py",
+        "        if event.generation < 0 and state is State.EMPTY:\n",
+        "        if event.generation < 0:\n",
+        "anybody may commit for a group that has members",
+    ),
+    Mutant(
+        "commits.py",
+        "            expire_ms = now.wall_ms + event.retention_ms\n",
+        "            expire_ms = event.retention_ms\n",
+        "a commit with a retention of its own is over at once",
+    ),
+    Mutant(
+        "commits.py",
+        "        return units > self._max_metadata_units or (",
+        "        return units >= self._max_metadata_units or (",
+        "metadata of exactly the limit is refused",
+    ),
+    Mutant(
+        "commits.py",
+        "_FIRST_VERSION_OF_MEMBER_EPOCHS = 9",
+        "_FIRST_VERSION_OF_MEMBER_EPOCHS = 10",
+        "clients of version 9 hear an error that they do not expect",
+    ),
+    Mutant(
+        "commits.py",
+        "            write.producer_id, write.producer_epoch = event.producer_id, event.producer_epoch\n",
+        "            pass\n",
+        "an offset of a transaction is visible before the transaction has ended",
+    ),
+    Mutant(
+        "commits.py",
+        "(state is State.EMPTY or (not event.member_id and event.instance_id is None))",
+        "state is State.EMPTY",
+        "producers older than version 3 cannot commit for a group with members",
+    ),
+    Mutant(
+        "commits.py",
+        "> self._max_pending_offsets:",
+        ">= self._max_pending_offsets:",
+        "one pending offset less than the limit is taken",
+    ),
+    Mutant(
+        "commits.py",
+        "if len(self._groups) < self._max_groups else",
+        "if len(self._groups) <= self._max_groups else",
+        "one group more than the limit is created",
+    ),
+    # Offsets.
+    Mutant(
+        "offsets.py",
+        "if committed is None or is_further(offset, committed):",
+        "if True:",
+        "an older commit of a transaction wins over a newer ordinary one",
+    ),
+    Mutant(
+        "offsets.py",
+        "if committed is None or is_further(offset, committed):",
+        "if committed is None:",
+        "a transaction never replaces an offset",
+    ),
+    Mutant(
+        "offsets.py",
+        "            if not commit:\n                continue\n",
+        "",
+        "offsets of aborted transactions count",
+    ),
+    Mutant(
+        "offsets.py",
+        "        if not group.pending:\n            return\n        for producer_id",
+        "        return\n        for producer_id",
+        "a marker brings a deleted offset back",
+    ),
+    Mutant(
+        "offsets.py",
+        "group.offsets[partition] = pack_log_offset(log_offset) + packed",
+        "group.offsets[partition] = pack_log_offset(base_offset) + packed",
+        "all offsets of one commit stand at the same place of the log, so that a restart changes them",
+    ),
+    Mutant(
+        "offsets.py",
+        "event.require_stable and bool(group.pending)",
+        "event.require_stable and False",
+        "a consumer starts from an offset that a transaction is about to replace",
+    ),
+    Mutant(
+        "offsets.py",
+        "event.require_stable and bool(group.pending)",
+        "bool(group.pending)",
+        "a reader that does not ask for stable offsets has to wait for transactions",
+    ),
+    Mutant(
+        "offsets.py",
+        "            if is_active and group.is_subscribed(topic):\n",
+        "            if False:\n",
+        "offsets that a running group needs are deleted",
+    ),
+    Mutant(
+        "offsets.py",
+        " in group.offsets or group.holds_pending((topic, partition)):",
+        " in group.offsets:",
+        "a deleted offset comes back with the marker of its transaction",
+    ),
+    Mutant(
+        "offsets.py",
+        "            records.append(_group_tombstone(group_id))\n            out.writes.append(Write(records, event",
+        "            out.writes.append(Write(records, event",
+        "a deleted group is back after a restart",
+    ),
+    Mutant(
+        "offsets.py",
+        "_tombstones(group_id, _all_partitions(group))",
+        "_tombstones(group_id, group.offsets)",
+        "a deleted group is back with the marker of a transaction",
+    ),
+    Mutant(
+        "offsets.py",
+        "held = group.offsets if not group.pending else _all_partitions(group)",
+        "held = group.offsets",
+        "an offset of a deleted topic comes back with the marker of its transaction",
+    ),
+    Mutant(
+        "offsets.py",
+        "and not group.pending and group.state is State.EMPTY:",
+        "and group.state is State.EMPTY:",
+        "a group expires although a transaction is open in it",
+    ),
+    Mutant(
+        "offsets.py",
+        "            and not group.is_subscribed(partition[0])\n",
+        "",
+        "offsets of a topic that is read once a month expire",
+    ),
+    Mutant(
+        "offsets.py",
+        "            and not group.holds_pending(partition)\n",
+        "",
+        "an offset expires while a transaction holds another one for it",
+    ),
+    Mutant(
+        "offsets.py",
+        "            elif state is not State.STABLE or group.subscribed_topics is None:\n",
+        "            elif group.subscribed_topics is None:\n",
+        "offsets expire in a rebalance, by subscriptions that are about to change",
+    ),
+    Mutant(
+        "offsets.py",
+        "                base_ms = group.state_timestamp_ms\n",
+        "                pass\n",
+        "a group that was in use until now loses its oldest offsets at once",
+    ),
+    Mutant(
+        "offsets.py",
+        "            return wall_ms >= expire_ms\n",
+        "            return wall_ms > expire_ms\n",
+        "an offset outlives its end by a run of the clean-up",
+    ),
+    Mutant(
+        "offsets.py",
+        " >= self._retention_ms",
+        " > self._retention_ms",
+        "an offset outlives its retention by a run of the clean-up",
+    ),
+    # What is told of groups.
+    Mutant(
+        "admin.py",
+        "_FIRST_VERSION_WITH_NOT_FOUND = 6",
+        "_FIRST_VERSION_WITH_NOT_FOUND = 5",
+        "clients of version 5 hear an error that they do not expect",
+    ),
+    Mutant(
+        "admin.py",
+        "protocol = group.protocol if state is State.STABLE else None",
+        "protocol = group.protocol",
+        "a group in a rebalance is described with the protocol before it",
+    ),
+    Mutant(
+        "admin.py",
+        "state.lower().strip() for state",
+        "state.strip() for state",
+        "a filter of states matches nothing",
+    ),
+    # Whose partition it is.
+    Mutant(
+        "router.py",
+        "shard is not None and epoch <= shard.epoch",
+        "shard is not None and epoch < shard.epoch",
+        "news of the same election throws away what was loaded",
+    ),
+    Mutant(
+        "router.py",
+        "epoch is not None and epoch <= shard.epoch",
+        "epoch is not None and epoch < shard.epoch",
+        "an old resignation throws away what was loaded",
+    ),
+    Mutant(
+        "router.py",
+        "if shard is None or shard.epoch != epoch or shard.ownership",
+        "if shard is None or shard.ownership",
+        "a load that was overtaken is served",
+    ),
+    Mutant(
+        "router.py",
+        "        if is_loading and isinstance(event, Heartbeat):\n",
+        "        if False:\n",
+        "every group rebalances when its coordinator moves",
+    ),
+    Mutant(
+        "router.py",
+        "        if any(shard.ownership is Ownership.LOADING for shard in self.shards.values()):\n",
+        "        if False:\n",
+        "groups of a partition that loads seem not to exist",
+    ),
+    Mutant(
+        "router.py",
+        "        coordinator.activate(now, out)\n",
+        "",
+        "members that died with the old node stay for ever, as nobody watches their sessions",
+    ),
+    # Replay and loading.
+    Mutant(
+        "coordinator.py",
+        "        elif self.is_active:\n            group.durable = value",
+        "        elif False:\n            group.durable = value",
+        "a record that comes back from the log ends the rebalance that followed it",
+    ),
+    Mutant(
+        "coordinator.py",
+        "        if group.offsets or group.pending:\n",
+        "        if group.offsets:\n",
+        "the tombstone of a group takes the open transactions with it",
+    ),
+    Mutant(
+        "coordinator.py",
+        "            del self._newer_records[key.group_id]\n            self.newer.pop(key.group_id, None)\n",
+        "            del self._newer_records[key.group_id]\n",
+        "a group of a newer kind is listed after it has gone",
+    ),
+    Mutant(
+        "coordinator.py",
+        "            self.membership.loaded(group, now, out)\n",
+        "            pass\n",
+        "members that died with the old coordinator stay for ever",
+    ),
+    Mutant(
+        "loading.py",
+        "header.producer_id if header.is_transactional else NO_PRODUCER",
+        "NO_PRODUCER",
+        "a restart makes offsets of open and aborted transactions count",
+    ),
+    Mutant(
+        "loading.py",
+        "coordinator.offsets.complete(producer_id, kind == COMMIT)",
+        "coordinator.offsets.complete(producer_id, True)",
+        "a restart makes offsets of aborted transactions count",
+    ),
+    Mutant(
+        "loading.py",
+        "    coordinator.offsets.reindex()\n",
+        "",
+        "a marker that comes after a restart does not find its offsets",
+    ),
+    Mutant(
+        "loading.py",
+        "        _bury(groups, group_id, (topic, partition), log_offset)\n",
+        "        pass\n",
+        "a restart brings deleted offsets back",
+    ),
+    Mutant(
+        "loading.py",
+        "    except UnsupportedVersion as error:\n"
+        '        raise LoadFailed(f"the record at offset {record.offset} is of a newer broker: {error}") from error\n',
+        "",
+        "after a downgrade, groups are served with older offsets than were committed",
+    ),
+)

@@ -1,0 +1,366 @@
+"""Mistakes in who sits where, and for how long: `group`, `rebalancing`, `membership`, `refusals`."""
+
+from tests.mutants.mutant import Mutant
+
+SEATS = (
+    # The group: seats, votes, subscriptions.
+    Mutant(
+        "group.py",
+        "return not self.pending_members and self.awaiting_join == len(self.members)",
+        "return self.awaiting_join == len(self.members)",
+        "a rebalance does not wait for ids that were handed out",
+    ),
+    Mutant(
+        "group.py",
+        "max((member.rebalance_timeout_ms for",
+        "min((member.rebalance_timeout_ms for",
+        "the slowest member has no time to rejoin",
+    ),
+    Mutant(
+        "group.py",
+        "if count == len(self.members)}",
+        "if count >= 1}",
+        "a protocol is chosen that some members do not have",
+    ),
+    Mutant(
+        "group.py",
+        "(-votes[name], hash_map_bucket",
+        "(votes[name], hash_map_bucket",
+        "the protocol with the fewest votes wins",
+    ),
+    Mutant(
+        "group.py",
+        "(-votes[name], hash_map_bucket(name, buckets), name)",
+        "(-votes[name], name)",
+        "a tie between protocols goes to another one than in Kafka",
+    ),
+    Mutant(
+        "group.py",
+        "return protocol_type == self.protocol_type and any(",
+        "return any(",
+        "connectors may join a group of consumers",
+    ),
+    Mutant(
+        "group.py",
+        "return bool(protocol_type) and bool(names)",
+        "return bool(names)",
+        "the first member of a group may have no protocol type",
+    ),
+    Mutant(
+        "group.py",
+        "            return self.protocol_type == CONSUMER_PROTOCOL\n",
+        "            return False\n",
+        "offsets under a subscription that cannot be read may be deleted",
+    ),
+    Mutant(
+        "group.py",
+        "rebalance_timeout_ms if rebalance_timeout_ms >= 0 else member.session_timeout_ms",
+        "rebalance_timeout_ms",
+        "members of an old record have a negative rebalance timeout",
+    ),
+    Mutant(
+        "group.py",
+        "        if self.leader == member.member_id:\n            self.leader = member_id\n",
+        "",
+        "a leader that restarts no longer leads",
+    ),
+    Mutant(
+        "group.py",
+        "            self.leader = next(iter(self.members), None)\n",
+        "            pass\n",
+        "a leader that has gone goes on leading",
+    ),
+    # The phases of a rebalance.
+    Mutant(
+        "rebalancing.py",
+        "        if came_from is State.COMPLETING_REBALANCE:\n            self._drop_assignments",
+        "        if False:\n            self._drop_assignments",
+        "parked syncs are never answered when the next rebalance begins",
+    ),
+    Mutant(
+        "rebalancing.py",
+        '            member.assignment = b""\n',
+        "            pass\n",
+        "members of a rebalance that came too early are described with an old assignment",
+    ),
+    Mutant(
+        "rebalancing.py",
+        "remaining_ms = max(group.rebalance_timeout_ms - delay_ms, 0)",
+        "remaining_ms = group.rebalance_timeout_ms",
+        "the initial delay may be extended past the rebalance timeout",
+    ),
+    Mutant(
+        "rebalancing.py",
+        "rebalance.remaining_ms = max(rebalance.remaining_ms - rebalance.delay_ms, 0)",
+        "pass",
+        "a group to which somebody is always new never begins",
+    ),
+    Mutant(
+        "rebalancing.py",
+        " and not rebalance.is_initial and group.everybody_joined",
+        " and group.everybody_joined",
+        "the first member does not wait for the others",
+    ),
+    Mutant(
+        "rebalancing.py",
+        "if each.join_waiter is None and not each.is_static]",
+        "if each.join_waiter is None]",
+        "a static member loses its seat with the first rebalance it misses",
+    ),
+    Mutant(
+        "rebalancing.py",
+        "            out.timers.append(SetTimer((JOIN_TIMER, group.group_id), group.rebalance.deadline_ms))\n"
+        "            return\n        out.timers.append(CancelTimer",
+        "            return\n        out.timers.append(CancelTimer",
+        "a group of silent static members is never looked at again",
+    ),
+    Mutant(
+        "rebalancing.py",
+        "        group.generation += 1\n",
+        "        group.generation += bool(group.members)\n",
+        "a group that becomes empty keeps its generation, and a late commit of it is accepted",
+    ),
+    Mutant(
+        "rebalancing.py",
+        "        group.leader = joined.member_id\n",
+        "",
+        "a silent leader is left to make the assignment",
+    ),
+    Mutant(
+        "rebalancing.py",
+        "        out.writes.append(Write([self._record(group, group.value())]))\n",
+        "",
+        "an empty group comes back with its members after a restart",
+    ),
+    Mutant(
+        "rebalancing.py",
+        "            member.is_new = False\n",
+        "",
+        "a member that waits in a later rebalance is dropped by its session",
+    ),
+    Mutant(
+        "rebalancing.py",
+        "                full = member.member_id == group.leader\n",
+        "                full = True\n",
+        "everybody believes to lead",
+    ),
+    Mutant(
+        "rebalancing.py",
+        "        group.pending_sync = set(group.members)\n",
+        "        group.pending_sync = {each for each, seat in group.members.items() if seat.join_waiter is not None}\n",
+        "a silent static member is carried through one generation after another",
+    ),
+    Mutant(
+        "rebalancing.py",
+        "        group.sync_deadline_ms = now.monotonic_ms + group.rebalance_timeout_ms\n"
+        "        out.timers.append(SetTimer((SYNC_TIMER, group.group_id), group.sync_deadline_ms))\n",
+        "",
+        "members that never sync block the group for ever",
+    ),
+    Mutant(
+        "rebalancing.py",
+        "        if now.monotonic_ms < group.sync_deadline_ms:\n",
+        "        if False:\n",
+        "a late sync timer takes the seats of the next generation",
+    ),
+    Mutant(
+        "rebalancing.py",
+        "        if now.monotonic_ms < rebalance.deadline_ms:\n",
+        "        if False:\n",
+        "a late join timer ends the next rebalance before its time",
+    ),
+    Mutant(
+        "rebalancing.py",
+        "        if waits and not member.is_new:\n",
+        "        if waits:\n",
+        "a client that gave up joining is waited for without end",
+    ),
+    Mutant(
+        "rebalancing.py",
+        "and group.everybody_joined:\n            rebalance.is_initial = False\n",
+        "and group.everybody_joined:\n            pass\n",
+        "a group waits out its initial delay for nobody",
+    ),
+    Mutant(
+        "rebalancing.py",
+        "self._wait_no_longer_than_needed(group)\n        self._complete_join_if_all_are_here(group, now, out)",
+        "pass",
+        "a rebalance waits for an id that has run out",
+    ),
+    Mutant(
+        "rebalancing.py",
+        "if len(group.members) > self._config.group_max_size:",
+        "if len(group.members) >= self._config.group_max_size:",
+        "a full group rebalances after every restart",
+    ),
+    Mutant(
+        "rebalancing.py",
+        "JoinAnswer(ErrorCode.NOT_COORDINATOR, member.member_id)",
+        'JoinAnswer(ErrorCode.NOT_COORDINATOR, "")',
+        "a member forgets its id when the partition moves",
+    ),
+    # Joining, syncing, heartbeats, leaving.
+    Mutant(
+        "membership.py",
+        "<= request.session_timeout_ms <=",
+        "< request.session_timeout_ms <",
+        "the smallest and the largest session timeout are refused",
+    ),
+    Mutant(
+        "membership.py",
+        "or group.awaiting_join < most",
+        "or group.awaiting_join <= most",
+        "one more than group.max.size may join",
+    ),
+    Mutant(
+        "membership.py",
+        "return member is not None or len(group.members) < most",
+        "return member is not None or len(group.members) <= most",
+        "one more than group.max.size may join a stable group",
+    ),
+    Mutant(
+        "membership.py",
+        "            self._unseat(group, member, What.LEFT, Cause.TOO_MANY_MEMBERS, out)\n",
+        "            pass\n",
+        "a loaded group that is too large stays so",
+    ),
+    Mutant(
+        "membership.py",
+        "if self.seats >= self._config.muster_max_members:",
+        "if self.seats > self._config.muster_max_members:",
+        "one member more than the limit is seated",
+    ),
+    Mutant(
+        "membership.py",
+        "        if request.version < 4:\n",
+        "        if request.version <= 4:\n",
+        "clients of version 4 are seated before they have an id",
+    ),
+    Mutant(
+        "membership.py",
+        "        deadline_ms = now.monotonic_ms + request.session_timeout_ms\n",
+        "        deadline_ms = now.monotonic_ms + request.rebalance_timeout_ms\n",
+        "an id that nobody uses is waited for as long as a member",
+    ),
+    Mutant(
+        "membership.py",
+        "            case State.STABLE if same and not is_leader:\n",
+        "            case State.STABLE if same:\n",
+        "a leader cannot ask for a rebalance",
+    ),
+    Mutant(
+        "membership.py",
+        "now.monotonic_ms + NEW_MEMBER_JOIN_TIMEOUT_MS",
+        "now.monotonic_ms + request.session_timeout_ms",
+        "new members are dropped while they wait for the slow ones",
+    ),
+    Mutant(
+        "membership.py",
+        "            group.new_member_added = True\n",
+        "            pass\n",
+        "the initial delay is not extended for latecomers",
+    ),
+    Mutant(
+        "membership.py",
+        "if state is State.STABLE and self._choice_with(group, member, request.protocols) == group.protocol:",
+        "if state is State.STABLE:",
+        "a static member restarts with protocols that its group does not use",
+    ),
+    Mutant(
+        "membership.py",
+        "Reply(member.sync_waiter.reply_to, SyncAnswer(ErrorCode.FENCED_INSTANCE_ID))",
+        "Reply(member.sync_waiter.reply_to, SyncAnswer(ErrorCode.UNKNOWN_MEMBER_ID))",
+        "of two clients with one instance id, the older one rejoins for ever",
+    ),
+    Mutant(
+        "membership.py",
+        "        self._rename(group, member, member_id, now, out)\n        self._update(group, member, request)\n\n",
+        "        self._update(group, member, request)\n        self._rename(group, member, member_id, now, out)\n\n",
+        "a restarted member's new session timeout counts before its first heartbeat",
+    ),
+    Mutant(
+        "membership.py",
+        "        knows = request.version >= 9",
+        "        knows = request.version >= 8",
+        "a restarted leader of an older version assigns although nobody waits for it",
+    ),
+    Mutant(
+        "membership.py",
+        "answer._replace(skip_assignment=knows and leads, generation=generation)",
+        "answer._replace(skip_assignment=False, generation=generation)",
+        "a restarted leader assigns although nobody waits for it",
+    ),
+    Mutant(
+        "membership.py",
+        "            group.offer(member, old_protocols)\n",
+        "            pass\n",
+        "a restart that was not written down changes what the group supports",
+    ),
+    Mutant(
+        "membership.py",
+        "        if member.member_id == group.leader:\n            self._write_assignment",
+        "        if request.assignments:\n            self._write_assignment",
+        "a follower's assignment counts, and a leader's empty one does not",
+    ),
+    Mutant(
+        "membership.py",
+        "            return group.state is State.COMPLETING_REBALANCE and group.generation == generation\n",
+        "            return group.state is State.COMPLETING_REBALANCE\n",
+        "an assignment that was decided for one generation is handed to the next",
+    ),
+    Mutant(
+        "membership.py",
+        "        error = member_error(group, request.member_id, request.instance_id)\n"
+        "        if error is not ErrorCode.NONE:\n            return error\n"
+        "        if request.generation != group.generation:\n            return ErrorCode.ILLEGAL_GENERATION\n"
+        "        for asked",
+        "        if request.generation != group.generation:\n            return ErrorCode.ILLEGAL_GENERATION\n"
+        "        error = member_error(group, request.member_id, request.instance_id)\n"
+        "        if error is not ErrorCode.NONE:\n            return error\n"
+        "        for asked",
+        "a fenced member that syncs is told to rejoin, because its generation is looked at first",
+    ),
+    Mutant(
+        "membership.py",
+        "        self.touch(group, group.members[request.member_id], now, out)\n",
+        "",
+        "heartbeats do not keep a session",
+    ),
+    Mutant(
+        "membership.py",
+        "                    self.touch(group, member, now, later)\n",
+        "",
+        "nobody watches the sessions of members that have their assignment",
+    ),
+    Mutant(
+        "membership.py",
+        "            error = member_error(group, member_id, leaver.instance_id)\n",
+        "            error = member_error(group, member_id, None)\n",
+        "an older client takes the seat of its successor away",
+    ),
+    Mutant(
+        "membership.py",
+        "        if group is not None and group.is_dead:\n",
+        "        if False:\n",
+        "a client believes to have left a group that was about to move",
+    ),
+    # Who is refused, and with which error.
+    Mutant(
+        "refusals.py",
+        "            return ErrorCode.FENCED_INSTANCE_ID\n",
+        "            return ErrorCode.UNKNOWN_MEMBER_ID\n",
+        "two clients with one instance id push each other out without end",
+    ),
+    Mutant(
+        "refusals.py",
+        "        if seated is None:\n            return ErrorCode.UNKNOWN_MEMBER_ID\n        if seated != member_id:",
+        "        if seated is not None and seated != member_id:",
+        "an instance id that nobody has is not noticed, as in 2.6",
+    ),
+    Mutant(
+        "refusals.py",
+        "    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,\n",
+        "    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.COORDINATOR_NOT_AVAILABLE,\n",
+        "clients go on asking a node that is no longer the coordinator",
+    ),
+)
