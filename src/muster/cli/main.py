@@ -10,7 +10,11 @@ import typer
 
 from muster import __version__
 from muster.cli.dump import DEBUG, dump
+from muster.cli.groups import app as groups
 from muster.cli.output import PipeClosed, say
+from muster.cli.partitions import app as partitions
+from muster.cli.serve import EPILOG as SERVE_EPILOG
+from muster.cli.serve import serve
 from muster.cli.status import Status
 from muster.errors import BadInput, MusterError
 
@@ -23,6 +27,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command(no_args_is_help=True)(dump)
+app.command(epilog=SERVE_EPILOG)(serve)
+app.add_typer(groups)
+app.add_typer(partitions)
 
 # Typer has no public name for the base of what it raises when options are wrong.
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]

@@ -10,6 +10,8 @@ class Status(IntEnum):
     BAD_INPUT = 3
     DAMAGED = 4
     NOTHING_MATCHED = 5
+    UNREACHABLE = 6
+    REFUSED = 7
     INTERRUPTED = 130
 
     @property
@@ -23,6 +25,8 @@ _MEANINGS = {
     Status.USAGE: "Options that do not exist or do not go together.",
     Status.BAD_INPUT: "A path that cannot be read or written: missing, not a segment, no permission, disk full.",
     Status.DAMAGED: "Done, but parts of the log could not be read; each is named on stderr.",
-    Status.NOTHING_MATCHED: "The log was read, and no record passed the filters.",
+    Status.NOTHING_MATCHED: "The log was read, and no record passed the filters; or no group has that name or state.",
+    Status.UNREACHABLE: "No answer from the cluster, or from a part of it.",
+    Status.REFUSED: "The cluster refused some or all of it: members in the way, no rights; each is named on stderr.",
     Status.INTERRUPTED: "Stopped by Ctrl-C; a file named by `--out` is then left as it was.",
 }

@@ -1,0 +1,149 @@
+"""A broker inside your own program: a real coordinator on a free port, in a temporary directory, in an instant.
+
+    with muster.Broker() as broker:
+        consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, ...})
+
+    async with muster.Broker() as broker: ...
+
+It runs in a thread of its own, so that blocking clients can be used beside it. Settings are Kafka's, by name, dots as
+underscores or as they are. What differs from `muster serve`: the first rebalance waits for nobody, sessions may be
+short, writes are left to the operating system, and the data is gone in the end unless `data` says where to keep it.
+"""
+
+import asyncio
+import io
+import shutil
+import tempfile
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TextIO
+
+from muster.errors import ConfigError
+
+if TYPE_CHECKING:
+    from muster.server.server import Server
+
+IN_TESTS = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "10",
+    "muster.flush": "os",
+    "listeners": "PLAINTEXT://127.0.0.1:0",
+    "offsets.topic.num.partitions": "8",
+}
+
+
+class Broker:
+    """Use it in a `with`, or call `start` and `stop`."""
+
+    def __init__(
+        self, *, data: Path | str | None = None, log: TextIO | None = None, settings: dict[str, Any] | None = None,
+        **more_settings: Any,
+    ) -> None:  # fmt: skip
+        given = {**(settings or {}), **{name.replace("_", "."): value for name, value in more_settings.items()}}
+        self._settings = IN_TESTS | {name: _text(value) for name, value in given.items()}
+        self._data = None if data is None else Path(data)
+        self._temporary: str | None = None
+        self._log = log if log is not None else io.StringIO()
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event | None = None
+        self._server: Server | None = None
+        self._problem: BaseException | None = None
+        self.host, self.port = "", 0
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    def start(self) -> Self:
+        """Return when clients can connect; `MusterError` where that cannot be."""
+        if self._thread is not None:
+            raise ConfigError("This broker runs already; make another one.")
+        if self._data is None:
+            self._temporary = tempfile.mkdtemp(prefix="muster-")
+        ready = threading.Event()
+        self._problem = None
+        self._thread = threading.Thread(target=self._run, args=(ready,), name="muster-broker", daemon=True)
+        self._thread.start()
+        ready.wait()
+        if self._problem is not None:
+            self._thread.join()
+            self._thread = None
+            self._clean_up()
+            raise self._problem
+        return self
+
+    def stop(self) -> None:
+        """Return when everything is closed."""
+        if self._thread is None or self._loop is None or self._stop is None:
+            return
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join()
+        self._thread = None
+        self._clean_up()
+
+    def create_topic(self, name: str, partitions: int = 1) -> None:
+        """Make a topic, so that consumers can subscribe to it; `MusterError` where that cannot be."""
+        if self._loop is None or self._server is None:
+            raise ConfigError("This broker does not run; use it in a `with`.")
+        asyncio.run_coroutine_threadsafe(self._server.create_topic(name, partitions), self._loop).result()
+
+    def topics(self) -> list[str]:
+        """The names of the topics there are, but for the offsets topic."""
+        topics = [] if self._server is None else self._server.cluster.topics.in_order()
+        return [topic.name for topic in topics if not topic.name.startswith("__")]
+
+    def _run(self, ready: threading.Event) -> None:
+        try:
+            with asyncio.Runner(loop_factory=new_loop) as runner:
+                runner.run(self._serve(ready))
+        except BaseException as problem:
+            self._problem = problem
+        finally:
+            ready.set()
+
+    async def _serve(self, ready: threading.Event) -> None:
+        from muster.server.journal import Journal
+        from muster.server.server import Server
+        from muster.server.settings import settings_from
+
+        settings = settings_from(self._settings)
+        if settings.ignored:
+            raise ConfigError(" ".join(str(each) for each in settings.ignored))
+        data = self._data or Path(self._temporary or "") / "data"
+        server = Server(data, settings.groups, settings.broker, Journal(self._log))
+        await server.start()
+        self.host, self.port = server.host, server.port
+        self._loop, self._stop, self._server = asyncio.get_running_loop(), asyncio.Event(), server
+        ready.set()
+        await self._stop.wait()
+        await server.stop()
+
+    def _clean_up(self) -> None:
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+            self._temporary = None
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> Self:
+        return await asyncio.to_thread(self.start)
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.to_thread(self.stop)
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:  # not on every platform
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()

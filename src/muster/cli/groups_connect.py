@@ -1,0 +1,146 @@
+"""From `--bootstrap-server` and `--command-config` to a cluster that can be asked; and what happens when it cannot."""
+
+import re
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from muster.cli.groups_config import SECURITY, client_settings
+from muster.cli.groups_view import Format
+from muster.cli.output import say
+from muster.cli.status import Status
+from muster.errors import BadInput, ConfigError
+from muster.server.properties import parse_properties
+
+if TYPE_CHECKING:
+    from muster.cli.groups_ask import Cluster
+
+# Quiet, since librdkafka would log every attempt to connect; and quick to try again: we give up before it does.
+DEFAULTS = {
+    "client.id": "muster",
+    "log_level": "0",
+    "reconnect.backoff.max.ms": "1000",
+    "socket.connection.setup.timeout.ms": "5000",
+    "socket.nagle.disable": "true",
+}
+NO_SUCH_SETTING = re.compile(r"No such configuration property: \"([^\"]+)\"")
+LARGEST_CONFIG_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What all commands are told: whom to ask, how long to wait, and how to answer."""
+
+    bootstrap_server: str | None
+    command_config: Path | None
+    timeout_ms: int
+    format: Format
+    quiet: bool
+    debug: bool
+
+    def tell(self, *sentences: str) -> None:
+        """Sentences on stderr, unless they are not wanted. Refusals are always said."""
+        if not self.quiet:
+            for sentence in sentences:
+                say(sentence)
+
+
+def settings_of(asked: Asked) -> dict[str, str]:
+    """librdkafka's settings: ours, then the file's, then the command line's."""
+    settings = dict(DEFAULTS)
+    if asked.command_config is not None:
+        name = str(asked.command_config)
+        settings |= client_settings(_properties(asked.command_config), name)
+    if asked.bootstrap_server is not None:
+        settings["bootstrap.servers"] = asked.bootstrap_server
+    if not settings.get("bootstrap.servers"):
+        raise typer.BadParameter(
+            "name a broker of the cluster, for instance localhost:9092", param_hint="--bootstrap-server"
+        )
+    return settings
+
+
+def _properties(path: Path) -> dict[str, str]:
+    try:
+        with path.open("rb") as file:
+            data = file.read(LARGEST_CONFIG_BYTES + 1)
+    except FileNotFoundError:
+        raise BadInput(f"{path} does not exist. --command-config names a file such as client.properties.") from None
+    except IsADirectoryError:
+        raise BadInput(f"{path} is a directory. --command-config names a file such as client.properties.") from None
+    if len(data) > LARGEST_CONFIG_BYTES:
+        raise BadInput(f"{path} is larger than 1 MB, and hardly a properties file.")
+    try:
+        return dict(parse_properties(data.decode("latin-1")))
+    except ConfigError as problem:
+        raise BadInput(f"{path}: {problem}.") from None
+
+
+def run(asked: Asked, work: "Callable[[Cluster], Status]") -> Status:
+    """Do some work with the cluster; when nobody answers, say so and return the status for it."""
+    settings = settings_of(asked)
+    try:
+        import confluent_kafka  # noqa: F401
+    except ImportError:
+        raise BadInput(
+            "`muster groups` talks to clusters through confluent-kafka. Run: pip install confluent-kafka"
+        ) from None
+    from muster.cli.groups_ask import Unreachable
+
+    try:
+        return work(_opened(settings, asked))
+    except Unreachable as problem:
+        if asked.debug:
+            traceback.print_exc()
+        say(str(problem))
+        return Status.UNREACHABLE
+
+
+def _opened(settings: dict[str, str], asked: Asked) -> "Cluster":
+    """A client with these settings. Those that only Java has are left out, as Java leaves out what it does not know."""
+    from confluent_kafka import KafkaException
+
+    from muster.cli.groups_ask import Cluster
+
+    unknown: list[str] = []
+    while True:
+        try:
+            cluster = Cluster(settings, asked.timeout_ms)
+        except KafkaException as problem:
+            text = problem.args[0].str() if problem.args else str(problem)
+            where = asked.command_config or "--bootstrap-server"
+            match = NO_SUCH_SETTING.search(text)
+            if match is None or match[1].startswith(SECURITY) or match[1] not in settings:
+                raise BadInput(f"{where}: {text}. CONFIGURATION.md of librdkafka lists what there is.") from None
+            unknown.append(match[1])
+            del settings[match[1]]
+            continue
+        if unknown:
+            asked.tell(f"{asked.command_config}: left out what librdkafka does not know: {', '.join(unknown)}.")
+        return cluster
+
+
+@contextmanager
+def counting(title: str, total: int, asked: Asked) -> Iterator[Callable[[int], object] | None]:
+    """A bar on stderr for what takes seconds, and how to move it; None, and no bar, where a program may be reading."""
+    if asked.quiet or total < 2000 or not (sys.stderr.isatty() and sys.stdout.isatty()):
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn(f"[bold]{title}"),
+        BarColumn(bar_width=None),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(title, total=total)
+        yield lambda advanced: progress.advance(task, advanced)

@@ -1,0 +1,146 @@
+"""The commands that only look: ask the cluster, make rows of its answers, show them, and say what is amiss."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TYPE_CHECKING
+
+from muster.cli.groups_connect import Asked, counting
+from muster.cli.groups_model import (
+    MANY_GROUPS,
+    Committed,
+    Group,
+    GroupListing,
+    GroupType,
+    Refusal,
+    State,
+    TopicPartition,
+)
+from muster.cli.groups_rows import Table, list_table, members_table, offsets_table, state_table
+from muster.cli.groups_say import about_members, missing_group, reason
+from muster.cli.groups_view import show
+from muster.cli.output import say
+from muster.cli.status import Status
+
+if TYPE_CHECKING:
+    from muster.cli.groups_ask import Cluster
+
+
+class View(Enum):
+    OFFSETS = auto()
+    MEMBERS = auto()
+    STATE = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Which groups a command is about: those named, or all."""
+
+    named: tuple[str, ...]
+    all_groups: bool = False
+
+
+@dataclass(slots=True)
+class Found:
+    """What is known of the groups that were asked for, and how the command ends because of it."""
+
+    groups: dict[str, Group]
+    status: Status = Status.OK
+
+    def refuse(self, sentence: str, status: Status = Status.REFUSED) -> None:
+        """Say why something is not there; the first reason decides about the exit code."""
+        say(sentence)
+        self.status = self.status or status
+
+
+def list_groups(cluster: "Cluster", asked: Asked, states: frozenset[State], types: frozenset[GroupType]) -> Status:
+    """All groups, or those in some states and of some types."""
+    listings, refusals = cluster.listings()
+    chosen = [each for each in listings if (not states or each.state in states) and (not types or each.type in types)]
+    show(list_table(chosen), asked.format)
+    if refusals:
+        _tell_unlisted(refusals)
+        return Status.UNREACHABLE
+    if not chosen:
+        asked.tell("there are no groups." if not listings else f"none of the {len(listings):,} groups is like that.")
+        return Status.NOTHING_MATCHED if listings else Status.OK
+    return Status.OK
+
+
+def _tell_unlisted(refusals: Iterable[Refusal]) -> None:
+    for refusal in dict.fromkeys(refusals):
+        say(f"a broker could not list its groups, and they are missing here: {reason(refusal)}.")
+
+
+def describe(cluster: "Cluster", asked: Asked, scope: Scope, view: View, verbose: bool) -> Status:
+    """Groups from one of three sides; those that could not be described are named afterwards."""
+    found = find(cluster, scope, with_instance_ids=view is View.MEMBERS)
+    if view is View.OFFSETS:
+        table = _offsets(cluster, asked, found, verbose)
+    else:
+        table = (
+            members_table(found.groups.values(), verbose)
+            if view is View.MEMBERS
+            else state_table(found.groups.values())
+        )
+    if table.rows or found.groups:
+        show(table, asked.format)
+    asked.tell(*about_members(found.groups.values()))
+    return found.status
+
+
+def _offsets(cluster: "Cluster", asked: Asked, found: Found, verbose: bool) -> Table:
+    committed = committed_offsets(cluster, asked, found)
+    wanted = {partition for offsets in committed.values() for partition in offsets}
+    wanted.update(partition for group in found.groups.values() for one in group.members for partition in one.assignment)
+    return offsets_table(found.groups.values(), committed, cluster.end_offsets(wanted).known, verbose)
+
+
+def committed_offsets(cluster: "Cluster", asked: Asked, found: Found) -> dict[str, Mapping[TopicPartition, Committed]]:
+    """The offsets in force of the groups that were found; one whose offsets are refused is not found any more."""
+    committed: dict[str, Mapping[TopicPartition, Committed]] = {}
+    with counting("offsets", len(found.groups), asked) as advance:
+        answers = cluster.committed(found.groups, advance)
+    for group_id, answer in answers.items():
+        if isinstance(answer, Refusal):
+            found.refuse(f"group '{group_id}': its offsets cannot be read: {reason(answer)}.")
+            del found.groups[group_id]
+        else:
+            committed[group_id] = answer
+    return committed
+
+
+def find(cluster: "Cluster", scope: Scope, with_instance_ids: bool = False, may_be_new: bool = False) -> Found:
+    """Describe the groups of a scope. One that does not exist is refused, unless it `may_be_new`."""
+    found = Found({})
+    listings: dict[str, GroupListing] = {}
+    if scope.all_groups or len(scope.named) >= MANY_GROUPS:
+        listed, refusals = cluster.listings()
+        listings = {each.group_id: each for each in listed}
+        if refusals:
+            _tell_unlisted(refusals)
+            found.status = Status.UNREACHABLE
+    wanted = list(listings) if scope.all_groups else list(scope.named)
+    for group_id, answer in _described(cluster, wanted, listings, with_instance_ids).items():
+        if isinstance(answer, Refusal):
+            found.refuse(f"group '{group_id}': {reason(answer)}.")
+        elif answer.state is State.DEAD and not may_be_new:
+            if not scope.all_groups:  # else it has gone since it was listed
+                listings = listings or {each.group_id: each for each in cluster.listings()[0]}
+                found.refuse(missing_group(group_id, listings), Status.NOTHING_MATCHED)
+        else:
+            found.groups[group_id] = answer
+    return found
+
+
+def _described(
+    cluster: "Cluster", wanted: list[str], listings: Mapping[str, GroupListing], with_instance_ids: bool
+) -> Mapping[str, Group | Refusal]:
+    if not with_instance_ids:
+        return cluster.describe_many(wanted, {each.group_id: each.type for each in listings.values()})
+    empty: dict[str, Group | Refusal] = {
+        group_id: Group(group_id, listings[group_id].type, State.EMPTY)
+        for group_id in wanted
+        if group_id in listings and listings[group_id].state is State.EMPTY
+    }  # nobody is in there to be described
+    return empty | cluster.describe(group_id for group_id in wanted if group_id not in empty)

@@ -1,0 +1,110 @@
+"""`muster serve`: a broker for groups, until it is told to stop."""
+
+import asyncio
+import signal
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from muster.cli.status import Status
+from muster.errors import BadInput
+
+EPILOG = """
+[bold]Examples[/bold]
+
+  muster serve --data ./muster-data
+  muster serve --listen 0.0.0.0:9092 --advertise broker.example:9092 --config server.properties
+  muster serve --set group.initial.rebalance.delay.ms=0 --set offsets.topic.num.partitions=8
+"""
+
+
+def serve(
+    listen: Annotated[str, typer.Option(help="Host and port; port 0 takes a free one.")] = "",
+    data: Annotated[Path, typer.Option(help="Where the log is kept; made if it is not there.")] = Path("muster-data"),
+    advertise: Annotated[str, typer.Option(help="Host and port that clients are told, if not where we listen.")] = "",
+    node_id: Annotated[int | None, typer.Option("--node-id", help="The number of this node.")] = None,
+    config: Annotated[Path | None, typer.Option(help="Settings in the format of Kafka's server.properties.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting by Kafka's name; repeatable.")
+    ] = None,
+    metrics_port: Annotated[int | None, typer.Option(help="Serve Prometheus metrics on this port.")] = None,
+    log_json: Annotated[bool, typer.Option("--log-json", help="Log lines as JSON objects.")] = False,
+) -> int:
+    """Run a coordinator that Kafka clients use as their broker for groups.
+
+    Stops in steps on SIGTERM or Ctrl-C (accept nobody, answer whoever waits, flush, close); a second one stops at once.
+    """
+    started = time.perf_counter()
+    pairs = _pairs(config, settings or [])
+    if listen:
+        pairs.append(("listeners", f"PLAINTEXT://{_with_host(listen)}"))
+    if advertise:
+        pairs.append(("advertised.listeners", f"PLAINTEXT://{advertise}"))
+    if node_id is not None:
+        pairs.append(("node.id", str(node_id)))
+    from muster.broker import new_loop
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        return runner.run(_serve(pairs, data, metrics_port, log_json, started))
+
+
+def _pairs(config: Path | None, settings: list[str]) -> list[tuple[str, str]]:
+    from muster.server.properties import parse_properties
+
+    pairs: list[tuple[str, str]] = []
+    if config is not None:
+        try:
+            pairs += parse_properties(config.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadInput(f"{config} cannot be read: {error}. It should be a file of NAME=VALUE lines.") from error
+    for setting in settings:
+        name, separator, value = setting.partition("=")
+        if not separator or not name.strip():
+            raise typer.BadParameter(f"'{setting}' is not NAME=VALUE", param_hint="--set")
+        pairs.append((name.strip(), value.strip()))
+    return pairs
+
+
+def _with_host(listen: str) -> str:
+    return f"127.0.0.1:{listen}" if listen.isdigit() else listen
+
+
+async def _serve(
+    pairs: list[tuple[str, str]], data: Path, metrics_port: int | None, log_json: bool, started: float
+) -> int:
+    from muster.server.journal import Journal
+    from muster.server.server import Server
+    from muster.server.settings import settings_from
+
+    settings = settings_from(pairs)
+    journal = Journal(as_json=log_json)
+    for ignored in settings.ignored:
+        journal.say(str(ignored), event="setting ignored", setting=ignored.name)
+    server = Server(data, settings.groups, settings.broker, journal)
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    await server.start()
+    if metrics_port is not None:
+        from muster.server.metrics import serve_metrics
+
+        serve_metrics(server, metrics_port)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _asked_to_stop, stop)
+    print(
+        f"muster is ready at {server.host}:{server.port} after {time.perf_counter() - started:.2f} s; "
+        f"data in {data}, {len(server.shards.shells)} partitions. Ctrl-C stops it.",
+        flush=True,
+    )
+    await stop.wait()
+    journal.say("stopping: nobody is accepted any more, whoever waits is answered", event="stopping")
+    well = await server.stop()
+    journal.say("stopped" if well else "stopped, but not all logs could be closed well", event="stopped")
+    return Status.OK if well else Status.DAMAGED
+
+
+def _asked_to_stop(stop: asyncio.Event) -> None:
+    """The first signal stops in steps; the next one is the default again, and stops at once."""
+    if stop.is_set():
+        raise SystemExit(Status.INTERRUPTED)
+    stop.set()

@@ -1,0 +1,217 @@
+"""CreateTopics: new topics, each taken or refused on its own.
+
+Versions
+    2  the first one served
+    4  the number of partitions and of replicas may be left to the broker (-1); this broker does not mind before either
+    5  flexible; the answer has the partitions, replicas and settings of the new topic
+    6  may say that a quota is used up, which never happens here
+    7  the answer has the topic's id
+
+What is wrong is looked for in Kafka's order: a name that comes twice in the request, the name itself, a topic that is
+there, null settings, bad settings, then assignment, replicas and partitions. Too many partitions in one request refuse
+all of it. `muster.max.partitions` is our own limit.
+
+The list of settings is empty rather than null in a refusal: Java's client does not take null.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from muster.codec.error_codes import ErrorCode
+from muster.codec.primitives import Buffer
+from muster.errors import LogDamaged
+from muster.server.cluster.assignments import assignment_problem
+from muster.server.cluster.cluster import NO_TOPIC_ID, Cluster
+from muster.server.cluster.names import METADATA_TOPIC, name_problem
+from muster.server.cluster.topic_configs import EffectiveConfig, config_problem, effective_configs
+from muster.server.cluster.topics import Topic
+from muster.server.wire.apis import ApiKey
+from muster.server.wire.bridge import decode_request, encode_response
+
+MOST_CHANGES = 10_000
+"""Partitions in one request, and records that Kafka's controller would write for it."""
+BROKERS_CHOICE = -1
+
+
+class Assignment(NamedTuple):
+    partition: int
+    node_ids: tuple[int, ...]
+
+
+class NewTopic(NamedTuple):
+    name: str
+    partitions: int = BROKERS_CHOICE
+    replicas: int = BROKERS_CHOICE
+    assignments: tuple[Assignment, ...] = ()
+    configs: tuple[tuple[str, str | None], ...] = ()
+
+
+class CreateTopicsRequest(NamedTuple):
+    topics: tuple[NewTopic, ...]
+    validate_only: bool = False
+
+
+class TopicCreated(NamedTuple):
+    name: str
+    error: ErrorCode
+    message: str | None = None
+    topic_id: bytes = NO_TOPIC_ID
+    partitions: int = -1
+    replicas: int = -1
+    configs: Sequence[EffectiveConfig] = ()
+
+
+class CreateTopicsAnswer(NamedTuple):
+    topics: tuple[TopicCreated, ...]
+
+
+def decode(version: int, data: Buffer, position: int = 0, end: int | None = None) -> CreateTopicsRequest:
+    body = decode_request(ApiKey.CREATE_TOPICS, version, data, position, end)
+    return CreateTopicsRequest(tuple([_decoded(topic) for topic in body["topics"]]), body["validateOnly"])
+
+
+def _decoded(topic: dict[str, Any]) -> NewTopic:
+    return NewTopic(
+        topic["name"],
+        topic["numPartitions"],
+        topic["replicationFactor"],
+        tuple([Assignment(one["partitionIndex"], tuple(one["brokerIds"])) for one in topic["assignments"]]),
+        tuple([(config["name"], config["value"]) for config in topic["configs"]]),
+    )
+
+
+def handle(request: CreateTopicsRequest, cluster: Cluster) -> CreateTopicsAnswer:
+    """Make what can be made."""
+    named = Counter(topic.name for topic in request.topics)
+    wanted = [topic for topic in request.topics if named[topic.name] == 1 and topic.name != METADATA_TOPIC]
+    if sum(_partitions(topic, cluster) for topic in wanted) > MOST_CHANGES:
+        return _all_refused(request, "Excessively large number of partitions per request.")
+    refused = {topic.name: _refusal(topic, cluster) for topic in wanted}
+    accepted = [topic for topic in wanted if refused[topic.name] is None]
+    if sum(1 + len(dict(topic.configs)) + _partitions(topic, cluster) for topic in accepted) > MOST_CHANGES:
+        return _all_refused(request, "Unable to perform excessively large batch operation.")
+    answers = [refused[topic.name] or _created(topic, cluster, request.validate_only) for topic in wanted]
+    answers += [
+        TopicCreated(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+        for name, times in named.items()
+        if times > 1
+    ]
+    if named[METADATA_TOPIC] == 1:
+        message = f"Creation of internal topic {METADATA_TOPIC} is prohibited."
+        answers.append(TopicCreated(METADATA_TOPIC, ErrorCode.INVALID_REQUEST, message))
+    return CreateTopicsAnswer(tuple(answers))
+
+
+def _all_refused(request: CreateTopicsRequest, message: str) -> CreateTopicsAnswer:
+    return CreateTopicsAnswer(
+        tuple([TopicCreated(topic.name, ErrorCode.POLICY_VIOLATION, message) for topic in request.topics])
+    )
+
+
+def _partitions(topic: NewTopic, cluster: Cluster) -> int:
+    if topic.assignments:
+        return len(topic.assignments)
+    return cluster.config.num_partitions if topic.partitions == BROKERS_CHOICE else max(topic.partitions, 0)
+
+
+def _refusal(topic: NewTopic, cluster: Cluster) -> TopicCreated | None:
+    """Why not, judged by the topics that were there before this request."""
+    name = topic.name
+    if name in cluster.topics:
+        return TopicCreated(name, ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+    problem = name_problem(name)
+    if problem is not None:
+        return TopicCreated(name, ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+    clash = cluster.topics.clash(name)
+    if clash is not None:
+        message = f"Topic '{name}' collides with existing topic: {clash}"
+        return TopicCreated(name, ErrorCode.INVALID_TOPIC_EXCEPTION, message)
+    nulls = [config for config, value in topic.configs if value is None]
+    if nulls:
+        message = f"Null value not supported for topic configs: {','.join(nulls)}"
+        return TopicCreated(name, ErrorCode.INVALID_CONFIG, message)
+    problem = config_problem(_configs(topic), cluster.config)
+    if problem is not None:
+        return TopicCreated(name, ErrorCode.INVALID_CONFIG, problem)
+    error, message = _shape_problem(topic, cluster)
+    return None if error is ErrorCode.NONE else TopicCreated(name, error, message)
+
+
+def _configs(topic: NewTopic) -> dict[str, str]:
+    return {name: value for name, value in topic.configs if value is not None}
+
+
+def _shape_problem(topic: NewTopic, cluster: Cluster) -> tuple[ErrorCode, str]:
+    """What is wrong with the partitions and replicas that are asked for."""
+    if topic.assignments:
+        return _assignments_problem(topic, cluster)
+    if topic.replicas < BROKERS_CHOICE or topic.replicas == 0:
+        message = "Replication factor must be larger than 0, or -1 to use the default value."
+        return ErrorCode.INVALID_REPLICATION_FACTOR, message
+    if topic.partitions < BROKERS_CHOICE or topic.partitions == 0:
+        return ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value."
+    replicas = cluster.config.default_replication_factor if topic.replicas == BROKERS_CHOICE else topic.replicas
+    if replicas > 1:
+        return ErrorCode.INVALID_REPLICATION_FACTOR, (
+            f"Unable to replicate the partition {replicas} time(s): The target replication factor of {replicas} cannot "
+            "be reached because only 1 broker(s) are registered or some brokers have all their log directories "
+            "cordoned."
+        )
+    return ErrorCode.NONE, ""
+
+
+def _assignments_problem(topic: NewTopic, cluster: Cluster) -> tuple[ErrorCode, str]:
+    given = "A manual partition assignment was specified, but "
+    if topic.replicas != BROKERS_CHOICE:
+        return ErrorCode.INVALID_REQUEST, given + "replication factor was not set to -1."
+    if topic.partitions != BROKERS_CHOICE:
+        return ErrorCode.INVALID_REQUEST, given + "numPartitions was not set to -1."
+    seen: set[int] = set()
+    for assignment in topic.assignments:
+        if assignment.partition in seen:
+            message = f"Found multiple manual partition assignments for partition {assignment.partition}"
+            return ErrorCode.INVALID_REPLICA_ASSIGNMENT, message
+        problem = assignment_problem(assignment.node_ids, cluster.node.node_id)
+        if problem is not None:
+            return ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem
+        seen.add(assignment.partition)
+    if seen != set(range(len(seen))):
+        message = "partitions should be a consecutive 0-based integer sequence"
+        return ErrorCode.INVALID_REPLICA_ASSIGNMENT, message
+    return ErrorCode.NONE, ""
+
+
+def _created(topic: NewTopic, cluster: Cluster, validate_only: bool) -> TopicCreated:
+    partitions = _partitions(topic, cluster)
+    limit = cluster.config.muster_max_partitions
+    if cluster.topics.partition_count + partitions > limit:
+        return TopicCreated(topic.name, ErrorCode.POLICY_VIOLATION, f"muster.max.partitions is {limit}.")
+    configs = _configs(topic)
+    made = Topic(topic.name, cluster.fresh_topic_id(), partitions, configs)
+    if not validate_only:
+        try:
+            cluster.topics.create(made)
+        except LogDamaged as error:
+            return TopicCreated(topic.name, ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+    effective = effective_configs(configs, cluster.config)
+    return TopicCreated(topic.name, ErrorCode.NONE, None, made.topic_id, partitions, 1, effective)
+
+
+def encode(version: int, correlation_id: int, answer: CreateTopicsAnswer) -> bytes:
+    topics = [
+        {
+            "name": topic.name,
+            "topicId": topic.topic_id,
+            "errorCode": topic.error,
+            "errorMessage": topic.message,
+            "numPartitions": topic.partitions,
+            "replicationFactor": topic.replicas,
+            "configs": [
+                {"name": config.setting.name, "value": config.value, "configSource": config.source}
+                for config in topic.configs
+            ],
+        }
+        for topic in answer.topics
+    ]
+    return encode_response(ApiKey.CREATE_TOPICS, version, correlation_id, {"topics": topics})

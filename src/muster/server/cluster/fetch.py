@@ -1,0 +1,277 @@
+"""Fetch, as long as there are no records to give: a consumer waits for some, and hears what it asked wrongly.
+
+Versions
+    4   the first one served
+    5   log start offset
+    7   sessions, forgotten topics
+    9   current leader epoch
+    11  rack
+    12  flexible; the epoch of the last record the consumer has, and an answer if its log and ours have parted
+    13  topics by id
+    15  a replica says who it is in another place
+    16  where the leader is, for one who asks with an outdated epoch
+    17, 18  more about replicas
+
+A request is answered at once, or parked: `handle` says which. Whoever parks it calls `complete` when the deadline has
+come, or when something happens to a topic that it waits for (it was deleted, a record arrived).
+
+Sessions are not kept: a client that opens one hears session id 0, as from a broker whose cache of sessions is full, and
+goes on naming all its partitions each time. So there is nothing to forget either.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from muster.codec.error_codes import ErrorCode
+from muster.codec.primitives import Buffer
+from muster.server.cluster.cluster import Cluster, Node
+from muster.server.cluster.list_offsets import READ_COMMITTED, READ_UNCOMMITTED
+from muster.server.cluster.partitions import (
+    NO_EPOCH,
+    NO_OFFSET,
+    UNKNOWN_EPOCH_END,
+    EpochEnd,
+    PartitionOffsets,
+    epoch_problem,
+)
+from muster.server.cluster.topics import Topic
+from muster.server.wire.apis import ApiKey
+from muster.server.wire.bridge import decode_request, encode_response
+
+FIRST_WITH_IDS = 13
+_FIRST_WITH_LEADER = 16
+NO_SESSION = 0
+NEW_SESSION_EPOCH, WITHOUT_SESSION_EPOCH = 0, -1
+_KNOWS_THE_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+
+
+class PartitionAsked(NamedTuple):
+    topic: str
+    topic_id: bytes
+    """Only one of the two is in a request, depending on its version."""
+    partition: int
+    offset: int
+    leader_epoch: int = NO_EPOCH
+    last_epoch: int = NO_EPOCH
+
+    @property
+    def key(self) -> tuple[str, bytes, int]:
+        return self.topic, self.topic_id, self.partition
+
+
+class FetchRequest(NamedTuple):
+    version: int
+    partitions: tuple[PartitionAsked, ...]
+    max_wait_ms: int = 0
+    min_bytes: int = 1
+    max_bytes: int = 2**31 - 1
+    isolation_level: int = READ_UNCOMMITTED
+    replica_id: int = -1
+    session_epoch: int = WITHOUT_SESSION_EPOCH
+
+
+class Leader(NamedTuple):
+    node_id: int
+    epoch: int
+
+
+class PartitionFetched(NamedTuple):
+    topic: str
+    topic_id: bytes
+    partition: int
+    error: ErrorCode
+    high_watermark: int = NO_OFFSET
+    last_stable_offset: int = NO_OFFSET
+    start_offset: int = NO_OFFSET
+    diverging: EpochEnd = UNKNOWN_EPOCH_END
+    leader: Leader | None = None
+    """Whom the client should turn to, where it has the wrong idea."""
+    aborted: tuple[()] | None = None
+    """No transaction was aborted, or (None) nobody looked for one."""
+
+
+class FetchAnswer(NamedTuple):
+    partitions: tuple[PartitionFetched, ...]
+    error: ErrorCode = ErrorCode.NONE
+    endpoint: Node | None = None
+    """Where the leaders are that the partitions name, if they name any."""
+
+
+class ParkedFetch(NamedTuple):
+    """A fetch that waits for records: until `deadline_ms`, or until something happens to one of `topics`."""
+
+    request: FetchRequest
+    deadline_ms: int
+    found: tuple[tuple[PartitionAsked, Topic], ...]
+    erroneous: tuple[PartitionFetched, ...]
+
+    @property
+    def topics(self) -> frozenset[str]:
+        return frozenset(topic.name for _, topic in self.found)
+
+
+def decode(version: int, data: Buffer, position: int = 0, end: int | None = None) -> FetchRequest:
+    body = decode_request(ApiKey.FETCH, version, data, position, end)
+    partitions = [
+        PartitionAsked(
+            topic["topic"],
+            topic["topicId"],
+            one["partition"],
+            one["fetchOffset"],
+            max(one["currentLeaderEpoch"], NO_EPOCH),
+            max(one["lastFetchedEpoch"], NO_EPOCH),
+        )
+        for topic in body["topics"]
+        for one in topic["partitions"]
+    ]
+    return FetchRequest(
+        version,
+        tuple(partitions),
+        body["maxWaitMs"],
+        body["minBytes"],
+        body["maxBytes"],
+        body["isolationLevel"],
+        body["replicaState"]["replicaId"] if version >= 15 else body["replicaId"],
+        body["sessionEpoch"],
+    )
+
+
+def handle(request: FetchRequest, cluster: Cluster, now_ms: int) -> FetchAnswer | ParkedFetch:
+    """The answer, or what to do until there is one."""
+    if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
+        return _nonsense(request)
+    if request.session_epoch not in (NEW_SESSION_EPOCH, WITHOUT_SESSION_EPOCH):
+        return FetchAnswer((), ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+    found, erroneous = _looked_up(request, cluster)
+    parked = ParkedFetch(request, now_ms + max(request.max_wait_ms, 0), tuple(found), tuple(erroneous))
+    answer = complete(parked, cluster)
+    wanted_bytes = min(request.min_bytes, request.max_bytes, cluster.config.fetch_max_bytes)
+    is_due = request.max_wait_ms <= 0 or not found or wanted_bytes <= 0
+    return answer if is_due or any(map(_must_know, answer.partitions[: len(found)])) else parked
+
+
+def _must_know(fetched: PartitionFetched) -> bool:
+    """Whether a client must hear this at once. A topic it made up is not such a thing, as long as others are real."""
+    return fetched.error is not ErrorCode.NONE or fetched.diverging is not UNKNOWN_EPOCH_END
+
+
+def complete(parked: ParkedFetch, cluster: Cluster) -> FetchAnswer:
+    """What there is to say now. Partitions that were found come first, as in Kafka."""
+    request = parked.request
+    fetched = [_fetched(asked, topic, request, cluster) for asked, topic in parked.found]
+    names_leader = any(one.leader is not None for one in fetched)
+    # A replica finds brokers in other ways.
+    endpoint = cluster.node if names_leader and request.replica_id < 0 else None
+    return FetchAnswer((*fetched, *parked.erroneous), endpoint=endpoint)
+
+
+def _nonsense(request: FetchRequest) -> FetchAnswer:
+    error = ErrorCode.UNKNOWN_SERVER_ERROR
+    if request.version >= FIRST_WITH_IDS:
+        return FetchAnswer((), error)
+    partitions = [PartitionFetched(*asked.key, error, aborted=()) for asked in request.partitions]
+    return FetchAnswer(tuple(partitions), error)
+
+
+def _looked_up(
+    request: FetchRequest, cluster: Cluster
+) -> tuple[list[tuple[PartitionAsked, Topic]], list[PartitionFetched]]:
+    """Partitions that are there, and answers for those that are not. Of two for one partition the last one counts."""
+    found = []
+    erroneous = []
+    by_id = request.version >= FIRST_WITH_IDS
+    for asked in {asked.key: asked for asked in request.partitions}.values():
+        topic = cluster.topics.by_id(asked.topic_id) if by_id else cluster.topics.get(asked.topic)
+        if topic is not None and 0 <= asked.partition < topic.partitions:
+            found.append((asked, topic))
+            continue
+        is_unknown_id = by_id and topic is None
+        error = ErrorCode.UNKNOWN_TOPIC_ID if is_unknown_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        erroneous.append(PartitionFetched(*asked.key, error, aborted=()))
+    return found, erroneous
+
+
+def _fetched(asked: PartitionAsked, topic: Topic, request: FetchRequest, cluster: Cluster) -> PartitionFetched:
+    key = asked.key
+    if cluster.topics.by_id(topic.topic_id) is None:
+        return PartitionFetched(*key, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    log = cluster.partition_of(topic, asked.partition)
+    error = _problem(asked, log, request.replica_id)
+    if error is not ErrorCode.NONE:
+        tells_leader = error in _KNOWS_THE_LEADER and request.version >= _FIRST_WITH_LEADER
+        return PartitionFetched(
+            *key, error, leader=Leader(cluster.node.node_id, log.leader_epoch) if tells_leader else None
+        )
+    return PartitionFetched(
+        *key,
+        ErrorCode.NONE,
+        log.high_watermark,
+        log.last_stable_offset,
+        log.start_offset,
+        _diverging(asked, log),
+        aborted=() if request.isolation_level == READ_COMMITTED else None,
+    )
+
+
+def _problem(asked: PartitionAsked, log: PartitionOffsets, replica_id: int) -> ErrorCode:
+    error = epoch_problem(log, asked.leader_epoch)
+    if error is not ErrorCode.NONE:
+        return error
+    if replica_id >= 0:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER  # nobody replicates us
+    if asked.offset < log.start_offset:
+        return ErrorCode.OFFSET_OUT_OF_RANGE
+    if asked.last_epoch == NO_EPOCH:
+        is_possible = asked.offset <= log.end_offset
+    else:  # an epoch still to come has no end; an offset behind the end of a known one is answered, see `_diverging`
+        is_possible = log.epoch_end(asked.last_epoch) != UNKNOWN_EPOCH_END
+    return ErrorCode.NONE if is_possible else ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def _diverging(asked: PartitionAsked, log: PartitionOffsets) -> EpochEnd:
+    """Where our log and the consumer's went apart, if they did."""
+    if asked.last_epoch == NO_EPOCH:
+        return UNKNOWN_EPOCH_END
+    end = log.epoch_end(asked.last_epoch)
+    return end if end.epoch < asked.last_epoch or end.end_offset < asked.offset else UNKNOWN_EPOCH_END
+
+
+def encode(version: int, correlation_id: int, answer: FetchAnswer) -> bytes:
+    body: dict[str, Any] = {
+        "errorCode": answer.error,
+        "sessionId": NO_SESSION,
+        "responses": _by_topic(answer.partitions),
+    }
+    if answer.endpoint is not None:
+        node = answer.endpoint
+        body["nodeEndpoints"] = [{"nodeId": node.node_id, "host": node.host, "port": node.port, "rack": node.rack}]
+    return encode_response(ApiKey.FETCH, version, correlation_id, body)
+
+
+def _by_topic(partitions: Sequence[PartitionFetched]) -> list[dict[str, Any]]:
+    """Neighbours of one topic together; a topic may come more than once."""
+    topics: list[dict[str, Any]] = []
+    last: tuple[str, bytes] | None = None
+    for fetched in partitions:
+        if (fetched.topic, fetched.topic_id) != last:
+            last = fetched.topic, fetched.topic_id
+            topics.append({"topic": fetched.topic, "topicId": fetched.topic_id, "partitions": []})
+        topics[-1]["partitions"].append(_encoded(fetched))
+    return topics
+
+
+def _encoded(fetched: PartitionFetched) -> dict[str, Any]:
+    encoded: dict[str, Any] = {
+        "partitionIndex": fetched.partition,
+        "errorCode": fetched.error,
+        "highWatermark": fetched.high_watermark,
+        "lastStableOffset": fetched.last_stable_offset,
+        "logStartOffset": fetched.start_offset,
+        "abortedTransactions": fetched.aborted,
+        "records": b"",
+    }
+    if fetched.diverging is not UNKNOWN_EPOCH_END:
+        encoded["divergingEpoch"] = {"epoch": fetched.diverging.epoch, "endOffset": fetched.diverging.end_offset}
+    if fetched.leader is not None:
+        encoded["currentLeader"] = {"leaderId": fetched.leader.node_id, "leaderEpoch": fetched.leader.epoch}
+    return encoded

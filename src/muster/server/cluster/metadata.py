@@ -1,0 +1,193 @@
+"""Metadata: the nodes, and topics with their partitions. The first thing every client asks, and asks again.
+
+Versions
+    0     an empty list asks for all topics; later null does, and an empty list asks for none
+    1     rack, controller, whether a topic is internal
+    2, 3  cluster id; throttle time
+    4     the client says whether asking may make a topic; before, it may
+    5, 7  offline replicas; leader epochs
+    8     authorized operations on request, up to 10 also those of the cluster
+    9     flexible
+    10    topic ids in the answer. A request has room for them too, but only 12 and later may use it
+    12    topics by id; if one id is in a request, names in it are ignored
+    13    an error for the whole request
+
+A topic that is made by being asked for is answered with UNKNOWN_TOPIC_OR_PARTITION, as in Kafka, and is there the next
+time. Of the internal topics only `__consumer_offsets` is made this way.
+"""
+
+from typing import Any, NamedTuple
+
+from muster.codec.error_codes import ErrorCode
+from muster.codec.primitives import Buffer
+from muster.errors import LogDamaged
+from muster.server.cluster.cluster import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS, NO_TOPIC_ID, NOT_ASKED, Cluster
+from muster.server.cluster.names import INTERNAL_TOPICS, METADATA_TOPIC, OFFSETS_TOPIC, name_problem
+from muster.server.cluster.topics import NO_CONFIGS, Topic
+from muster.server.wire.apis import ApiKey
+from muster.server.wire.bridge import decode_request, encode_response
+
+_FIRST_WITH_IDS = 12
+
+
+class TopicAsked(NamedTuple):
+    name: str | None
+    topic_id: bytes = NO_TOPIC_ID
+
+
+class MetadataRequest(NamedTuple):
+    version: int
+    topics: tuple[TopicAsked, ...] | None
+    """None for all of them, whatever the version."""
+    may_create: bool = True
+    wants_cluster_operations: bool = False
+    wants_topic_operations: bool = False
+
+
+class TopicDescribed(NamedTuple):
+    error: ErrorCode
+    name: str | None
+    topic_id: bytes = NO_TOPIC_ID
+    leader_epochs: tuple[int, ...] = ()
+    """One for each partition."""
+    operations: int = NOT_ASKED
+
+
+class MetadataAnswer(NamedTuple):
+    """Without a cluster where the request made no sense: then no nodes are named either."""
+
+    topics: tuple[TopicDescribed, ...]
+    cluster: Cluster | None
+    operations: int = NOT_ASKED
+    error: ErrorCode = ErrorCode.NONE
+
+
+def decode(version: int, data: Buffer, position: int = 0, end: int | None = None) -> MetadataRequest:
+    body = decode_request(ApiKey.METADATA, version, data, position, end)
+    topics = body["topics"]
+    asks_for_all = topics is None or (version == 0 and not topics)
+    return MetadataRequest(
+        version,
+        None if asks_for_all else tuple([TopicAsked(topic["name"], topic["topicId"]) for topic in topics]),
+        body["allowAutoTopicCreation"],
+        body["includeClusterAuthorizedOperations"],
+        body["includeTopicAuthorizedOperations"],
+    )
+
+
+def handle(request: MetadataRequest, cluster: Cluster) -> MetadataAnswer:
+    """Answer, after making the topics that the request may make."""
+    problem = _problem(request)
+    if problem is not ErrorCode.NONE:
+        return _refused(request, problem)
+    known, unknown_ids, unknown_names = _looked_up(request, cluster)
+    operations = ALL_TOPIC_OPERATIONS if request.wants_topic_operations else NOT_ASKED
+    described = [TopicDescribed(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id) for topic_id in unknown_ids]
+    described += [_described(topic, cluster, operations) for topic in known]
+    for name in unknown_names:
+        error = ErrorCode.INVALID_TOPIC_EXCEPTION if name_problem(name) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        described.append(TopicDescribed(error, name, operations=operations))
+    if request.may_create and cluster.config.auto_create_topics_enable:
+        for name in unknown_names:
+            _create(name, cluster)
+    return MetadataAnswer(
+        tuple(described), cluster, ALL_CLUSTER_OPERATIONS if request.wants_cluster_operations else NOT_ASKED
+    )
+
+
+def _problem(request: MetadataRequest) -> ErrorCode:
+    topics = request.topics or ()
+    if request.version < _FIRST_WITH_IDS:
+        has_ids = any(topic.name is None or topic.topic_id != NO_TOPIC_ID for topic in topics)
+        return ErrorCode.INVALID_REQUEST if has_ids else ErrorCode.NONE
+    # Neither a name nor an id, and no id elsewhere that would make it be ignored: Kafka trips over its own null.
+    by_name = not any(topic.topic_id != NO_TOPIC_ID for topic in topics)
+    is_nothing = by_name and any(topic.name is None for topic in topics)
+    return ErrorCode.UNKNOWN_SERVER_ERROR if is_nothing else ErrorCode.NONE
+
+
+def _refused(request: MetadataRequest, problem: ErrorCode) -> MetadataAnswer:
+    topics = [TopicDescribed(problem, topic.name or "", topic.topic_id) for topic in request.topics or ()]
+    return MetadataAnswer(tuple(topics), cluster=None, error=problem)
+
+
+def _looked_up(request: MetadataRequest, cluster: Cluster) -> tuple[list[Topic], list[bytes], list[str]]:
+    """Topics that are there, ids that are nobody's, names that are nobody's; each once."""
+    if request.topics is None:
+        return cluster.topics.in_order(), [], []
+    ids = dict.fromkeys(topic.topic_id for topic in request.topics if topic.topic_id != NO_TOPIC_ID)
+    if ids:
+        found = {topic_id: cluster.topics.by_id(topic_id) for topic_id in ids}
+        unknown_ids = [topic_id for topic_id, topic in found.items() if topic is None]
+        return [topic for topic in found.values() if topic is not None], unknown_ids, []
+    names = dict.fromkeys(topic.name for topic in request.topics if topic.name is not None)
+    by_name = {name: cluster.topics.get(name) for name in names}
+    unknown_names = [name for name, topic in by_name.items() if topic is None]
+    return [topic for topic in by_name.values() if topic is not None], [], unknown_names
+
+
+def _described(topic: Topic, cluster: Cluster, operations: int) -> TopicDescribed:
+    epochs = tuple([cluster.partition_of(topic, partition).leader_epoch for partition in range(topic.partitions)])
+    return TopicDescribed(ErrorCode.NONE, topic.name, topic.topic_id, epochs, operations)
+
+
+def _create(name: str, cluster: Cluster) -> None:
+    """Make a topic as nobody asked for it: quietly, and not at all where that cannot be."""
+    config = cluster.config
+    partitions, configs = config.num_partitions, NO_CONFIGS
+    if name == OFFSETS_TOPIC:
+        partitions, configs = config.offsets_topic_num_partitions, offsets_topic_configs(cluster)
+    elif name in INTERNAL_TOPICS or name == METADATA_TOPIC or name_problem(name):
+        return
+    has_room = cluster.topics.partition_count + partitions <= config.muster_max_partitions
+    if not has_room or config.default_replication_factor != 1 or name in cluster.topics:
+        return
+    try:
+        cluster.topics.create(Topic(name, cluster.fresh_topic_id(), partitions, configs))
+    except LogDamaged:
+        return  # the client hears that there is no such topic, and asks again
+
+
+def offsets_topic_configs(cluster: Cluster) -> dict[str, str]:
+    """What Kafka sets for `__consumer_offsets` when it makes it."""
+    return {
+        "cleanup.policy": "compact",
+        "compression.type": "producer",
+        "segment.bytes": str(cluster.config.offsets_topic_segment_bytes),
+    }
+
+
+def encode(version: int, correlation_id: int, answer: MetadataAnswer) -> bytes:
+    cluster = answer.cluster
+    node = None if cluster is None else cluster.node
+    body: dict[str, Any] = {
+        "topics": [_encoded(topic, -1 if node is None else node.node_id) for topic in answer.topics],
+        "clusterAuthorizedOperations": answer.operations,
+        "errorCode": answer.error,
+    }
+    if cluster is not None and node is not None:
+        body["brokers"] = [{"nodeId": node.node_id, "host": node.host, "port": node.port, "rack": node.rack}]
+        body["clusterId"] = cluster.cluster_id
+        body["controllerId"] = node.node_id
+    return encode_response(ApiKey.METADATA, version, correlation_id, body)
+
+
+def _encoded(topic: TopicDescribed, leader: int) -> dict[str, Any]:
+    replicas = [leader]
+    return {
+        "errorCode": topic.error,
+        "name": topic.name,
+        "topicId": topic.topic_id,
+        "isInternal": topic.name in INTERNAL_TOPICS,
+        "partitions": [
+            {
+                "partitionIndex": partition,
+                "leaderId": leader,
+                "leaderEpoch": epoch,
+                "replicaNodes": replicas,
+                "isrNodes": replicas,
+            }
+            for partition, epoch in enumerate(topic.leader_epochs)
+        ],
+        "topicAuthorizedOperations": topic.operations,
+    }

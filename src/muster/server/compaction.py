@@ -1,0 +1,136 @@
+"""Compaction and retention beside everything else: rounds run in a thread, swaps in the thread of the logs."""
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING
+
+from muster.errors import LogDamaged
+from muster.log.checkpoints import TopicPartition
+from muster.log.cleaner import Job, Report, clean
+from muster.log.cleaner_manager import LogCleaner
+from muster.log.cleaner_pace import CleaningCancelled, Pace
+from muster.log.cleaner_plan import CompactionConfig
+from muster.log.retention import RetentionConfig
+from muster.log.segment import Segment
+from muster.server.cluster.topic_configs import typed
+
+if TYPE_CHECKING:
+    from muster.server.server import Server
+
+
+class Compaction:
+    """One round at a time, the dirtiest log first."""
+
+    def __init__(self, server: "Server") -> None:
+        self._server = server
+        self._loop = asyncio.get_running_loop()
+        directory = server.directory
+        self._cleaner = LogCleaner(
+            directory.path,
+            directory.logs,
+            self._compaction_of,
+            memory_bytes=server.config.log_cleaner_dedupe_buffer_size,
+        )
+        self._pace: Pace | None = None
+        self._round: asyncio.Task[None] | None = None
+
+    def _configs(self, key: TopicPartition) -> dict[str, str]:
+        topic = self._server.directory.registry.get(key.topic)
+        return {} if topic is None else dict(topic.configs)
+
+    def _compaction_of(self, key: TopicPartition) -> CompactionConfig | None:
+        log = self._server.directory.logs[key]
+        if not log.config.compacted:
+            return None
+        configs, broker = self._configs(key), self._server.config
+
+        def number(name: str) -> float:
+            value = typed(name, configs, broker)
+            assert isinstance(value, int | float)
+            return value
+
+        return CompactionConfig(
+            number("min.cleanable.dirty.ratio"),
+            int(number("min.compaction.lag.ms")),
+            int(number("max.compaction.lag.ms")),
+            int(number("delete.retention.ms")),
+        )
+
+    def _retention_of(self, key: TopicPartition) -> RetentionConfig:
+        configs, broker = self._configs(key), self._server.config
+        retention_ms, retention_bytes = (typed(name, configs, broker) for name in ("retention.ms", "retention.bytes"))
+        policy = typed("cleanup.policy", configs, broker)
+        assert isinstance(retention_ms, int)
+        assert isinstance(retention_bytes, int)
+        deletes = "delete" in (policy if isinstance(policy, tuple) else ())
+        return RetentionConfig(retention_ms, retention_bytes, deletes)
+
+    def look(self) -> None:
+        """Begin a round if one is due and none is under way."""
+        if self._round is not None:
+            return
+        job = self._cleaner.next_job(self._server.shards.now().wall_ms)
+        self._tell_notes()
+        if job is not None:
+            self._pace = Pace()
+            self._round = self._loop.create_task(self._run(job, self._pace))
+            self._round.add_done_callback(self._ended)
+
+    def delete_old(self) -> None:
+        """Retention; log starts are written down with the next checkpoint."""
+        try:
+            self._cleaner.delete_old_segments(self._server.shards.now().wall_ms, self._retention_of)
+        except LogDamaged as error:
+            self._server.journal.say(str(error), event="retention failed")
+
+    async def stop(self) -> None:
+        if self._pace is not None:
+            self._pace.cancel()
+        if self._round is not None:
+            await asyncio.wait([self._round])
+
+    async def _run(self, job: Job, pace: Pace) -> None:
+        try:
+            report = await self._loop.run_in_executor(None, clean, job, self._swap, pace)
+        except (OSError, LogDamaged, CleaningCancelled) as error:
+            self._cleaner.failed(error)
+        else:
+            self._cleaner.finished(report)
+            self._tell(job, report)
+        self._tell_notes()
+
+    def _swap(self, old: Sequence[Segment], new: Segment) -> None:
+        """From the thread of a round into that of the logs, and wait."""
+        done: Future[None] = Future()
+
+        def swap() -> None:
+            try:
+                self._cleaner.swap(old, new)
+            except BaseException as error:
+                done.set_exception(error)
+            else:
+                done.set_result(None)
+
+        self._loop.call_soon_threadsafe(swap)
+        done.result()
+
+    def _tell(self, job: Job, report: Report) -> None:
+        stats, counted = self._server.stats, report.counted
+        seconds = report.learning_s + report.keeping_s
+        stats.compactions += 1
+        stats.compacted_bytes += max(counted.bytes_read - counted.bytes_kept, 0)
+        stats.compaction_s += seconds
+        self._server.journal.say(
+            f"{job.name} compacted in {seconds:.1f} s: {counted.bytes_read} bytes became {counted.bytes_kept}",
+            event="compacted", log=job.name, bytes_before=counted.bytes_read, bytes_after=counted.bytes_kept,
+        )  # fmt: skip
+
+    def _tell_notes(self) -> None:
+        while self._cleaner.notes:
+            self._server.journal.say(self._cleaner.notes.popleft(), event="compaction")
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        self._round = self._pace = None
+        if not task.cancelled() and task.exception() is not None:
+            raise task.exception() or AssertionError

@@ -1,0 +1,242 @@
+"""One client: frames in, answers out in the order of the requests, and limits on everything in between.
+
+Requests are handled as they come, many in one turn; an answer waits for those before it. A request that is *parked* (a
+join, a sync, a fetch that waits for data) holds up all that follow it on its connection, as in Kafka, which handles one
+at a time; behind a commit that only waits for the disk the next ones go on.
+
+While a client does not read its answers, or holds up its own requests, nothing more is read from it: its requests stay
+in its own socket buffer.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from struct import Struct
+from typing import Any, Protocol, cast
+
+from muster.errors import MusterError
+
+_SIZE = Struct(">i")
+WRITE_HIGH_BYTES = 1 << 20
+MAX_WAITING = 10_000
+"""Answers that one connection may wait for; reading stops until there are fewer."""
+
+
+class Slot:
+    """The place of one answer in the order of a connection."""
+
+    __slots__ = ("api_key", "connection", "encode", "event", "frame", "since")
+
+    def __init__(self, connection: "Connection", api_key: int, since: float, encode: Callable[[Any], bytes]) -> None:
+        self.connection = connection
+        self.api_key = api_key
+        self.since = since
+        self.encode = encode
+        self.frame: bytes | None = None
+        self.event: Any = None
+
+    def answer(self, answer: Any) -> None:
+        self.frame = self.encode(answer)
+        self.connection.answered(self)
+
+
+class Host(Protocol):
+    """What a connection needs of the server it belongs to."""
+
+    max_request_bytes: int
+
+    def handle(self, connection: "Connection", data: bytes, position: int, end: int) -> Slot | None:
+        """Handle one request; the slot if its answer must be waited for before the next is looked at."""
+
+    def opened(self, connection: "Connection") -> bool:
+        """Whether there is room for one more."""
+
+    def closed(self, connection: "Connection") -> None: ...
+
+    def complain(self, connection: "Connection", problem: str) -> None:
+        """A client misbehaved, and is sent away; one line of the log."""
+
+    def measure(self, slot: Slot) -> None: ...
+
+    def buffered(self, change_bytes: int) -> bool:
+        """Bytes of unfinished requests come and go; False if there are too many of them in all."""
+
+
+class Connection(asyncio.Protocol):
+    def __init__(self, host: Host, loop: asyncio.AbstractEventLoop) -> None:
+        self._host = host
+        self._loop = loop
+        self._transport: asyncio.Transport | None = None
+        self.peer = ""
+        self.client_host = "/"
+        self.last_heard = 0.0
+        self._chunks: list[bytes] = []
+        self._buffered = 0
+        self._needed = 4
+        self._slots: deque[Slot] = deque()
+        self._out: list[bytes] = []
+        self._blocked: Slot | None = None
+        self._is_sending_soon = False
+        self._is_taking = False
+        self._is_full = False
+        self._is_paused = False
+        self.full_since: float | None = None
+        """Since when the client has not read what we wrote; None while it does."""
+
+    # The loop's calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's are nobody's subclass
+        self._transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
+        peer = transport.get_extra_info("peername")
+        self.peer = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer or "")
+        self.client_host = f"/{peer[0]}" if isinstance(peer, tuple) else "/"
+        self.last_heard = self._loop.time()
+        if not self._host.opened(self):
+            self._transport.abort()
+            self._transport = None
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._transport = None
+        self._host.buffered(-self._buffered)
+        self._chunks, self._buffered = [], 0
+        self._slots.clear()
+        self._out.clear()
+        self._host.closed(self)
+
+    def data_received(self, data: bytes) -> None:
+        self.last_heard = self._loop.time()
+        if self._chunks or self._is_held_up:
+            self._chunks.append(data)
+            self._grow(len(data))
+            if self._buffered < self._needed or self._is_held_up:
+                return
+            data = b"".join(self._chunks)
+            self._chunks.clear()
+            self._grow(-self._buffered)
+        self._take(data)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self._is_full = True
+        self.full_since = self._loop.time()
+        self._settle_reading()
+
+    def resume_writing(self) -> None:
+        self._is_full = False
+        self.full_since = None
+        self._settle_reading()
+
+    # Requests.
+
+    def _take(self, data: bytes) -> None:
+        """Handle every whole frame, until one has to be waited for."""
+        position, end = 0, len(data)
+        self._is_taking = True
+        while end - position >= 4 and self._transport is not None:
+            (size,) = _SIZE.unpack_from(data, position)
+            if not 0 <= size <= self._host.max_request_bytes:
+                self.drop(f"a request of {size} bytes; {self._host.max_request_bytes} are allowed")
+                return
+            after = position + 4 + size
+            self._needed = 4 + size
+            if after > end:
+                break
+            try:
+                self._blocked = self._host.handle(self, data, position + 4, after)
+            except MusterError as error:
+                self.drop(str(error))
+                return
+            position = after
+            self._needed = 4
+            if self._is_held_up:
+                break
+        self._is_taking = False
+        if position < end and self._transport is not None:
+            self._chunks.append(data[position:] if position else data)
+            self._grow(end - position)
+        if self._out:
+            self._send()
+        self._settle_reading()
+
+    def _grow(self, change_bytes: int) -> None:
+        self._buffered += change_bytes
+        if not self._host.buffered(change_bytes) and change_bytes > 0:
+            self.drop("too many unfinished requests in memory")
+
+    @property
+    def _is_held_up(self) -> bool:
+        return self._blocked is not None or len(self._slots) >= MAX_WAITING
+
+    def _settle_reading(self) -> None:
+        """Read on while there is somebody to answer, and nothing holds the next request up."""
+        if self._transport is None:
+            return
+        waits = self._is_full or self._is_held_up
+        if waits and not self._is_paused:
+            self._transport.pause_reading()
+        elif not waits and self._is_paused:
+            self._transport.resume_reading()
+        self._is_paused = waits
+
+    def _go_on(self) -> None:
+        """What held the next requests up is answered."""
+        if self._transport is None or self._is_held_up:
+            return
+        if self._chunks and self._buffered >= self._needed:
+            data = b"".join(self._chunks)
+            self._chunks.clear()
+            self._grow(-self._buffered)
+            self._take(data)
+        else:
+            self._settle_reading()
+
+    # Answers.
+
+    def slot(self, api_key: int, since: float, encode: Callable[[Any], bytes]) -> Slot:
+        """A place for the next answer."""
+        slot = Slot(self, api_key, since, encode)
+        self._slots.append(slot)
+        return slot
+
+    def answered(self, slot: Slot) -> None:
+        self._host.measure(slot)
+        slots = self._slots
+        while slots and slots[0].frame is not None:
+            self._out.append(slots.popleft().frame)  # type: ignore[arg-type]
+        if slot is self._blocked:
+            self._blocked = None
+        if not self._is_taking and not self._is_sending_soon and (self._out or self._is_paused):
+            self._is_sending_soon = True
+            self._loop.call_soon(self._send_soon)
+
+    def _send_soon(self) -> None:
+        self._is_sending_soon = False
+        self._send()
+        self._go_on()
+
+    def _send(self) -> None:
+        if self._out and self._transport is not None:
+            out, self._out = self._out, []
+            self._transport.write(out[0] if len(out) == 1 else b"".join(out))
+
+    # The end.
+
+    def drop(self, problem: str) -> None:
+        """Send a client away that does not behave."""
+        if self._transport is not None:
+            self._host.complain(self, problem)
+            self._transport.abort()
+            self._transport = None
+
+    def close(self) -> None:
+        """Send what is answered, then hang up."""
+        if self._transport is not None:
+            self._send()
+            self._transport.close()
+
+    @property
+    def is_waiting(self) -> bool:
+        return bool(self._slots)

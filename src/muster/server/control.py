@@ -1,0 +1,102 @@
+"""An operator's door to a running server: a socket that only this machine and this user can open, one line each way.
+
+Where the socket is stands in the data directory (`muster-control`), because a path to a socket must be short and a data
+directory's need not be. A request is `{"do": "list"}`, `{"do": "unload", "partition": 3}` or `{"do": "load", ...}`.
+"""
+
+import asyncio
+import json
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from muster.errors import BadInput
+
+if TYPE_CHECKING:
+    from muster.server.server import Server
+
+ADDRESS_FILE = "muster-control"
+LONGEST_LINE = 1 << 16
+
+
+class Control:
+    """Answers questions about the partitions of the offsets topic."""
+
+    def __init__(self, server: "Server", data: Path) -> None:
+        self._server = server
+        self._address = data / ADDRESS_FILE
+        self._folder: Path | None = None
+        self._listener: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="muster-"))  # for this user only
+        path = self._folder / "control"
+        self._listener = await asyncio.start_unix_server(self._serve, path, limit=LONGEST_LINE)
+        self._address.write_text(str(path), encoding="utf-8")
+
+    async def stop(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+        self._address.unlink(missing_ok=True)
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            answer = self.answer(json.loads(await reader.readline()))
+        except (ValueError, KeyError, TypeError) as error:
+            answer = {"error": f"not a request: {error}"}
+        writer.write(json.dumps(answer).encode() + b"\n")
+        writer.close()
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        server, what = self._server, request["do"]
+        if what == "list":
+            return {"partitions": [self._described(partition) for partition in sorted(server.shards.shells)]}
+        partition = int(request["partition"])
+        if partition not in server.shards.shells:
+            return {"error": f"there is no partition {partition}; there are 0 to {len(server.shards.shells) - 1}"}
+        is_ours = partition in server.router.shards
+        if what == "unload":
+            groups, offsets = server.resign(partition) if is_ours else (0, 0)
+            return {"partition": partition, "was_loaded": is_ours, "groups": groups, "offsets": offsets}
+        if what == "load":
+            if not is_ours:
+                server.elect(partition)
+            return {"partition": partition, "was_loaded": is_ours, **self._described(partition)}
+        return {"error": f"nobody knows how to {what}"}
+
+    def _described(self, partition: int) -> dict[str, Any]:
+        shell = self._server.shards.shells[partition]
+        shard = self._server.router.shards.get(partition)
+        coordinator = shell.coordinator
+        groups = list(coordinator.groups.values()) if coordinator is not None else []
+        return {
+            "partition": partition,
+            "state": "unloaded" if shard is None else shard.ownership.value,
+            "epoch": shell.epoch,
+            "groups": len(groups) + (len(coordinator.newer) if coordinator is not None else 0),
+            "members": coordinator.membership.seats if coordinator is not None else 0,
+            "offsets": sum(len(group.offsets) for group in groups),
+            "records": shell.log.end_offset - shell.log.start_offset,
+            "bytes": shell.log.size_bytes,
+            "load_ms": round(shell.load_seconds * 1000, 1),
+        }
+
+
+async def ask(data: Path, request: dict[str, Any], timeout_s: float = 10.0) -> dict[str, Any]:
+    """Ask the server that has a data directory open; `BadInput` if there is none."""
+    try:
+        path = (data / ADDRESS_FILE).read_text(encoding="utf-8")
+        reader, writer = await asyncio.wait_for(asyncio.open_unix_connection(path, limit=1 << 24), timeout_s)
+    except (OSError, TimeoutError) as error:
+        raise BadInput(
+            f"No server has {data} open ({error}). Give the directory that `muster serve --data` was given."
+        ) from error
+    writer.write(json.dumps(request).encode() + b"\n")
+    answer: dict[str, Any] = json.loads(await asyncio.wait_for(reader.readline(), timeout_s))
+    writer.close()
+    if "error" in answer:
+        raise BadInput(f"The server says: {answer['error']}.")
+    return answer

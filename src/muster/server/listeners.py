@@ -1,0 +1,68 @@
+"""`listeners` and `advertised.listeners`: `NAME://HOST:PORT`, several with commas between them.
+
+muster serves one listener, and in plain text. A file made for Kafka may have a second one for controllers, which
+`controller.listener.names` tells apart.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from muster.errors import ConfigError
+from muster.server.config import BrokerConfig
+
+_LISTENER = re.compile(
+    r"(?P<name>[A-Za-z0-9_.-]+)://(?:\[(?P<ipv6>[^\]]*)\]|(?P<host>[^:/\[\]]*)):(?P<port>\d{1,5})", re.ASCII
+)
+_NOT_PLAIN = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_EVERYWHERE = "0.0.0.0"
+
+
+class Endpoint(NamedTuple):
+    """An empty host is every address of this machine; port 0 is one that is free."""
+
+    name: str
+    host: str
+    port: int
+
+
+def client_listener(config: BrokerConfig) -> Endpoint:
+    """Where clients are served. Raises `ConfigError`."""
+    return _only(_parsed("listeners", config.listeners), "listeners", config)
+
+
+def advertised_listener(config: BrokerConfig) -> Endpoint | None:
+    """Where clients are told to connect; None if that is where we listen. Raises `ConfigError`."""
+    if not config.advertised_listeners:
+        return None
+    endpoint = _only(_parsed("advertised.listeners", config.advertised_listeners), "advertised.listeners", config)
+    if endpoint.host in ("", _EVERYWHERE):
+        raise ConfigError(
+            f"advertised.listeners is {','.join(config.advertised_listeners)}, which has no host that a client could "
+            "connect to. Name the one by which clients reach this machine."
+        )
+    return endpoint
+
+
+def _parsed(setting: str, listeners: Sequence[str]) -> list[Endpoint]:
+    endpoints = []
+    for listener in listeners:
+        match = _LISTENER.fullmatch(listener)
+        if match is None or int(match["port"]) > 65535:
+            raise ConfigError(f"{setting} has {listener[:100]!r}; it must look like PLAINTEXT://127.0.0.1:9092.")
+        host = match["host"] if match["ipv6"] is None else match["ipv6"]
+        endpoints.append(Endpoint(match["name"].upper(), host, int(match["port"])))
+    return endpoints
+
+
+def _only(endpoints: list[Endpoint], setting: str, config: BrokerConfig) -> Endpoint:
+    controllers = {name.upper() for name in config.controller_listener_names}
+    served = [endpoint for endpoint in endpoints if endpoint.name not in controllers]
+    if len(served) != 1:
+        raise ConfigError(
+            f"{setting} has {len(served)} listeners for clients; muster serves one. Those of controllers are left out "
+            "by controller.listener.names."
+        )
+    if served[0].name in _NOT_PLAIN:
+        raise ConfigError(f"{setting} has a {served[0].name} listener; muster speaks PLAINTEXT only.")
+    return served[0]

@@ -1,0 +1,126 @@
+"""The server's counters as Prometheus metrics, made when somebody asks and not before."""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+
+from muster.server.stats import BOUNDS_S, Latency
+from muster.server.wire.apis import APIS
+
+if TYPE_CHECKING:
+    from muster.server.server import Server
+
+
+class ServerCollector:
+    """Reads the server's state from another thread; a number may be a moment old, never wrong."""
+
+    def __init__(self, server: "Server") -> None:
+        self._server = server
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._requests()
+        yield from self._groups()
+        yield from self._partitions()
+        yield from self._counters()
+
+    def _requests(self) -> Iterator[Metric]:
+        family = HistogramMetricFamily(
+            "muster_request_seconds", "From the request to its answer, waiting included", labels=["api"]
+        )
+        for api_key, latency in list(self._server.stats.requests.items()):
+            family.add_metric([APIS[api_key].name], _cumulative(latency), latency.total_s)
+        yield family
+        flush = HistogramMetricFamily("muster_flush_seconds", "From the end of a turn to durable")
+        flush.add_metric([], _cumulative(self._server.stats.flush), self._server.stats.flush.total_s)
+        yield flush
+
+    def _groups(self) -> Iterator[Metric]:
+        groups: Counter[tuple[str, str]] = Counter()
+        members = offsets = pending = parked = 0
+        for shell in list(self._server.shards.shells.values()):
+            coordinator = shell.coordinator
+            if coordinator is None:
+                continue
+            for kind in list(coordinator.newer.values()):
+                groups["Unknown", kind] += 1
+            for group in list(coordinator.groups.values()):
+                groups[group.state.value, "classic"] += 1
+                offsets += len(group.offsets)
+            members += coordinator.membership.seats
+            pending += coordinator.offsets.pending_offsets
+            parked += sum(
+                member.join_waiter is not None or member.sync_waiter is not None
+                for group in list(coordinator.groups.values())
+                for member in list(group.members.values())
+            )
+        family = GaugeMetricFamily("muster_groups", "Groups by state and type", labels=["state", "type"])
+        for (state, kind), count in groups.items():
+            family.add_metric([state, kind], count)
+        yield family
+        yield GaugeMetricFamily("muster_members", "Members of all groups, and ids handed out", value=members)
+        yield GaugeMetricFamily("muster_offsets", "Committed offsets", value=offsets)
+        yield GaugeMetricFamily("muster_pending_offsets", "Offsets in open transactions", value=pending)
+        parked_family = GaugeMetricFamily("muster_parked_requests", "Requests that wait", labels=["for"])
+        parked_family.add_metric(["rebalance"], parked)
+        parked_family.add_metric(["records"], self._server.parked_fetches)
+        held = sum(len(shell.held) for shell in list(self._server.shards.shells.values()))
+        parked_family.add_metric(["disk"], held)
+        yield parked_family
+
+    def _partitions(self) -> Iterator[Metric]:
+        load = GaugeMetricFamily("muster_partition_load_seconds", "How long the last load took", labels=["partition"])
+        size = GaugeMetricFamily("muster_partition_bytes", "Size of the log on disk", labels=["partition"])
+        active = GaugeMetricFamily("muster_partition_active", "1 if its groups are served", labels=["partition"])
+        for partition, shell in list(self._server.shards.shells.items()):
+            load.add_metric([str(partition)], shell.load_seconds)
+            size.add_metric([str(partition)], shell.log.size_bytes)
+            active.add_metric([str(partition)], float(shell.coordinator is not None))
+        yield from (load, size, active)
+
+    def _counters(self) -> Iterator[Metric]:
+        stats = self._server.stats
+        rebalances = CounterMetricFamily("muster_rebalances", "Completed rebalances by cause", labels=["cause"])
+        for cause, count in list(stats.rebalances.items()):
+            rebalances.add_metric([cause.value], count)
+        yield rebalances
+        for name, help_text, value in (
+            ("muster_offset_commits", "Partitions committed", stats.commits),
+            ("muster_expired_offsets", "Offsets past their retention", stats.expired_offsets),
+            ("muster_deleted_offsets", "Offsets deleted on request or with their topic", stats.deleted_offsets),
+            ("muster_removed_groups", "Groups that ended", stats.removed_groups),
+            ("muster_expired_members", "Members that lost their seats", stats.expired_members),
+            ("muster_refused_connections", "Connections there was no room for", stats.refused_connections),
+            ("muster_bad_requests", "Clients that were sent away", stats.bad_requests),
+            ("muster_compactions", "Rounds of compaction", stats.compactions),
+            ("muster_compacted_bytes", "Bytes given back by compaction", stats.compacted_bytes),
+            ("muster_compaction_seconds", "Time spent compacting", stats.compaction_s),
+        ):
+            yield CounterMetricFamily(name, help_text, value=value)
+        yield GaugeMetricFamily("muster_connections", "Clients connected", value=stats.connections)
+
+
+def _cumulative(latency: Latency) -> list[tuple[str, float]]:
+    counts, total = [], 0
+    for bound, count in zip([*map(str, BOUNDS_S), "+Inf"], latency.buckets, strict=True):
+        total += count
+        counts.append((bound, float(total)))
+    return counts
+
+
+def registry(server: "Server") -> CollectorRegistry:
+    made = CollectorRegistry()
+    made.register(ServerCollector(server))
+    return made
+
+
+def serve_metrics(server: "Server", port: int, host: str = "127.0.0.1") -> None:
+    """Answer `GET /metrics` on a port, in a thread of its own."""
+    start_http_server(port, addr=host, registry=registry(server))

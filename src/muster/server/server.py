@@ -1,0 +1,326 @@
+"""The broker: everything put together on one event loop.
+
+Starting: open the data directory, make the offsets topic if there is none, take over all its partitions, listen. Small
+partitions are loaded before anybody can ask; large ones in a thread, the smallest first, and their groups hear
+COORDINATOR_LOAD_IN_PROGRESS meanwhile. Stopping, in steps: accept nobody, answer whoever waits, flush, close.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from muster.core.config import GroupConfig
+from muster.core.coordinator import Coordinator
+from muster.core.loading import LoadFailed, LoadReport
+from muster.core.notices import Notice
+from muster.core.outcome import Outcome
+from muster.core.router import Router
+from muster.errors import ConfigError, LogDamaged, MusterError
+from muster.log.checkpoints import TopicPartition
+from muster.log.directory import LogDirectory
+from muster.log.flush import Flusher
+from muster.log.partition import DiskLog
+from muster.log.sources import OFFSETS_TOPIC
+from muster.server import clock
+from muster.server.cluster import fetch, metadata
+from muster.server.cluster.cluster import Cluster, Node
+from muster.server.cluster.names import name_problem
+from muster.server.cluster.topics import Happened, Topic, TopicChange, Topics
+from muster.server.config import BrokerConfig
+from muster.server.connection import Connection, Slot
+from muster.server.control import Control
+from muster.server.dispatch import Dispatch
+from muster.server.housekeeping import Housekeeping
+from muster.server.journal import Journal
+from muster.server.listeners import advertised_listener, client_listener
+from muster.server.loading import load
+from muster.server.parked import ParkedFetches
+from muster.server.shards import PartitionShell, Shards
+from muster.server.stats import Stats
+from muster.server.storage import DirectoryTopics, log_config
+from muster.server.timers import Timers
+
+STOP_WITHIN_S = 10.0
+RELOAD_AFTER_S = 1.0
+LOAD_AT_START_BYTES = 1 << 20
+"""Partitions up to this size, together, are loaded before the server listens."""
+
+
+class Server:
+    """One node. All methods are called in the thread of its event loop."""
+
+    def __init__(self, data: Path, groups: GroupConfig, broker: BrokerConfig, journal: Journal) -> None:
+        self._data = data
+        self.groups = groups
+        self.config = broker
+        self.journal = journal
+        self.stats = Stats()
+        self.max_request_bytes = broker.socket_request_max_bytes
+        self._loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
+        self._connections: set[Connection] = set()
+        self._buffered_bytes = 0
+        self._listener: asyncio.Server | None = None
+        self._loads: set[asyncio.Task[None]] = set()
+        self._is_stopping = False
+        self.host, self.port = "", 0
+
+    # Starting.
+
+    async def start(self) -> None:
+        """Raises `MusterError` where it cannot."""
+        endpoint = client_listener(self.config)
+        self.directory = LogDirectory.open(
+            self._data,
+            lambda topic: log_config(topic, self.config, self.groups),
+            node_id=self.config.node_id,
+            wall_ms=clock.now().wall_ms,
+        )
+        for note in self.directory.notes:
+            self.journal.say(note)
+        try:
+            self._assemble()
+            await self._listen(endpoint.host, endpoint.port)
+        except BaseException:
+            self.flusher.close()
+            self.directory.close()
+            raise
+
+    def _assemble(self) -> None:
+        self.flusher = Flusher(deliver=self._loop.call_soon_threadsafe)
+        self._timers = Timers(lambda: clock.now().monotonic_ms, self._later, self._timer_fired)
+        topics = Topics(DirectoryTopics(self.directory))
+        cluster_id = self.directory.meta.cluster_id or ""
+        self.cluster = Cluster(
+            cluster_id, Node(self.config.node_id, "", 0), topics, lambda: os.urandom(16), self.config, self.groups
+        )
+        if OFFSETS_TOPIC not in topics:
+            self._make_offsets_topic(topics)
+        stored = topics.get(OFFSETS_TOPIC)
+        assert stored is not None
+        self.router = Router(stored.partitions)
+        self.shards = Shards(
+            self.groups, self.router, self.flusher, self._timers, self.stats, clock.now, self._loop.call_soon,
+            self._tell, self._log_broke,
+        )  # fmt: skip
+        self._parked = ParkedFetches(
+            self._timers, lambda parked: fetch.complete(parked, self.cluster), self.config.muster_max_parked_requests
+        )
+        self._dispatch = Dispatch(self.shards, self.cluster, self._parked, self._loop.time)
+        topics.listen(self._topic_changed)
+        self._housekeeping = Housekeeping(self)
+        self._control = Control(self, self._data)
+        self._take_over(stored.partitions)
+
+    def _make_offsets_topic(self, topics: Topics) -> None:
+        configs = metadata.offsets_topic_configs(self.cluster)
+        partitions = self.config.offsets_topic_num_partitions
+        topics.create(Topic(OFFSETS_TOPIC, os.urandom(16), partitions, configs))
+
+    async def _listen(self, host: str, port: int) -> None:
+        self._listener = await self._loop.create_server(
+            lambda: Connection(self, self._loop),
+            host or None,
+            port,
+            backlog=self.config.socket_listen_backlog_size,
+            start_serving=False,
+        )
+        bound = self._listener.sockets[0].getsockname()
+        advertised = advertised_listener(self.config)
+        self.host, self.port = bound[0], bound[1]
+        reached = (advertised.host, advertised.port or self.port) if advertised else (self.host, self.port)
+        self.cluster.node = Node(self.config.node_id, *reached, self.config.broker_rack)
+        self._housekeeping.start()
+        await self._control.start()
+        await self._listener.start_serving()
+
+    async def create_topic(self, name: str, partitions: int) -> None:
+        """For whoever runs the broker in their own program. Raises `MusterError`."""
+        problem = name_problem(name)
+        if problem is not None or partitions < 1 or name in self.cluster.topics:
+            raise ConfigError(
+                f"topic {name} of {partitions} partitions cannot be made: {problem or 'it is there, or empty'}"
+            )
+        self.cluster.topics.create(Topic(name, os.urandom(16), partitions, {}))
+
+    # Partitions of the offsets topic.
+
+    def _log(self, partition: int) -> DiskLog:
+        return self.directory.logs[TopicPartition(OFFSETS_TOPIC, partition)]
+
+    def _take_over(self, partitions: int) -> None:
+        """Lead all partitions; load the small ones here and now."""
+        for partition in range(partitions):
+            self.shards.shells[partition] = PartitionShell(partition, self._log(partition))
+        room = LOAD_AT_START_BYTES
+        for shell in sorted(self.shards.shells.values(), key=lambda shell: shell.log.size_bytes):
+            room -= shell.log.size_bytes
+            self.elect(shell.partition, at_once=room >= 0)
+
+    def elect(self, partition: int, *, at_once: bool = False) -> None:
+        """Lead a partition, in a new epoch: load it, then answer for its groups."""
+        shell = self.shards.shells[partition]
+        epoch = max(shell.epoch, shell.log.leader_epoch) + 1
+        if not self.router.elect(partition, epoch):
+            return
+        shell.epoch = epoch
+        if at_once:
+            self._loaded(shell, epoch, *self._load(shell.log))
+            return
+        task = self._loop.create_task(self._load_in_thread(shell, epoch))
+        self._loads.add(task)
+        task.add_done_callback(self._loads.discard)
+
+    def _load(self, log: DiskLog) -> tuple[Coordinator | None, LoadReport | str]:
+        try:
+            return load(log, self.groups)
+        except (LoadFailed, LogDamaged, OSError) as error:
+            return None, str(error)
+
+    async def _load_in_thread(self, shell: PartitionShell, epoch: int) -> None:
+        coordinator, report = await self._loop.run_in_executor(None, self._load, shell.log)
+        self._loaded(shell, epoch, coordinator, report)
+
+    def _loaded(
+        self, shell: PartitionShell, epoch: int, coordinator: Coordinator | None, report: LoadReport | str
+    ) -> None:
+        if coordinator is None or isinstance(report, str):
+            self.router.load_failed(shell.partition, epoch)
+            self.journal.say(
+                f"partition {shell.partition} cannot be served: {report}",
+                event="load failed",
+                partition=shell.partition,
+            )
+            return
+        shell.log.leader_epoch = epoch
+        if not self.shards.active(shell.partition, epoch, coordinator):
+            return
+        shell.load_seconds, shell.records_loaded = report.seconds, report.records
+        if report.records:
+            self.journal.say(
+                f"partition {shell.partition} loaded in {report.seconds * 1000:.0f} ms: {report.records} records, "
+                f"{report.groups} groups, {report.offsets} offsets",
+                event="loaded", partition=shell.partition, records=report.records, groups=report.groups,
+                offsets=report.offsets, seconds=round(report.seconds, 3),
+            )  # fmt: skip
+        for problem in report.problems:
+            self.journal.say(f"partition {shell.partition}: {problem}", event="damaged", partition=shell.partition)
+
+    def resign(self, partition: int) -> tuple[int, int]:
+        """Let a partition go; returns the groups and offsets let go."""
+        let_go = self.shards.resign(partition)
+        self.journal.say(
+            f"partition {partition} unloaded: {let_go[0]} groups, {let_go[1]} offsets",
+            event="unloaded", partition=partition, groups=let_go[0], offsets=let_go[1],
+        )  # fmt: skip
+        return let_go
+
+    def _log_broke(self, shell: PartitionShell, error: LogDamaged) -> None:
+        """The disk failed under a partition: look at it again in a while, and again if need be."""
+        self.journal.say(f"partition {shell.partition}: {error} It is read again.", event="log failed")
+        if not self._is_stopping:
+            self._loop.call_later(RELOAD_AFTER_S, self._reopen, shell)
+
+    def _reopen(self, shell: PartitionShell) -> None:
+        if self._is_stopping:
+            return
+        try:
+            shell.log = self.directory.reopen(TopicPartition(OFFSETS_TOPIC, shell.partition))
+        except (MusterError, OSError) as error:
+            self.journal.say(f"partition {shell.partition} cannot be opened: {error}", event="log failed")
+            self._loop.call_later(RELOAD_AFTER_S, self._reopen, shell)
+        else:
+            self.elect(shell.partition)
+
+    # What others tell.
+
+    def _later(self, delay_ms: int, call: Callable[[], None]) -> asyncio.TimerHandle:
+        return self._loop.call_later(delay_ms / 1000, call)
+
+    def _timer_fired(self, key: Any) -> None:
+        if isinstance(key, Slot):
+            self._parked.due(key)
+        else:
+            self.shards.timer_fired(key)
+
+    def _tell(self, partition: int, notice: Notice) -> None:
+        self.stats.note(notice)
+        self.journal.group(partition, notice)
+
+    def _topic_changed(self, change: TopicChange) -> None:
+        topic = change.topic
+        self.journal.say(f"topic {topic.name}: {change.happened.value}", event=f"topic {change.happened.value}")
+        if change.happened is Happened.DELETED:
+            self.shards.topics_deleted((topic.name, partition) for partition in range(topic.partitions))
+        self._parked.topic_changed(topic.name)
+
+    # Connections.
+
+    def handle(self, connection: Connection, data: bytes, position: int, end: int) -> Slot | None:
+        slot = self._dispatch.handle(connection, data, position, end)
+        return None if slot is None or slot.frame is not None else slot
+
+    def opened(self, connection: Connection) -> bool:
+        if self._is_stopping or len(self._connections) >= self.config.max_connections:
+            self.stats.refused_connections += 1
+            return False
+        self._connections.add(connection)
+        self.stats.connections = len(self._connections)
+        return True
+
+    def closed(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+        self.stats.connections = len(self._connections)
+        self._parked.forget(connection)
+
+    def complain(self, connection: Connection, problem: str) -> None:
+        self.stats.bad_requests += 1
+        self.journal.say(f"{connection.peer} was sent away: {problem}", event="sent away", peer=connection.peer)
+
+    def measure(self, slot: Slot) -> None:
+        self.stats.request(slot.api_key, self._loop.time() - slot.since)
+
+    def buffered(self, change_bytes: int) -> bool:
+        self._buffered_bytes += change_bytes
+        return self._buffered_bytes <= self._housekeeping.max_buffered_bytes
+
+    def connections(self) -> set[Connection]:
+        return self._connections
+
+    @property
+    def parked_fetches(self) -> int:
+        return len(self._parked)
+
+    # Stopping.
+
+    async def stop(self) -> bool:
+        """Stop in steps, within a bounded time; False if the logs could not be closed well."""
+        self._is_stopping = True
+        if self._listener is not None:
+            self._listener.close()
+        await self._housekeeping.stop()
+        await self._control.stop()
+        for task in self._loads:
+            task.cancel()
+        self._parked.finish()
+        for partition, shell in self.shards.shells.items():
+            if shell.coordinator is not None:
+                out = Outcome()
+                await self._settled(shell)
+                self.router.resign(partition, None, out)
+                shell.coordinator = None
+                for waiter, answer in out.replies:
+                    waiter.answer(answer)
+        await asyncio.sleep(0)
+        for connection in list(self._connections):
+            connection.close()
+        self._timers.close()
+        await self._loop.run_in_executor(None, self.flusher.close)
+        return await self._loop.run_in_executor(None, self.directory.close)
+
+    async def _settled(self, shell: PartitionShell) -> None:
+        """Wait until a partition's held answers are out, but not for ever."""
+        deadline = self._loop.time() + STOP_WITHIN_S
+        while shell.held and self._loop.time() < deadline:
+            await asyncio.sleep(0.005)

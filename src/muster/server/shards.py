@@ -1,0 +1,300 @@
+"""The shell round the coordinators: events in, appends, one flush for all, answers out.
+
+The order of things, which is what durability rests on:
+
+1. An event is handled, and the records it decided on are appended, before the next event is looked at.
+2. At the end of a turn of the loop everything appended in it is written in one go for each partition, and made durable
+   together (`flush=always`); the syncs run in threads, and what comes in meanwhile shares the next one.
+3. An answer leaves when everything its partition had appended before it is durable: it could reveal any of that.
+
+What the disk refuses before a byte is written goes back to the core as an error. When the disk fails in the middle, the
+coordinator is dropped and its log opened anew, because only the disk knows what is on it.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol
+
+from muster.codec.error_codes import ErrorCode
+from muster.core.config import GroupConfig
+from muster.core.coordinator import Coordinator
+from muster.core.events import Event, ExpireOffsets, Instant, TimerFired, TopicsDeleted
+from muster.core.notices import Notice
+from muster.core.outcome import Outcome, SetTimer
+from muster.core.refusals import commit_error, refusal, timed_out
+from muster.core.router import Ownership, Router
+from muster.errors import LogDamaged
+from muster.log.flush import Flusher
+from muster.log.partition import DiskLog
+from muster.log.partition_config import Flush
+from muster.log.partition_refusals import AppendRefused
+from muster.server.stats import Stats
+from muster.server.timers import Timers
+
+
+class Waiter(Protocol):
+    """Somebody who asked; `event` is what."""
+
+    @property
+    def event(self) -> Any: ...
+
+    def answer(self, answer: Any) -> None: ...
+
+
+@dataclass(slots=True)
+class Held:
+    """An answer that waits until its log is durable up to an offset."""
+
+    end_offset: int
+    waiter: Waiter
+    answer: Any
+    since_ms: int
+
+
+@dataclass(slots=True)
+class PartitionShell:
+    """One partition of the offsets topic: its log, its coordinator, and answers that wait for the disk."""
+
+    partition: int
+    log: DiskLog
+    epoch: int = 0
+    coordinator: Coordinator | None = None
+    held: deque[Held] = field(default_factory=deque)
+    is_dirty: bool = False
+    load_seconds: float = 0.0
+    records_loaded: int = 0
+
+
+class Shards:
+    """All partitions of the offsets topic. Everything here runs in the thread of the event loop."""
+
+    def __init__(
+        self,
+        config: GroupConfig,
+        router: Router,
+        flusher: Flusher,
+        timers: Timers,
+        stats: Stats,
+        now: Callable[[], Instant],
+        call_soon: Callable[[Callable[[], None]], object],
+        tell: Callable[[int, Notice], None],
+        broken: Callable[[PartitionShell, LogDamaged], None],
+    ) -> None:
+        self._config = config
+        self.router = router
+        self._flusher = flusher
+        self._timers = timers
+        self._stats = stats
+        self._clock = now
+        self._call_soon = call_soon
+        self._tell = tell
+        self._broken = broken
+        self.shells: dict[int, PartitionShell] = {}
+        self._dirty: list[PartitionShell] = []
+        self._turn_now: Instant | None = None
+        self._waits_for_disk = config.offsets_commit_required_acks == -1
+
+    # Time stands still within a turn.
+
+    def now(self) -> Instant:
+        if self._turn_now is None:
+            self._turn_now = self._clock()
+            self._call_soon(self._end_turn)
+        return self._turn_now
+
+    # Events.
+
+    def ask(self, waiter: Waiter, event: Event) -> None:
+        """Let a request about a group happen; the waiter hears the answer in its time."""
+        out = Outcome()
+        event.reply_to = waiter  # type: ignore[union-attr]
+        partition = self.router.handle(event, self.now(), out)
+        if partition is None:
+            for asked_by, answer in out.replies:
+                self._answer_behind_all(asked_by, answer)
+        else:
+            self._carry_out(self.shells[partition], out)
+
+    def happen(self, shell: PartitionShell, event: Event) -> None:
+        """Something that nobody asked for: a timer, an expiration, a topic that is gone."""
+        if shell.coordinator is not None:
+            out = Outcome()
+            shell.coordinator.handle(event, self.now(), out)
+            self._carry_out(shell, out)
+
+    def expire_offsets(self) -> None:
+        for shell in self.shells.values():
+            self.happen(shell, ExpireOffsets())
+
+    def topics_deleted(self, partitions: Iterable[tuple[str, int]]) -> None:
+        gone = TopicsDeleted(tuple(partitions))
+        for shell in self.shells.values():
+            self.happen(shell, gone)
+
+    def timer_fired(self, key: Any) -> None:
+        partition, core_key = key
+        shell = self.shells.get(partition)
+        if shell is not None:
+            self.happen(shell, TimerFired(core_key))
+
+    # Coming and going of partitions.
+
+    def active(self, partition: int, epoch: int, coordinator: Coordinator) -> bool:
+        """A load has come to its end; False if it came too late."""
+        shell = self.shells[partition]
+        out = Outcome()
+        if not self.router.loaded(partition, epoch, coordinator, self.now(), out):
+            return False
+        shell.coordinator, shell.epoch = coordinator, epoch
+        self._carry_out(shell, out)
+        return True
+
+    def resign(self, partition: int, epoch: int | None = None) -> tuple[int, int]:
+        """Let a partition go: whoever waits hears NOT_COORDINATOR. Returns the groups and offsets let go."""
+        shell = self.shells[partition]
+        out = Outcome()
+        let_go = self.router.resign(partition, epoch, out)
+        shell.coordinator = None
+        self._apply_timers(partition, out)
+        self._fail_held(shell, ErrorCode.NOT_COORDINATOR)
+        for waiter, answer in out.replies:
+            waiter.answer(answer)
+        return let_go
+
+    # Doing what was decided.
+
+    def _carry_out(self, shell: PartitionShell, out: Outcome) -> None:
+        if out.writes:
+            self._append(shell, out)
+        if out.timers:
+            self._apply_timers(shell.partition, out)
+        if out.notices:
+            for notice in out.notices:
+                self._tell(shell.partition, notice)
+        if out.replies:
+            self._reply(shell, out.replies)
+
+    def _append(self, shell: PartitionShell, out: Outcome) -> None:
+        coordinator, log = shell.coordinator, shell.log
+        assert coordinator is not None
+        wall_ms = self.now().wall_ms
+        for write in out.writes:  # what waited for one may ask for another, at the end of the same list
+            try:
+                base_offset = log.append(write.records, wall_ms, write.producer_id, write.producer_epoch)
+            except AppendRefused as refused:
+                coordinator.refused(write, refused.error, out)
+            else:
+                coordinator.appended(write, base_offset, out)
+                if write.staged is not None:
+                    self._stats.commits += len(write.staged)
+        if not shell.is_dirty:
+            shell.is_dirty = True
+            self._dirty.append(shell)
+
+    def _apply_timers(self, partition: int, out: Outcome) -> None:
+        for timer in out.timers:
+            if type(timer) is SetTimer:
+                self._timers.set((partition, timer.key), timer.deadline_ms)
+            else:
+                self._timers.cancel((partition, timer.key))
+
+    def _reply(self, shell: PartitionShell, replies: list[tuple[Any, Any]]) -> None:
+        end_offset = shell.log.end_offset
+        if end_offset <= self._safe_offset(shell):
+            for waiter, answer in replies:
+                waiter.answer(answer)
+            return
+        since_ms = self.now().monotonic_ms
+        for waiter, answer in replies:
+            shell.held.append(Held(end_offset, waiter, answer, since_ms))
+
+    def _answer_behind_all(self, waiter: Waiter, answer: Any) -> None:
+        """For an answer about all partitions: it waits for the one that has most to wait for, one after another."""
+        for shell in self.shells.values():
+            if shell.coordinator is not None and shell.log.end_offset > self._safe_offset(shell):
+                again = _Onward(waiter, partial(self._answer_behind_all, waiter))
+                shell.held.append(Held(shell.log.end_offset, again, answer, self.now().monotonic_ms))
+                return
+        waiter.answer(answer)
+
+    def _safe_offset(self, shell: PartitionShell) -> int:
+        return shell.log.high_watermark if self._waits_for_disk else shell.log.written_offset
+
+    # The end of a turn.
+
+    def _end_turn(self) -> None:
+        self._turn_now = None
+        dirty, self._dirty = self._dirty, []
+        for shell in dirty:
+            shell.is_dirty = False
+            if shell.log.config.flush is Flush.ALWAYS:
+                self._flusher.flush(shell.log, partial(self._flushed, shell, shell.log, self._clock()))
+                if not self._waits_for_disk:
+                    self._release(shell)
+            else:
+                self._write(shell)
+
+    def _write(self, shell: PartitionShell) -> None:
+        try:
+            shell.log.write()
+        except LogDamaged as error:
+            self._log_broke(shell, error)
+        else:
+            self._release(shell)
+
+    def _flushed(self, shell: PartitionShell, log: DiskLog, asked: Instant, error: LogDamaged | None) -> None:
+        if shell.log is not log:
+            return  # of a log that was given up meanwhile
+        self._stats.flush.observe((self._clock().monotonic_ms - asked.monotonic_ms) / 1000)
+        if error is not None:
+            self._log_broke(shell, error)
+        else:
+            self._release(shell)
+
+    def _release(self, shell: PartitionShell) -> None:
+        held, safe_offset = shell.held, self._safe_offset(shell)
+        while held and held[0].end_offset <= safe_offset:
+            first = held.popleft()
+            first.waiter.answer(first.answer)
+
+    def _log_broke(self, shell: PartitionShell, error: LogDamaged) -> None:
+        """Nobody knows what is on the disk: drop what memory says, and read the log again."""
+        if shell.coordinator is None:
+            return
+        self.resign(shell.partition)
+        self._broken(shell, error)
+
+    def _fail_held(self, shell: PartitionShell, error: ErrorCode) -> None:
+        held, shell.held = shell.held, deque()
+        for each in held:
+            each.waiter.answer(refusal(each.waiter.event, commit_error(error)))
+
+    def time_out_held(self) -> None:
+        """Answers that have waited for `offsets.commit.timeout.ms` go out as errors; called now and then."""
+        now_ms = self.now().monotonic_ms
+        for shell in self.shells.values():
+            held = shell.held
+            while held and now_ms - held[0].since_ms >= self._config.offsets_commit_timeout_ms:
+                first = held.popleft()
+                first.waiter.answer(timed_out(first.waiter.event, first.answer))
+
+    def states(self) -> dict[int, Ownership | None]:
+        """Where each partition is in its life here."""
+        shards = self.router.shards
+        return {partition: shards[partition].ownership if partition in shards else None for partition in self.shells}
+
+
+class _Onward:
+    """Waits in a partition's queue on behalf of somebody who waits for several."""
+
+    __slots__ = ("_waiter", "answer")
+
+    def __init__(self, waiter: Waiter, answer: Callable[[Any], None]) -> None:
+        self._waiter = waiter
+        self.answer = answer
+
+    @property
+    def event(self) -> Any:
+        return self._waiter.event

@@ -1,0 +1,80 @@
+"""Keyed timers, cheap by the hundred thousand.
+
+One heap for all, and at most one alarm of the event loop, for the earliest. Setting a timer again or cancelling it only
+changes a dict; what the heap then has too much is skipped when it comes up, and swept out when it is more than half.
+"""
+
+import heapq
+from collections.abc import Callable, Hashable
+from typing import Protocol
+
+SWEEP_FROM = 1_000
+
+
+class Alarm(Protocol):
+    def cancel(self) -> None: ...
+
+
+class Timers:
+    """`arm(delay_ms, call)` is the event loop's; `fire` hears of every key whose time has come."""
+
+    def __init__(
+        self,
+        now_ms: Callable[[], int],
+        arm: Callable[[int, Callable[[], None]], Alarm],
+        fire: Callable[[Hashable], None],
+    ) -> None:
+        self._now_ms = now_ms
+        self._arm = arm
+        self._fire = fire
+        self._deadlines: dict[Hashable, int] = {}
+        self._heap: list[tuple[int, int, Hashable]] = []
+        self._number = 0  # keys need not be comparable
+        self._alarm: Alarm | None = None
+        self._alarm_ms = 0
+
+    def __len__(self) -> int:
+        return len(self._deadlines)
+
+    def set(self, key: Hashable, deadline_ms: int) -> None:
+        """Fire once at this time; the same key again replaces it."""
+        self._deadlines[key] = deadline_ms
+        self._number += 1
+        heapq.heappush(self._heap, (deadline_ms, self._number, key))
+        if len(self._heap) > SWEEP_FROM and len(self._heap) > 2 * len(self._deadlines):
+            self._sweep()
+        if self._alarm is None or deadline_ms < self._alarm_ms:
+            self._arm_alarm()
+
+    def cancel(self, key: Hashable) -> None:
+        self._deadlines.pop(key, None)
+
+    def close(self) -> None:
+        self._deadlines.clear()
+        self._heap.clear()
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+
+    def _sweep(self) -> None:
+        self._heap = [entry for entry in self._heap if self._deadlines.get(entry[2]) == entry[0]]
+        heapq.heapify(self._heap)
+
+    def _arm_alarm(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        if self._heap:
+            self._alarm_ms = self._heap[0][0]
+            self._alarm = self._arm(max(self._alarm_ms - self._now_ms(), 0), self._ring)
+
+    def _ring(self) -> None:
+        self._alarm = None
+        now_ms = self._now_ms()
+        while self._heap and self._heap[0][0] <= now_ms:
+            deadline_ms, _, key = heapq.heappop(self._heap)
+            if self._deadlines.get(key) == deadline_ms:
+                del self._deadlines[key]
+                self._fire(key)
+        if self._alarm is None:
+            self._arm_alarm()

@@ -1,0 +1,127 @@
+"""The APIs there are: their keys, the versions we serve, and from which version on they are flexible.
+
+`served` is the range that is answered; `advertised_from` may be lower. Produce is advertised from 0, as Kafka does it:
+one widespread client turns compression off when it sees a higher minimum. A request of versions 0 to 2 is refused all
+the same. What is advertised also depends on who is there to answer, which is why `advertised` asks.
+"""
+
+from collections.abc import Container
+from enum import IntEnum
+from typing import NamedTuple
+
+from muster.server.wire.errors import NotServed
+
+NEVER = 0x7FFF
+
+
+class ApiKey(IntEnum):
+    """Kafka's names and numbers."""
+
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    OFFSET_COMMIT = 8
+    OFFSET_FETCH = 9
+    FIND_COORDINATOR = 10
+    JOIN_GROUP = 11
+    HEARTBEAT = 12
+    LEAVE_GROUP = 13
+    SYNC_GROUP = 14
+    DESCRIBE_GROUPS = 15
+    LIST_GROUPS = 16
+    API_VERSIONS = 18
+    CREATE_TOPICS = 19
+    DELETE_TOPICS = 20
+    INIT_PRODUCER_ID = 22
+    OFFSET_FOR_LEADER_EPOCH = 23
+    ADD_PARTITIONS_TO_TXN = 24
+    ADD_OFFSETS_TO_TXN = 25
+    END_TXN = 26
+    TXN_OFFSET_COMMIT = 28
+    DESCRIBE_CONFIGS = 32
+    CREATE_PARTITIONS = 37
+    DELETE_GROUPS = 42
+    OFFSET_DELETE = 47
+    DESCRIBE_CLUSTER = 60
+    DESCRIBE_TOPIC_PARTITIONS = 75
+
+
+class Api(NamedTuple):
+    """One API as we serve it; `name` is Kafka's, `schemas` the module with its layouts."""
+
+    key: ApiKey
+    name: str
+    min_version: int
+    max_version: int
+    flexible_from: int
+    schemas: str
+    advertised_from: int
+
+    def is_flexible(self, version: int) -> bool:
+        return version >= self.flexible_from
+
+    def request_header_version(self, version: int) -> int:
+        """Which header a request has; also answered for versions that are not served, as the header comes first."""
+        return 2 if version >= self.flexible_from else 1
+
+    def response_header_version(self, version: int) -> int:
+        """An answer to ApiVersions never has tagged fields: the client does not know yet whether we know them."""
+        return 1 if version >= self.flexible_from and self.key is not ApiKey.API_VERSIONS else 0
+
+
+def _api(
+    key: ApiKey, name: str, served: tuple[int, int], flexible_from: int, schemas: str, from_version: int | None = None
+) -> Api:
+    low, high = served
+    return Api(key, name, low, high, flexible_from, schemas, low if from_version is None else from_version)
+
+
+APIS: dict[int, Api] = {
+    api.key: api
+    for api in (
+        _api(ApiKey.PRODUCE, "Produce", (3, 13), 9, "records", from_version=0),
+        _api(ApiKey.FETCH, "Fetch", (4, 18), 12, "records"),
+        _api(ApiKey.LIST_OFFSETS, "ListOffsets", (1, 11), 6, "records"),
+        _api(ApiKey.METADATA, "Metadata", (0, 13), 9, "topics"),
+        _api(ApiKey.OFFSET_COMMIT, "OffsetCommit", (2, 10), 8, "offsets"),
+        _api(ApiKey.OFFSET_FETCH, "OffsetFetch", (1, 10), 6, "offsets"),
+        _api(ApiKey.FIND_COORDINATOR, "FindCoordinator", (0, 6), 3, "groups"),
+        _api(ApiKey.JOIN_GROUP, "JoinGroup", (0, 9), 6, "groups"),
+        _api(ApiKey.HEARTBEAT, "Heartbeat", (0, 4), 4, "groups"),
+        _api(ApiKey.LEAVE_GROUP, "LeaveGroup", (0, 5), 4, "groups"),
+        _api(ApiKey.SYNC_GROUP, "SyncGroup", (0, 5), 4, "groups"),
+        _api(ApiKey.DESCRIBE_GROUPS, "DescribeGroups", (0, 6), 5, "groups"),
+        _api(ApiKey.LIST_GROUPS, "ListGroups", (0, 5), 3, "groups"),
+        _api(ApiKey.API_VERSIONS, "ApiVersions", (0, 4), 3, "groups"),
+        _api(ApiKey.CREATE_TOPICS, "CreateTopics", (2, 7), 5, "topics"),
+        _api(ApiKey.DELETE_TOPICS, "DeleteTopics", (1, 6), 4, "topics"),
+        _api(ApiKey.INIT_PRODUCER_ID, "InitProducerId", (0, 5), 2, "transactions"),
+        _api(ApiKey.OFFSET_FOR_LEADER_EPOCH, "OffsetForLeaderEpoch", (2, 4), 4, "records"),
+        _api(ApiKey.ADD_PARTITIONS_TO_TXN, "AddPartitionsToTxn", (0, 5), 3, "transactions"),
+        _api(ApiKey.ADD_OFFSETS_TO_TXN, "AddOffsetsToTxn", (0, 4), 3, "transactions"),
+        _api(ApiKey.END_TXN, "EndTxn", (0, 5), 3, "transactions"),
+        _api(ApiKey.TXN_OFFSET_COMMIT, "TxnOffsetCommit", (0, 5), 3, "offsets"),
+        _api(ApiKey.DESCRIBE_CONFIGS, "DescribeConfigs", (1, 4), 4, "topics"),
+        _api(ApiKey.CREATE_PARTITIONS, "CreatePartitions", (0, 3), 2, "topics"),
+        _api(ApiKey.DELETE_GROUPS, "DeleteGroups", (0, 2), 2, "groups"),
+        _api(ApiKey.OFFSET_DELETE, "OffsetDelete", (0, 0), NEVER, "offsets"),
+        _api(ApiKey.DESCRIBE_CLUSTER, "DescribeCluster", (0, 2), 0, "topics"),
+        _api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, "DescribeTopicPartitions", (0, 0), 0, "topics"),
+    )
+}
+
+
+def served(api_key: int, version: int) -> Api:
+    """The API asked for. `NotServed` if there is none of that key and version; ApiVersions is answered even then."""
+    api = APIS.get(api_key)
+    if api is None:
+        raise NotServed(f"API {api_key} is not known here")
+    if not api.min_version <= version <= api.max_version:
+        raise NotServed(f"{api.name} version {version} is not served, {api.min_version} to {api.max_version} are")
+    return api
+
+
+def advertised(handled: Container[int]) -> list[Api]:
+    """The APIs to tell clients about: those that `handled` contains, in order of their keys."""
+    return [api for key, api in sorted(APIS.items()) if key in handled]

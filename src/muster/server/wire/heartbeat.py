@@ -1,0 +1,81 @@
+"""Heartbeat, versions 0 to 4: the commonest request of all, so it is read in one go where it looks as usual.
+
+    request   group_id string, generation int32, member_id string, instance_id string or null (3+)
+    response  throttle_time_ms int32 (1+), error int16
+
+Version 4 is flexible. A missing instance id is None.
+"""
+
+from struct import Struct, error
+
+from muster.codec.error_codes import ErrorCode
+from muster.codec.primitives import Buffer
+from muster.core.events import Heartbeat
+from muster.errors import CodecError
+from muster.server.wire.errors import BadBody
+from muster.server.wire.layout import WireReader
+
+_FIRST_WITH_THROTTLE, _FIRST_WITH_INSTANCE, _FIRST_FLEXIBLE = 1, 3, 4
+
+_generation_and_size = Struct(">iB").unpack_from
+_UNUSUAL = (IndexError, UnicodeDecodeError, error)
+
+_pack_0 = Struct(">iih").pack
+_pack_1 = Struct(">iiih").pack
+_pack_4 = Struct(">iiBihB").pack
+
+
+def decode_heartbeat(version: int, data: Buffer, position: int, end: int) -> Heartbeat:
+    """The event, without `reply_to`; the body begins at `position`."""
+    if version >= _FIRST_FLEXIBLE:
+        # The usual one: short names, no instance id, no tagged fields. Lengths are one more than they say, and a frame
+        # that ends early may run on into the next: only the last comparison makes it true.
+        try:
+            group_size = data[position]
+            after_group = position + group_size
+            generation, member_size = _generation_and_size(data, after_group)
+            after_member = after_group + 4 + member_size
+            if (
+                data[after_member] == 0
+                and data[after_member + 1] == 0
+                and after_member + 2 <= end
+                and 0 < group_size < 0x80
+                and 0 < member_size < 0x80
+            ):
+                return Heartbeat(
+                    None,
+                    str(data[position + 1 : after_group], "utf-8"),
+                    generation,
+                    str(data[after_group + 5 : after_member], "utf-8"),
+                )
+        except _UNUSUAL:
+            pass
+    return _decode_slowly(version, WireReader(data, position, end))
+
+
+def _decode_slowly(version: int, reader: WireReader) -> Heartbeat:
+    try:
+        if version >= _FIRST_FLEXIBLE:
+            event = Heartbeat(
+                None,
+                reader.compact_string(),
+                reader.int32(),
+                reader.compact_string(),
+                reader.compact_nullable_string(),
+            )
+            reader.skip_tagged_fields()
+            return event
+        group_id, generation, member_id = reader.string(), reader.int32(), reader.string()
+        instance_id = reader.nullable_string() if version >= _FIRST_WITH_INSTANCE else None
+        return Heartbeat(None, group_id, generation, member_id, instance_id)
+    except CodecError as error:
+        raise BadBody(f"HeartbeatRequest version {version}: {error}") from error
+
+
+def encode_heartbeat(version: int, correlation_id: int, error: ErrorCode) -> bytes:
+    """The whole frame."""
+    if version >= _FIRST_FLEXIBLE:
+        return _pack_4(12, correlation_id, 0, 0, error, 0)
+    if version >= _FIRST_WITH_THROTTLE:
+        return _pack_1(10, correlation_id, 0, error)
+    return _pack_0(6, correlation_id, error)

@@ -1,0 +1,211 @@
+"""What the handlers do that a broker cannot show us: our own limits, a failing disk, settings of another broker."""
+
+import pytest
+
+from muster.codec.error_codes import ErrorCode
+from muster.errors import LogDamaged
+from muster.server.cluster import create_partitions, create_topics, delete_topics, describe_configs, metadata
+from muster.server.cluster.cluster import Cluster
+from muster.server.cluster.create_partitions import CreatePartitionsRequest, MorePartitions
+from muster.server.cluster.create_topics import CreateTopicsRequest, NewTopic
+from muster.server.cluster.delete_topics import DeleteTopicsRequest, TopicNamed
+from muster.server.cluster.describe_configs import BROKER, GROUP, TOPIC, DescribeConfigsRequest, ResourceAsked
+from muster.server.cluster.metadata import MetadataRequest, TopicAsked
+from muster.server.cluster.partitions import EmptyPartition
+from muster.server.cluster.topics import MemoryTopics, Topic
+from muster.server.config import BrokerConfig
+from tests.server.cluster.asking import a_topic, memory_cluster
+
+OFFSETS = "__consumer_offsets"
+
+
+class FullDisk(MemoryTopics):
+    def create(self, topic: Topic) -> None:
+        raise LogDamaged("topic could not be made: no space left")
+
+    def delete(self, name: str) -> None:
+        raise LogDamaged("topic could not be removed: no space left")
+
+    def add_partitions(self, name: str, partitions: int) -> None:
+        raise LogDamaged("topic could not be made: no space left")
+
+
+def create(cluster: Cluster, *topics: NewTopic) -> list[tuple[ErrorCode, str | None]]:
+    answer = create_topics.handle(CreateTopicsRequest(topics), cluster)
+    return [(topic.error, topic.message) for topic in answer.topics]
+
+
+def grow(cluster: Cluster, *topics: MorePartitions) -> list[tuple[ErrorCode, str | None]]:
+    answer = create_partitions.handle(CreatePartitionsRequest(topics), cluster)
+    return [(topic.error, topic.message) for topic in answer.topics]
+
+
+def delete(cluster: Cluster, *names: str, version: int = 6) -> list[ErrorCode]:
+    answer = delete_topics.handle(DeleteTopicsRequest(version, tuple(map(TopicNamed, names))), cluster)
+    return [topic.error for topic in answer.topics]
+
+
+def ask(cluster: Cluster, *names: str, may_create: bool = True) -> list[ErrorCode]:
+    request = MetadataRequest(12, tuple(map(TopicAsked, names)), may_create)
+    return [topic.error for topic in metadata.handle(request, cluster).topics]
+
+
+def names(cluster: Cluster) -> list[str]:
+    return [topic.name for topic in cluster.topics.in_order()]
+
+
+def test_auto_creation_can_be_turned_off() -> None:
+    cluster = memory_cluster(config=BrokerConfig(auto_create_topics_enable=False))
+    assert ask(cluster, "new") == ask(cluster, "new") == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert names(cluster) == []
+
+
+def test_auto_creation_makes_the_offsets_topic_and_no_other_internal_one() -> None:
+    cluster = memory_cluster(config=BrokerConfig(num_partitions=3, offsets_topic_num_partitions=7))
+    ask(cluster, OFFSETS, "__transaction_state", "__share_group_state", "__cluster_metadata", "mine")
+    assert names(cluster) == [OFFSETS, "mine"]
+    assert [topic.partitions for topic in cluster.topics.in_order()] == [7, 3]
+    made = cluster.topics.get(OFFSETS)
+    assert made is not None
+    assert made.configs["cleanup.policy"] == "compact"
+
+
+def test_auto_creation_fails_quietly() -> None:
+    for cluster in (
+        memory_cluster(storage=FullDisk()),
+        memory_cluster(config=BrokerConfig(default_replication_factor=3)),
+        memory_cluster(config=BrokerConfig(muster_max_partitions=4, num_partitions=5)),
+    ):
+        assert ask(cluster, "new") == ask(cluster, "new") == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+def test_a_topic_made_by_asking_is_there_the_next_time() -> None:
+    cluster = memory_cluster()
+    assert ask(cluster, "new", may_create=False) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert names(cluster) == []
+    assert ask(cluster, "new") == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert ask(cluster, "new") == [ErrorCode.NONE]
+
+
+def test_the_limit_on_partitions() -> None:
+    cluster = memory_cluster(a_topic("there", 3), config=BrokerConfig(muster_max_partitions=10))
+    refused = (ErrorCode.POLICY_VIOLATION, "muster.max.partitions is 10.")
+    assert create(cluster, NewTopic("a", 8)) == [refused]
+    assert create(cluster, NewTopic("a", 4), NewTopic("b", 4)) == [(ErrorCode.NONE, None), refused]
+    assert grow(cluster, MorePartitions("there", 7)) == [refused]
+    assert grow(cluster, MorePartitions("there", 6)) == [(ErrorCode.NONE, None)]
+    assert cluster.topics.partition_count == 10
+    assert delete(cluster, "a") == [ErrorCode.NONE]
+    assert create(cluster, NewTopic("b", 4)) == [(ErrorCode.NONE, None)]
+
+
+def test_too_many_partitions_at_once() -> None:
+    cluster = memory_cluster(a_topic("a"), a_topic("b"), config=BrokerConfig(muster_max_partitions=1_000_000))
+    wanted = [MorePartitions("a", 6_000), MorePartitions("b", 6_000), MorePartitions("missing", 2)]
+    assert [error for error, _ in grow(cluster, *wanted)] == [
+        ErrorCode.POLICY_VIOLATION,
+        ErrorCode.POLICY_VIOLATION,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ]
+    assert grow(cluster, MorePartitions("a", 2**31 - 1))[0][0] is ErrorCode.POLICY_VIOLATION
+    assert cluster.topics.partition_count == 2
+    assert create(cluster, NewTopic("c", 2**31 - 1))[0][0] is ErrorCode.POLICY_VIOLATION
+
+
+def test_a_disk_that_fails_is_an_error_for_the_topic() -> None:
+    cluster = memory_cluster(storage=FullDisk([a_topic("there")]))
+    assert create(cluster, NewTopic("a", 1), NewTopic("bad name", 1)) == [
+        (ErrorCode.KAFKA_STORAGE_ERROR, "topic could not be made: no space left"),
+        (ErrorCode.INVALID_TOPIC_EXCEPTION, "Topic name is invalid: 'bad name' contains one or more characters other "
+         "than ASCII alphanumerics, '.', '_' and '-'"),
+    ]  # fmt: skip
+    assert grow(cluster, MorePartitions("there", 2))[0][0] is ErrorCode.KAFKA_STORAGE_ERROR
+    assert delete(cluster, "there") == [ErrorCode.KAFKA_STORAGE_ERROR]
+    assert names(cluster) == ["there"]
+
+
+def test_validation_changes_nothing() -> None:
+    cluster = memory_cluster(a_topic("there"))
+    create_topics.handle(CreateTopicsRequest((NewTopic("a", 1),), validate_only=True), cluster)
+    create_partitions.handle(CreatePartitionsRequest((MorePartitions("there", 9),), validate_only=True), cluster)
+    assert cluster.topics.in_order() == [a_topic("there")]
+
+
+def test_a_default_of_more_replicas_than_there_are_nodes() -> None:
+    cluster = memory_cluster(config=BrokerConfig(default_replication_factor=3))
+    assert create(cluster, NewTopic("a"))[0][0] is ErrorCode.INVALID_REPLICATION_FACTOR
+    assert create(cluster, NewTopic("a", 1, 1))[0][0] is ErrorCode.NONE
+
+
+def test_the_offsets_topic_is_protected() -> None:
+    cluster = memory_cluster(a_topic(OFFSETS, 4), a_topic("a"))
+    assert delete(cluster, OFFSETS, "a") == [ErrorCode.INVALID_REQUEST, ErrorCode.NONE]
+    assert grow(cluster, MorePartitions(OFFSETS, 9))[0][0] is ErrorCode.INVALID_REQUEST
+    assert cluster.topics.in_order() == [a_topic(OFFSETS, 4)]
+
+
+@pytest.mark.parametrize(("version", "error"), [(1, 42), (2, 42), (3, 73), (6, 73)])
+def test_deletion_can_be_turned_off(version: int, error: int) -> None:
+    cluster = memory_cluster(a_topic("a"), config=BrokerConfig(delete_topic_enable=False))
+    assert delete(cluster, "a", "missing", version=version) == [error, error]
+    assert names(cluster) == ["a"]
+
+
+def test_a_deleted_topic_of_the_same_name_has_another_id() -> None:
+    cluster = memory_cluster()
+    create(cluster, NewTopic("a", 1))
+    first = cluster.topics.get("a")
+    delete(cluster, "a")
+    create(cluster, NewTopic("a", 1))
+    second = cluster.topics.get("a")
+    assert first is not None
+    assert second is not None
+    assert first.topic_id != second.topic_id
+
+
+def test_what_a_topic_was_given_is_kept_as_it_was_given() -> None:
+    cluster = memory_cluster()
+    create(cluster, NewTopic("a", 1, configs=(("retention.ms", "1"), ("retention.ms", " 2 "))))
+    made = cluster.topics.get("a")
+    assert made is not None
+    assert dict(made.configs) == {"retention.ms": " 2 "}
+
+
+def test_a_value_longer_than_any_honest_one_is_refused() -> None:
+    replicas = ",".join(["0:1"] * 9_000)
+    cluster = memory_cluster()
+    error, message = create(cluster, NewTopic("a", 1, configs=(("leader.replication.throttled.replicas", replicas),)))[
+        0
+    ]
+    assert error is ErrorCode.INVALID_CONFIG
+    assert message is not None
+    assert len(message) < 200
+
+
+def described(cluster: Cluster, kind: int, name: str, *keys: str) -> describe_configs.ResourceDescribed:
+    request = DescribeConfigsRequest((ResourceAsked(kind, name, keys),), True, True)
+    return describe_configs.handle(request, cluster).resources[0]
+
+
+def test_a_setting_that_no_longer_means_anything_is_shown_as_it_is() -> None:
+    """The registry is a file: somebody may have edited it, or another release written it."""
+    cluster = memory_cluster(a_topic("a", retention_ms="soon", unheard_of="1"))
+    configs = described(cluster, TOPIC, "a").configs
+    assert {config.name: config.value for config in configs}["retention.ms"] == "soon"
+    assert "unheard.of" not in [config.name for config in configs]
+
+
+def test_broker_settings_have_our_help_beside_them() -> None:
+    cluster = memory_cluster(config=BrokerConfig(num_partitions=4))
+    (config,) = described(cluster, BROKER, "1", "num.partitions").configs
+    assert config.value == "4"
+    assert [(synonym.value, synonym.source) for synonym in config.synonyms] == [("4", 4), ("1", 5)]
+    assert config.documentation == "partitions of a topic made without saying how many"
+    assert "muster.max.groups" in [config.name for config in described(cluster, BROKER, "1").configs]
+    assert described(cluster, GROUP, "some-group").configs == []
+
+
+def test_metadata_tells_the_epochs_of_the_logs() -> None:
+    cluster = memory_cluster(a_topic("a", 3), partition_of=lambda topic, partition: EmptyPartition(partition * 10))
+    answer = metadata.handle(MetadataRequest(12, None), cluster)
+    assert answer.topics[0].leader_epochs == (0, 10, 20)

@@ -1,0 +1,204 @@
+"""Fetches that wait, and offsets of partitions that are not empty."""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import pytest
+
+from muster.codec.error_codes import ErrorCode
+from muster.server.cluster import fetch, list_offsets, offset_for_leader_epoch
+from muster.server.cluster.cluster import Cluster
+from muster.server.cluster.fetch import FetchAnswer, FetchRequest, ParkedFetch, PartitionAsked
+from muster.server.cluster.list_offsets import ListOffsetsRequest, OffsetAsked
+from muster.server.cluster.offset_for_leader_epoch import EpochAsked, OffsetForLeaderEpochRequest
+from muster.server.cluster.partitions import NO_EPOCH, UNKNOWN_EPOCH_END, EpochEnd, FoundRecord
+from muster.server.config import BrokerConfig
+from tests.server.cluster.asking import a_topic, memory_cluster
+
+
+class Written(NamedTuple):
+    timestamp_ms: int
+    epoch: int
+
+
+@dataclass
+class FakeLog:
+    """Records from `start_offset` on, of which the last ones are not settled or not readable yet."""
+
+    records: list[Written] = field(default_factory=list)
+    start_offset: int = 0
+    unstable: int = 0
+    unreadable: int = 0
+    leader_epoch: int = 0
+
+    @property
+    def end_offset(self) -> int:
+        return self.start_offset + len(self.records)
+
+    @property
+    def high_watermark(self) -> int:
+        return self.end_offset - self.unreadable
+
+    @property
+    def last_stable_offset(self) -> int:
+        return self.high_watermark - self.unstable
+
+    def epoch_end(self, epoch: int) -> EpochEnd:
+        if epoch > self.leader_epoch or epoch == NO_EPOCH:
+            return UNKNOWN_EPOCH_END
+        known = [one.epoch for one in self.records if one.epoch <= epoch]
+        return EpochEnd(max(known, default=epoch), self.start_offset + len(known))
+
+    def epoch_at(self, offset: int) -> int:
+        return self.records[offset - self.start_offset].epoch
+
+    def first_since(self, timestamp_ms: int) -> FoundRecord | None:
+        for offset, one in enumerate(self.records, self.start_offset):
+            if one.timestamp_ms >= timestamp_ms:
+                return FoundRecord(offset, one.timestamp_ms, one.epoch)
+        return None
+
+    def youngest(self) -> FoundRecord | None:
+        return self.first_since(max(one.timestamp_ms for one in self.records)) if self.records else None
+
+
+LOG = FakeLog(
+    [Written(100, 1), Written(300, 1), Written(200, 3), Written(250, 3)],
+    start_offset=10,
+    unstable=1,
+    unreadable=1,
+    leader_epoch=4,
+)
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return memory_cluster(
+        a_topic("full", 1),
+        a_topic("empty", 2),
+        partition_of=lambda topic, partition: LOG if topic.name == "full" else FakeLog(),
+    )
+
+
+def asked(topic: str, partition: int = 0, offset: int = 0, epoch: int = -1, last_epoch: int = -1) -> PartitionAsked:
+    return PartitionAsked(topic, bytes(16), partition, offset, epoch, last_epoch)
+
+
+def parked(request: FetchRequest, cluster: Cluster, now_ms: int = 1_000) -> ParkedFetch:
+    outcome = fetch.handle(request, cluster, now_ms)
+    assert isinstance(outcome, ParkedFetch)
+    return outcome
+
+
+def at_once(request: FetchRequest, cluster: Cluster) -> FetchAnswer:
+    outcome = fetch.handle(request, cluster, 1_000)
+    assert isinstance(outcome, FetchAnswer)
+    return outcome
+
+
+def test_a_fetch_waits_until_its_deadline(cluster: Cluster) -> None:
+    waiting = parked(FetchRequest(12, (asked("empty"), asked("full", offset=13)), max_wait_ms=500), cluster, 1_000)
+    assert waiting.deadline_ms == 1_500
+    assert waiting.topics == {"empty", "full"}
+    answer = fetch.complete(waiting, cluster)
+    assert [(one.topic, one.error, one.high_watermark) for one in answer.partitions] == [
+        ("empty", 0, 0),
+        ("full", 0, 13),
+    ]
+
+
+def test_a_topic_deleted_while_a_fetch_waits(cluster: Cluster) -> None:
+    for version in (12, 13):
+        request = FetchRequest(version, (PartitionAsked("empty", a_topic("empty").topic_id, 0, 0),), max_wait_ms=500)
+        waiting = parked(request, cluster)
+        cluster.topics.delete("empty")
+        (gone,) = fetch.complete(waiting, cluster).partitions
+        assert gone.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "not an unknown id: it was known when it was asked"
+        assert gone.aborted is None
+        cluster.topics.create(a_topic("empty", 2))
+
+
+def test_a_topic_made_anew_is_another_one(cluster: Cluster) -> None:
+    waiting = parked(FetchRequest(12, (asked("empty"),), max_wait_ms=500), cluster)
+    cluster.topics.delete("empty")
+    cluster.topics.create(a_topic("empty", 2)._replace(topic_id=b"\x09" * 16))
+    assert fetch.complete(waiting, cluster).partitions[0].error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_the_brokers_own_limit_on_bytes_counts_too() -> None:
+    cluster = memory_cluster(a_topic("empty"), config=BrokerConfig(fetch_max_bytes=1024))
+    assert parked(FetchRequest(12, (asked("empty"),), max_wait_ms=500, min_bytes=2_000), cluster)
+
+
+@pytest.mark.parametrize(
+    ("offset", "epoch", "last_epoch", "error"),
+    [
+        (9, -1, -1, ErrorCode.OFFSET_OUT_OF_RANGE),
+        (15, -1, -1, ErrorCode.OFFSET_OUT_OF_RANGE),
+        (11, 3, -1, ErrorCode.FENCED_LEADER_EPOCH),
+        (11, 5, -1, ErrorCode.UNKNOWN_LEADER_EPOCH),
+        (9, -1, 1, ErrorCode.OFFSET_OUT_OF_RANGE),
+        (11, -1, 5, ErrorCode.OFFSET_OUT_OF_RANGE),
+    ],
+)
+def test_what_is_refused_at_once(cluster: Cluster, offset: int, epoch: int, last_epoch: int, error: ErrorCode) -> None:
+    request = FetchRequest(12, (asked("full", 0, offset, epoch, last_epoch),), max_wait_ms=500)
+    (refused,) = at_once(request, cluster).partitions
+    assert (refused.error, refused.high_watermark, refused.aborted) == (error, -1, None)
+
+
+@pytest.mark.parametrize(("offset", "last_epoch", "end"), [(13, 1, (1, 12)), (13, 2, (1, 12)), (99, 3, (3, 14))])
+def test_a_consumer_whose_log_went_another_way(
+    cluster: Cluster, offset: int, last_epoch: int, end: tuple[int, int]
+) -> None:
+    request = FetchRequest(12, (asked("full", 0, offset, last_epoch=last_epoch),), max_wait_ms=500)
+    (told,) = at_once(request, cluster).partitions
+    assert told.error is ErrorCode.NONE
+    assert told.diverging == end
+
+
+def test_a_fenced_consumer_hears_who_leads_from_version_16_on(cluster: Cluster) -> None:
+    for version, replica_id, has_leader, has_endpoint in (
+        (15, -1, False, False),
+        (16, -1, True, True),
+        (18, -1, True, True),
+        (18, 7, True, False),
+    ):
+        topic_id = a_topic("full").topic_id
+        one = PartitionAsked("", topic_id, 0, 11, 2)
+        answer = at_once(FetchRequest(version, (one,), max_wait_ms=500, replica_id=replica_id), cluster)
+        assert answer.partitions[0].leader == ((1, 4) if has_leader else None)
+        assert (answer.endpoint is not None) == has_endpoint
+
+
+def listed(cluster: Cluster, timestamp: int, isolation_level: int = 0, replica_id: int = -1) -> tuple[int, int, int]:
+    request = ListOffsetsRequest(11, (("full", (OffsetAsked(0, timestamp),)),), isolation_level, replica_id)
+    ((_, (one,)),) = list_offsets.handle(request, cluster).topics
+    assert one.error is ErrorCode.NONE
+    return one.timestamp_ms, one.offset, one.leader_epoch
+
+
+def test_list_offsets_of_a_log_with_records(cluster: Cluster) -> None:
+    assert listed(cluster, -1) == (-1, 13, 4)
+    assert listed(cluster, -1, isolation_level=1) == (-1, 12, 4)
+    assert listed(cluster, -1, replica_id=-2) == (-1, 14, 4)
+    assert listed(cluster, -2) == listed(cluster, -4) == (-1, 10, 1)
+    assert listed(cluster, -3) == (300, 11, 1)
+    assert listed(cluster, -5) == listed(cluster, -6) == (-1, -1, -1)
+    assert listed(cluster, 0) == (100, 10, 1)
+    assert listed(cluster, 101) == (300, 11, 1)
+    assert listed(cluster, 301) == (-1, -1, -1)
+
+
+def test_records_that_may_not_be_seen_yet_are_not_found() -> None:
+    newest_is_hidden = FakeLog([Written(100, 0), Written(900, 0)], unreadable=1)
+    cluster = memory_cluster(a_topic("full"), partition_of=lambda topic, partition: newest_is_hidden)
+    assert listed(cluster, 500) == (-1, -1, -1)
+    assert listed(cluster, -3) == (-1, -1, -1)
+
+
+def test_ends_of_epochs(cluster: Cluster) -> None:
+    epochs = tuple(EpochAsked(0, epoch) for epoch in (0, 1, 2, 3, 4, 5, -1))
+    answer = offset_for_leader_epoch.handle(OffsetForLeaderEpochRequest((("full", epochs),)), cluster)
+    ((_, ends),) = answer.topics
+    assert [tuple(one.end) for one in ends] == [(0, 10), (1, 12), (1, 12), (3, 14), (3, 14), (-1, -1), (-1, -1)]

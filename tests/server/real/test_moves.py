@@ -1,0 +1,96 @@
+"""Partitions of the offsets topic unload and load again under clients that stay connected."""
+
+import io
+import time
+from collections.abc import Callable
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from muster.broker import Broker
+from muster.codec import partition_for
+from muster.server.wire.apis import ApiKey
+from tests.server.raw import Raw, commit_body, fetch_offsets
+
+WAIT_S = 30.0
+NOT_COORDINATOR, LOADING = 16, 14
+
+
+def in_loop(broker: Broker, work: Callable[[Any], None]) -> None:
+    """Do something with the server in its own thread."""
+    assert broker._loop is not None
+    done: list[bool] = []
+    broker._loop.call_soon_threadsafe(lambda: (work(broker._server), done.append(True)))
+    deadline = time.monotonic() + WAIT_S
+    while not done:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_consumer_carries_on_over_twenty_moves() -> None:
+    with Broker(log=io.StringIO()) as broker:
+        broker.create_topic("orders", 4)
+        partition = partition_for("moving", 8)
+        consumer = Consumer(
+            {
+                "bootstrap.servers": broker.bootstrap_servers,
+                "group.id": "moving",
+                "enable.auto.commit": False,
+                "session.timeout.ms": 6_000,
+                "heartbeat.interval.ms": 100,
+            }
+        )
+        consumer.subscribe(["orders"])
+        deadline = time.monotonic() + WAIT_S
+        while not consumer.assignment():
+            assert time.monotonic() < deadline
+            consumer.poll(0.05)
+        generation = broker._server.shards.shells[partition].coordinator.groups["moving"].generation  # type: ignore[union-attr]
+        acknowledged, refusals = -1, 0
+        for number in range(200):
+            if number % 10 == 0:
+                in_loop(broker, lambda server: server.resign(partition))
+            if number % 10 == 1:
+                in_loop(broker, lambda server: server.elect(partition))
+            try:
+                consumer.commit(offsets=[TopicPartition("orders", 0, number)], asynchronous=False)
+                acknowledged = number
+            except KafkaException:
+                refusals += 1
+            consumer.poll(0.01)
+            assert time.monotonic() < deadline + WAIT_S
+        in_loop(broker, lambda server: server.elect(partition))
+        assert consumer.committed([TopicPartition("orders", 0)], timeout=10)[0].offset >= acknowledged > 100
+        shell = broker._server.shards.shells[partition]  # type: ignore[union-attr]
+        assert shell.epoch > 20
+        assert shell.coordinator is not None
+        assert shell.coordinator.groups["moving"].generation == generation, "nobody had to rebalance"
+        consumer.close()
+
+
+def test_what_a_client_hears_while_a_partition_moves() -> None:
+    with Broker(log=io.StringIO()) as broker:
+        broker.create_topic("orders", 4)
+        partition = partition_for("raw", 8)
+        with Raw((broker.host, broker.port)) as raw:
+            assert commit(raw, 1) == 0
+            in_loop(broker, lambda server: server.resign(partition))
+            assert commit(raw, 2) == NOT_COORDINATOR
+            assert fetch_offsets(raw, "raw")[0] == NOT_COORDINATOR
+            in_loop(broker, lambda server: server.router.elect(partition, 99))  # elected, and the load takes its time
+            assert commit(raw, 3) == LOADING
+            assert fetch_offsets(raw, "raw")[0] == LOADING
+            in_loop(broker, lambda server: setattr(server.shards.shells[partition], "epoch", 99))
+            in_loop(broker, lambda server: server.elect(partition))
+            deadline = time.monotonic() + WAIT_S
+            while (found := fetch_offsets(raw, "raw"))[0] == LOADING:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            assert found == (0, {("orders", 0): 1})
+            assert commit(raw, 4) == 0
+
+
+def commit(raw: Raw, offset: int) -> int:
+    answer = raw.ask(ApiKey.OFFSET_COMMIT, 8, **commit_body("raw", "orders", {0: offset}))
+    error: int = answer["topics"][0]["partitions"][0]["errorCode"]
+    return error

@@ -1,0 +1,195 @@
+"""Clients that do not behave: others are not harmed, memory stays bounded, one line each."""
+
+import io
+import os
+import socket
+import struct
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from muster.broker import Broker
+from muster.server.wire.apis import ApiKey
+from muster.server.wire.bridge import encode_request
+from tests.server.raw import Raw, commit_body, fetch_offsets
+
+JOIN = {
+    "sessionTimeoutMs": 30_000, "rebalanceTimeoutMs": 30_000, "memberId": "", "protocolType": "consumer",
+    "protocols": [{"name": "range", "metadata": b"x"}],
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def journal() -> io.StringIO:
+    return io.StringIO()
+
+
+@pytest.fixture(scope="module")
+def broker(journal: io.StringIO) -> Iterator[Broker]:
+    with Broker(log=journal, socket_request_max_bytes=1 << 20) as running:
+        running.create_topic("orders", 4)
+        yield running
+
+
+@pytest.fixture
+def good(broker: Broker) -> Iterator[Raw]:
+    """Somebody who behaves, and must not notice anything."""
+    with Raw((broker.host, broker.port)) as raw:
+        yield raw
+        assert is_well(raw)
+
+
+def is_well(raw: Raw) -> bool:
+    answer = raw.ask(ApiKey.OFFSET_COMMIT, 8, **commit_body("good", "orders", {0: 1}))
+    return bool(answer["topics"][0]["partitions"][0]["errorCode"] == 0)
+
+
+def connect(broker: Broker) -> socket.socket:
+    return socket.create_connection((broker.host, broker.port), 10)
+
+
+def is_hung_up(client: socket.socket) -> bool:
+    try:
+        return client.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def rss_mb() -> float:
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        struct.pack(">i", -1),
+        struct.pack(">i", 2**31 - 1),
+        struct.pack(">i", (1 << 20) + 1),
+        struct.pack(">i", 0),
+        struct.pack(">ihhi", 8, 9_999, 0, 1),
+        struct.pack(">ihhi", 8, ApiKey.HEARTBEAT, 99, 1),
+        struct.pack(">ihhih", 12, ApiKey.JOIN_GROUP, 9, 1, -1) + b"\xff\xff",
+        b"GET / HTTP/1.1\r\nHost: here\r\n\r\n",
+        bytes(range(256)) * 300,
+    ],
+    ids=["negative", "2 GB", "too long", "nothing", "unknown API", "unknown version", "torn body", "http", "noise"],
+)
+def test_garbage(broker: Broker, journal: io.StringIO, good: Raw, garbage: bytes) -> None:
+    lines = journal.getvalue().count("was sent away")
+    with connect(broker) as client:
+        client.sendall(garbage)
+        assert is_hung_up(client)
+    assert journal.getvalue().count("was sent away") == lines + 1
+
+
+def test_byte_by_byte(broker: Broker, good: Raw) -> None:
+    frame = encode_request(ApiKey.OFFSET_COMMIT, 8, 7, "slow", commit_body("slow", "orders", {1: 5}))
+    with connect(broker) as client:
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for place in range(len(frame)):
+            client.sendall(frame[place : place + 1])
+            time.sleep(0.0005)
+        size = struct.unpack(">i", client.recv(4))[0]
+        assert client.recv(size)[:4] == struct.pack(">i", 7)
+
+
+def test_half_a_frame_and_gone(broker: Broker, good: Raw) -> None:
+    frame = encode_request(ApiKey.HEARTBEAT, 4, 7, "half", {"groupId": "g", "generationId": 1, "memberId": "m"})
+    for cut in (1, 3, 4, 9, len(frame) - 1):
+        with connect(broker) as client:
+            client.sendall(frame[:cut])
+    assert is_well(good)
+    deadline = time.monotonic() + 10
+    while broker._server._buffered_bytes:  # type: ignore[union-attr]
+        assert time.monotonic() < deadline, "bytes of those who left are still counted"
+        time.sleep(0.01)
+
+
+def test_answers_come_in_the_order_of_the_requests(broker: Broker, good: Raw) -> None:
+    with Raw((broker.host, broker.port)) as raw:
+        numbers = []
+        for place in range(200):
+            if place % 3:
+                numbers.append(raw.send(ApiKey.HEARTBEAT, 3, groupId="nobody", generationId=1, memberId="m"))
+            else:
+                numbers.append(raw.send(ApiKey.OFFSET_COMMIT, 8, **commit_body("pipelined", "orders", {0: place})))
+        heard = [struct.unpack_from(">i", raw.frame(), 4)[0] for _ in numbers]
+        assert heard == numbers
+        assert fetch_offsets(raw, "pipelined")[1] == {("orders", 0): 198}
+
+
+def test_requests_behind_a_parked_join_wait_for_it(broker: Broker, good: Raw) -> None:
+    address = broker.host, broker.port
+    with Raw(address) as first, Raw(address) as second, Raw(address) as watcher:
+        joined = first.ask(ApiKey.JOIN_GROUP, 3, groupId="parked", **JOIN)
+        assert joined["errorCode"] == 0
+        parked = second.send(ApiKey.JOIN_GROUP, 3, groupId="parked", **JOIN)  # waits for the first to join again
+        behind = second.send(ApiKey.OFFSET_COMMIT, 8, **commit_body("behind", "orders", {0: 9}))
+        time.sleep(0.2)
+        assert fetch_offsets(watcher, "behind")[1] == {}, "a request overtook the join before it"
+        first.send(ApiKey.JOIN_GROUP, 3, **(JOIN | {"groupId": "parked", "memberId": joined["memberId"]}))
+        assert second.hear(ApiKey.JOIN_GROUP, 3)[0] == parked
+        assert second.hear(ApiKey.OFFSET_COMMIT, 8)[0] == behind
+        assert fetch_offsets(watcher, "behind")[1] == {("orders", 0): 9}
+
+
+def test_one_who_closes_in_the_middle_of_a_join(broker: Broker, good: Raw) -> None:
+    for _ in range(20):
+        client = Raw((broker.host, broker.port))
+        client.send(ApiKey.JOIN_GROUP, 3, groupId="leavers", **(JOIN | {"sessionTimeoutMs": 50}))
+        client.close()
+    assert is_well(good)
+
+
+def test_one_who_never_reads(broker: Broker, good: Raw) -> None:
+    with connect(broker) as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        client.settimeout(0.5)
+        before = rss_mb()
+        frame = encode_request(ApiKey.API_VERSIONS, 0, 1, "deaf", {}) * 1_000
+        sent = 0
+        try:
+            while sent < 64 << 20:
+                sent += client.send(frame)
+        except TimeoutError:
+            pass  # nobody reads from us any more: what was to happen
+        assert sent < 64 << 20, "everything was taken in"
+        assert rss_mb() - before < 64
+        assert is_well(good)
+
+
+def test_many_connections(broker: Broker, good: Raw) -> None:
+    clients = [connect(broker) for _ in range(400)]
+    assert is_well(good)
+    for client in clients:
+        client.close()
+
+
+def test_a_great_many_groups_and_a_storm_of_joins(broker: Broker, good: Raw) -> None:
+    with Raw((broker.host, broker.port)) as raw:
+        before, groups = rss_mb(), 20_000
+        for start in range(0, groups, 500):
+            for number in range(start, start + 500):
+                raw.send(ApiKey.OFFSET_COMMIT, 8, **commit_body(f"many-{number}", "orders", {0: number}))
+            for _ in range(500):
+                raw.frame()
+        assert (rss_mb() - before) * 1e6 / groups < 10_000, "a group of one offset takes kilobytes"
+        assert is_well(good)
+        for _ in range(500):
+            raw.send(ApiKey.JOIN_GROUP, 5, groupId="storm", groupInstanceId=None, **JOIN)
+        for _ in range(500):
+            raw.frame()
+        assert is_well(good)
+
+
+def test_the_server_loads_nothing_it_does_not_need() -> None:
+    import subprocess
+
+    code = (
+        "import sys, muster; b = muster.Broker().start(); b.stop(); "
+        "print([name for name in ('numpy', 'numba', 'pyarrow', 'kio', 'pyspark') if name in sys.modules])"
+    )
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"

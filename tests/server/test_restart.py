@@ -1,0 +1,130 @@
+"""Stopped or killed under load, a server comes back with everything it acknowledged."""
+
+import random
+import signal
+import socket
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from muster.server.wire.apis import ApiKey
+from tests.server.raw import Raw, ServerProcess, commit_body, create_topic, running, wait_until_loaded
+
+GROUPS = 6
+PARTITIONS = 4
+IN_FLIGHT = 8
+
+
+class Committer(threading.Thread):
+    """Commits ever larger offsets for a group, several requests in flight, and remembers what was acknowledged."""
+
+    def __init__(self, address: tuple[str, int], group: str, first: int) -> None:
+        super().__init__(daemon=True)
+        self.address = address
+        self.group = group
+        self.acknowledged: dict[int, int] = {}
+        self.sent: dict[int, int] = {}
+        self._next = first
+
+    def run(self) -> None:
+        try:
+            with Raw(self.address) as raw:
+                waiting: dict[int, tuple[int, int]] = {}
+                while True:
+                    while len(waiting) < IN_FLIGHT:
+                        self._next += 1
+                        partition = self._next % PARTITIONS
+                        self.sent[partition] = self._next
+                        body = commit_body(self.group, "orders", {partition: self._next})
+                        waiting[raw.send(ApiKey.OFFSET_COMMIT, 8, **body)] = partition, self._next
+                    number, answer = raw.hear(ApiKey.OFFSET_COMMIT, 8)
+                    partition, offset = waiting.pop(number)
+                    error = answer["topics"][0]["partitions"][0]["errorCode"]
+                    if error == 0:
+                        self.acknowledged[partition] = offset
+        except (EOFError, OSError):
+            return
+
+
+def one_round(data: Path, first: int, how: str, rng: random.Random) -> int:
+    """Serve, commit, end, serve again, compare; returns the largest offset used."""
+    with running(data) as server:
+        create_topic(server.address, "orders", PARTITIONS)
+        committers = [Committer(server.address, f"group-{number}", first) for number in range(GROUPS)]
+        for committer in committers:
+            committer.start()
+        time.sleep(rng.uniform(0.05, 0.5))
+        if how == "kill":
+            server.kill()
+        else:
+            assert server.stop(signal.SIGTERM) == 0
+        for committer in committers:
+            committer.join(20)
+            assert not committer.is_alive()
+    with running(data) as server:
+        for committer in committers:
+            found = wait_until_loaded(server.address, committer.group)
+            for partition, offset in committer.acknowledged.items():
+                there = found.get(("orders", partition), -1)
+                assert there >= offset, f"{committer.group} {partition}: {offset} was acknowledged, {there} is there"
+                assert there <= committer.sent[partition], "an offset that nobody committed"
+        assert server.stop() == 0
+    assert any(committer.acknowledged for committer in committers)
+    return max(committer._next for committer in committers)
+
+
+@pytest.mark.parametrize("how", ["kill", "stop"])
+def test_nothing_acknowledged_is_lost(tmp_path: Path, how: str) -> None:
+    rng, first = random.Random(how), 0
+    for _ in range(2):
+        first = one_round(tmp_path / "data", first, how, rng)
+
+
+@pytest.mark.long
+def test_nothing_acknowledged_is_lost_in_fifty_rounds(tmp_path: Path) -> None:
+    rng, first = random.Random(50), 0
+    for number in range(50):
+        first = one_round(tmp_path / "data", first, "kill" if number % 5 else "stop", rng)
+
+
+def test_a_group_goes_on_after_a_restart(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with running(data) as server:
+        create_topic(server.address, "orders", 1)
+        with Raw(server.address) as raw:
+            join = {
+                "groupId": "g", "sessionTimeoutMs": 30_000, "rebalanceTimeoutMs": 30_000, "memberId": "",
+                "groupInstanceId": "seat", "protocolType": "consumer",
+                "protocols": [{"name": "range", "metadata": b"x"}],
+            }  # fmt: skip
+            joined = raw.ask(ApiKey.JOIN_GROUP, 5, **join)
+            assert (joined["errorCode"], joined["generationId"]) == (0, 1)
+            assigned = [{"memberId": joined["memberId"], "assignment": b"mine"}]
+            me = {"groupId": "g", "generationId": 1, "memberId": joined["memberId"], "groupInstanceId": "seat"}
+            assert raw.ask(ApiKey.SYNC_GROUP, 3, assignments=assigned, **me)["assignment"] == b"mine"
+        server.kill()
+    with running(data) as server:
+        wait_until_loaded(server.address, "g")
+        with Raw(server.address) as raw:
+            assert raw.ask(ApiKey.HEARTBEAT, 3, **me)["errorCode"] == 0
+            assert raw.ask(ApiKey.SYNC_GROUP, 3, assignments=[], **me)["assignment"] == b"mine"
+
+
+def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
+    with running(tmp_path / "data") as server:
+        assert server.process is not None
+        with socket.create_connection(server.address):
+            server.process.send_signal(signal.SIGTERM)
+            server.process.send_signal(signal.SIGTERM)
+            assert server.process.wait(20) is not None
+
+
+def test_the_directory_is_nobody_elses_meanwhile(tmp_path: Path) -> None:
+    with running(tmp_path / "data"):
+        other = ServerProcess(tmp_path / "data")
+        with pytest.raises(AssertionError, match="is in use"):
+            other.start()
+        assert other.process is not None
+        assert other.process.wait(10) == 3

@@ -1,0 +1,260 @@
+"""Any message in any version: through and back, and what becomes of bytes that are not one."""
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from muster.codec.primitives import Writer
+from muster.errors import Malformed
+from muster.server.wire.apis import APIS, Api, ApiKey
+from muster.server.wire.bridge import (
+    REQUEST,
+    RESPONSE,
+    decode_request,
+    decode_response,
+    encode_request,
+    encode_response,
+    layout,
+)
+from muster.server.wire.errors import BadBody, BadHeader, NotServed, WireError
+from muster.server.wire.header import decode_header
+from muster.server.wire.layout import WireReader
+from tests.server.wire.strategies import bodies, every_version, label, message, patient
+
+INT64_MAX = 2**63 - 1
+some = settings(patient, max_examples=25)
+every_api = pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
+each_version = pytest.mark.parametrize("api_version", every_version(), ids=label)
+
+
+def a_version(api: Api, data: st.DataObject) -> int:
+    return data.draw(st.integers(api.min_version, api.max_version))
+
+
+def body_of(frame: bytes) -> int:
+    """Where the body of a request begins."""
+    return decode_header(frame, 4)[4]
+
+
+def defaults(api_key: int, direction: str) -> dict[str, Any]:
+    return {field.name: field.default for field in message(api_key, direction).fields}
+
+
+def filled(body: Any, fields: Any) -> Any:
+    """The body with the defaults of fields that its version does not have."""
+    whole = {}
+    for field in fields:
+        value = body.get(field.name, field.default)
+        if field.fields and value is not None and field.name in body:
+            value = [filled(one, field.fields) for one in value] if field.is_array else filled(value, field.fields)
+        whole[field.name] = value
+    return whole
+
+
+@some
+@given(data=st.data())
+@every_api
+def test_a_request_comes_back_as_it_went(api: Api, data: st.DataObject) -> None:
+    api_key, version = api.key, a_version(api, data)
+    body = data.draw(bodies(api_key, version, REQUEST))
+    frame = encode_request(api_key, version, 7, "me", body)
+    assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+    decoded = decode_request(api_key, version, frame, body_of(frame))
+    assert decoded == filled(body, message(api_key, REQUEST).fields)
+    assert encode_request(api_key, version, 7, "me", decoded) == frame
+
+
+@some
+@given(data=st.data())
+@every_api
+def test_a_response_comes_back_as_it_went(api: Api, data: st.DataObject) -> None:
+    api_key, version = api.key, a_version(api, data)
+    body = data.draw(bodies(api_key, version, RESPONSE))
+    frame = encode_response(api_key, version, -7, body)
+    correlation_id, decoded = decode_response(api_key, version, frame)
+    assert correlation_id == -7
+    assert decoded == filled(body, message(api_key, RESPONSE).fields)
+
+
+@each_version
+def test_nothing_said_is_the_default(api_version: tuple[int, int]) -> None:
+    api_key, version = api_version
+    frame = encode_request(api_key, version, 7, None, {})
+    assert decode_request(api_key, version, frame, body_of(frame)) == defaults(api_key, REQUEST)
+    assert decode_response(api_key, version, encode_response(api_key, version, 7, {}))[1] == defaults(api_key, RESPONSE)
+
+
+@settings(some, max_examples=15)
+@given(data=st.data())
+@every_api
+def test_a_request_cut_short_anywhere_is_an_error(api: Api, data: st.DataObject) -> None:
+    api_key, version = api.key, a_version(api, data)
+    frame = encode_request(api_key, version, 7, "me", data.draw(bodies(api_key, version, REQUEST)))
+    start = body_of(frame)
+    for end in range(start, len(frame)):
+        with pytest.raises(BadBody):
+            decode_request(api_key, version, frame, start, end)
+        with pytest.raises(BadBody):
+            decode_request(api_key, version, frame[start:end])
+
+
+@each_version
+def test_bytes_after_the_end_are_ignored(api_version: tuple[int, int]) -> None:
+    api_key, version = api_version
+    frame = encode_request(api_key, version, 7, "me", {}) + b"\xff\xff\xff"
+    assert decode_request(api_key, version, frame, body_of(frame)) == defaults(api_key, REQUEST)
+
+
+@settings(some, max_examples=200)
+@given(data=st.data(), some_bytes=st.binary(max_size=200))
+@every_api
+def test_any_bytes_are_a_message_or_an_error(api: Api, data: st.DataObject, some_bytes: bytes) -> None:
+    with suppress(WireError):
+        decode_request(api.key, a_version(api, data), some_bytes)
+
+
+def with_unknown_tags(api_key: int, version: int, body: dict[str, Any]) -> bytes:
+    """A request whose every struct carries two tagged fields that nobody knows."""
+
+    class Tagging(Writer):
+        def tagged_fields(self, fields: Any) -> None:
+            super().tagged_fields((*fields, (70, b"what"), (3000, b"")))
+
+    writer = Tagging()
+    layout(api_key, version, REQUEST).write(writer, body)
+    return writer.finish()
+
+
+@some
+@given(data=st.data())
+@every_api
+def test_tagged_fields_that_nobody_knows_are_skipped(api: Api, data: st.DataObject) -> None:
+    api_key, version = api.key, a_version(api, data)
+    body = data.draw(bodies(api_key, version, REQUEST))
+    tagged = with_unknown_tags(api_key, version, body)
+    plain = encode_request(api_key, version, 7, "me", body)
+    assert decode_request(api_key, version, tagged) == decode_request(api_key, version, plain, body_of(plain))
+    if version >= APIS[api_key].flexible_from:
+        assert len(tagged) > len(plain) - body_of(plain)
+
+
+def test_tagged_fields_at_their_default_are_not_written_and_others_are() -> None:
+    plain = encode_response(ApiKey.FETCH, 12, 7, {"responses": [{"partitions": [{}]}]})
+    default = {"currentLeader": {"leaderId": -1}, "divergingEpoch": {}}
+    assert encode_response(ApiKey.FETCH, 12, 7, {"responses": [{"partitions": [default]}]}) == plain
+    other = {"currentLeader": {"leaderEpoch": 5}}
+    _, decoded = decode_response(
+        ApiKey.FETCH, 12, encode_response(ApiKey.FETCH, 12, 7, {"responses": [{"partitions": [other]}]})
+    )
+    assert decoded["responses"][0]["partitions"][0]["currentLeader"] == {"leaderId": -1, "leaderEpoch": 5}
+
+
+def test_a_known_tagged_field_of_the_wrong_length_is_an_error() -> None:
+    # A Fetch request whose tag 0, the cluster id, says it has five bytes and has three.
+    head = decode_request(ApiKey.FETCH, 12, (plain := encode_request(ApiKey.FETCH, 12, 7, None, {})), body_of(plain))
+    assert head["clusterId"] is None
+    body = plain[body_of(plain) : -1]
+    assert decode_request(ApiKey.FETCH, 12, body + b"\x01\x00\x03\x03ab")["clusterId"] == "ab"
+    with pytest.raises(BadBody, match="clusterId"):
+        decode_request(ApiKey.FETCH, 12, body + b"\x01\x00\x05\x03abcd")
+
+
+def test_a_name_that_is_not_utf8_survives() -> None:
+    body = b"\x00\x02\xff\xfe" + b"\x00\x00\x00\x05" + b"\x00\x01\xc3"
+    decoded = decode_request(ApiKey.HEARTBEAT, 0, body)
+    assert decoded["groupId"].encode("utf-8", "surrogateescape") == b"\xff\xfe"
+    frame = encode_request(ApiKey.HEARTBEAT, 0, 7, "me", decoded)
+    assert frame.endswith(body)
+
+
+def test_times_are_numbers_however_large() -> None:
+    frame = encode_request(ApiKey.OFFSET_COMMIT, 3, 7, "me", {"retentionTimeMs": INT64_MAX})
+    assert decode_request(ApiKey.OFFSET_COMMIT, 3, frame, body_of(frame))["retentionTimeMs"] == INT64_MAX
+
+
+def test_null_where_it_may_not_be_is_an_error() -> None:
+    with pytest.raises(BadBody, match="null"):
+        decode_request(ApiKey.HEARTBEAT, 0, b"\xff\xff" + bytes(6))
+    with pytest.raises(BadBody, match="null"):
+        decode_request(ApiKey.HEARTBEAT, 4, b"\x00" + bytes(6))
+    with pytest.raises(BadBody, match="null"):
+        decode_request(ApiKey.METADATA, 0, b"\xff\xff\xff\xff")
+    assert decode_request(ApiKey.METADATA, 1, b"\xff\xff\xff\xff")["topics"] is None
+
+
+def test_a_nullable_struct_has_a_byte_before_it() -> None:
+    cursor = {"topicName": "t", "partitionIndex": 3}
+    for value in (None, cursor):
+        frame = encode_request(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 7, "me", {"cursor": value})
+        decoded = decode_request(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, frame, body_of(frame))
+        assert decoded["cursor"] == value
+
+
+def test_what_the_version_does_not_have_is_left_out_and_what_no_version_has_is_a_mistake() -> None:
+    with_reason = encode_request(ApiKey.JOIN_GROUP, 7, 7, "me", {"reason": "why not"})
+    assert with_reason == encode_request(ApiKey.JOIN_GROUP, 7, 7, "me", {})
+    with pytest.raises(TypeError, match="raeson"):
+        encode_request(ApiKey.JOIN_GROUP, 7, 7, "me", {"raeson": "why not"})
+
+
+def test_text_too_long_for_an_old_version_is_an_error() -> None:
+    long = "x" * 40_000
+    assert encode_response(ApiKey.DESCRIBE_GROUPS, 5, 7, {"groups": [{"groupId": long}]})
+    with pytest.raises(BadBody, match="40000"):
+        encode_response(ApiKey.DESCRIBE_GROUPS, 4, 7, {"groups": [{"groupId": long}]})
+
+
+def test_defaults_are_nobody_elses() -> None:
+    frame = encode_request(ApiKey.FETCH, 4, 7, "me", {})
+    first = decode_request(ApiKey.FETCH, 4, frame, body_of(frame))
+    first["forgottenTopicsData"].append("mine")
+    first["replicaState"]["replicaId"] = 99
+    second = decode_request(ApiKey.FETCH, 4, frame, body_of(frame))
+    assert second["forgottenTopicsData"] == []
+    assert second["replicaState"]["replicaId"] == -1
+
+
+@pytest.mark.parametrize(("key", "version"), [(99, 0), (8, 1), (8, 11), (0, 2)])
+def test_there_is_no_layout_for_what_is_not_known(key: int, version: int) -> None:
+    with pytest.raises(NotServed):
+        decode_request(key, version, b"")
+
+
+def test_a_frame_of_another_length_than_it_says_is_an_error() -> None:
+    frame = encode_response(ApiKey.HEARTBEAT, 4, 7, {})
+    for wrong in (frame[:-1], frame + b"\x00", b"", b"\x00\x00\x00\x00", b"\x00\x00\x00\x05\x00\x00\x00\x07\x80"):
+        with pytest.raises(BadHeader):
+            decode_response(ApiKey.HEARTBEAT, 4, wrong)
+
+
+def test_an_array_that_claims_more_than_there_is_costs_nothing() -> None:
+    # A DescribeGroups request for two billion groups in four bytes.
+    with pytest.raises(BadBody, match="2147483647"):
+        decode_request(ApiKey.DESCRIBE_GROUPS, 0, b"\x7f\xff\xff\xff")
+
+
+def test_there_is_a_limit_on_elements_of_all_arrays_together() -> None:
+    groups = b"\x00\x00\x00\x04" + 4 * b"\x00\x00"
+    assert len(decode_request(ApiKey.DESCRIBE_GROUPS, 0, groups, max_elements=4)["groups"]) == 4
+    with pytest.raises(BadBody, match="limit"):
+        decode_request(ApiKey.DESCRIBE_GROUPS, 0, groups, max_elements=3)
+    nested = encode_request(
+        ApiKey.OFFSET_DELETE, 0, 7, None, {"topics": [{"partitions": [{}, {}]}, {"partitions": [{}, {}]}]}
+    )
+    assert decode_request(ApiKey.OFFSET_DELETE, 0, nested, body_of(nested), max_elements=6)
+    with pytest.raises(BadBody, match="limit"):
+        decode_request(ApiKey.OFFSET_DELETE, 0, nested, body_of(nested), max_elements=5)
+
+
+def test_tagged_fields_count_as_elements() -> None:
+    tagged = b"\x02" + 2 * b"\x07\x00"
+    reader = WireReader(tagged, max_elements=2)
+    reader.skip_tagged_fields()
+    assert reader.remaining == 0
+    with pytest.raises(Malformed, match="limit"):
+        WireReader(tagged, max_elements=1).skip_tagged_fields()
+    with pytest.raises(BadBody, match="limit"):
+        decode_request(ApiKey.API_VERSIONS, 3, b"\x01\x01" + tagged, max_elements=1)

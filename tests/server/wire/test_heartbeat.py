@@ -1,0 +1,80 @@
+"""Heartbeat by hand is Heartbeat by the book."""
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from muster.codec.error_codes import ErrorCode
+from muster.core.events import Heartbeat
+from muster.server.wire.apis import ApiKey
+from muster.server.wire.bridge import REQUEST, decode_request, encode_response
+from muster.server.wire.errors import BadBody, WireError
+from muster.server.wire.heartbeat import decode_heartbeat, encode_heartbeat
+from tests.server.wire.requests import body, cut_short, damaged, placed, tagged_body
+from tests.server.wire.strategies import bodies, int32s, patient
+
+VERSIONS = range(5)
+KEY = ApiKey.HEARTBEAT
+versions = st.sampled_from(VERSIONS)
+
+
+def by_the_book(version: int, data: bytes) -> Heartbeat:
+    message = decode_request(KEY, version, data)
+    names = ("groupId", "generationId", "memberId", "groupInstanceId")
+    return Heartbeat(None, *[message[name] for name in names])
+
+
+def messages(version: int) -> st.SearchStrategy[dict[str, Any]]:
+    return bodies(KEY, version, REQUEST)
+
+
+@patient
+@given(st.data())
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_request_is_what_the_layout_says(version: int, data: st.DataObject) -> None:
+    encoded = body(KEY, version, message := data.draw(messages(version)))
+    expected = by_the_book(version, encoded)
+    for buffer, position, end in placed(encoded):
+        assert decode_heartbeat(version, buffer, position, end) == expected
+    tagged = tagged_body(KEY, version, message)
+    assert decode_heartbeat(version, tagged, 0, len(tagged)) == expected
+
+
+@settings(patient, max_examples=20)
+@given(st.data())
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_request_cut_short_is_an_error(version: int, data: st.DataObject) -> None:
+    for buffer, position, end in cut_short(body(KEY, version, data.draw(messages(version)))):
+        with pytest.raises(BadBody, match=f"HeartbeatRequest version {version}: "):
+            decode_heartbeat(version, buffer, position, end)
+
+
+@patient
+@given(st.data(), versions)
+def test_damage_is_seen_as_the_layout_sees_it(data: st.DataObject, version: int) -> None:
+    encoded = data.draw(damaged(messages(version).map(lambda message: body(KEY, version, message))))
+    try:
+        expected = by_the_book(version, encoded)
+    except WireError:
+        with pytest.raises(BadBody):
+            decode_heartbeat(version, encoded, 0, len(encoded))
+    else:
+        assert decode_heartbeat(version, encoded, 0, len(encoded)) == expected
+
+
+@patient
+@given(versions, st.binary(max_size=60))
+def test_any_bytes_are_a_request_or_an_error(version: int, data: bytes) -> None:
+    with suppress(WireError):
+        decode_heartbeat(version, data, 0, len(data))
+
+
+@patient
+@given(int32s, st.sampled_from(ErrorCode))
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_answer_is_what_the_layout_says(version: int, correlation_id: int, error: ErrorCode) -> None:
+    expected = encode_response(KEY, version, correlation_id, {"errorCode": error})
+    assert encode_heartbeat(version, correlation_id, error) == expected
