@@ -3,9 +3,10 @@
     python -m tests.mutants.run [words that the file, the fragment or the reason contain]
 
 The project is copied to a temporary folder for each worker; there one mutant at a time stands in the source while
-`pytest tests/core tests/sim` runs, ending at the first failure. First the copy must pass as it is, and must be what is
-imported: else everything would seem to be caught, or nothing. The results go to .cache/mutants.json; the exit code is 1
-if a mutant survived.
+`pytest tests/core tests/sim` runs, ending at the first failure. The copy must be what is imported, and must pass as it
+is, before the first mutant and after the last: else everything would seem to be caught, or nothing. Caught is a mutant
+by a test that failed and has a name; a run that ended in any other way has proven nothing, and is told as not judged.
+The results go to .cache/mutants.json; the exit code is 1 unless every mutant was noticed.
 """
 
 import json
@@ -39,14 +40,29 @@ class Fate(StrEnum):
     CAUGHT = "caught"
     TIMED_OUT = "timed out"
     SURVIVED = "survived"
+    NOT_JUDGED = "not judged"
+
+
+_PASSED, _FAILED = 0, 1  # of pytest's exit codes; the others are for runs that broke off or never began
 
 
 class Verdict(NamedTuple):
     mutant: Mutant
     fate: Fate
     seconds: float
-    tests: tuple[str, ...]
+    tests: tuple[str, ...] = ()
     """Those that failed; the first alone, unless all were asked for."""
+    output: str = ""
+    """The end of what was printed, where nothing could be judged by it."""
+
+
+def judge(exit_code: int, output: str) -> tuple[Fate, tuple[str, ...]]:
+    """What a run of pytest says about a mutant, and the tests that failed. Files that did not load are no tests."""
+    lines = (line.split() for line in output.splitlines() if line.startswith(("FAILED ", "ERROR ")))
+    tests = tuple(words[1] for words in lines if "::" in words[1])
+    if exit_code == _PASSED:
+        return Fate.SURVIVED, ()
+    return (Fate.CAUGHT if exit_code == _FAILED and tests else Fate.NOT_JUDGED), tests
 
 
 class Laboratory:
@@ -83,12 +99,12 @@ class Laboratory:
         try:
             run = self._python(*PYTEST, *(() if find_all else ("-x",)), *self._tests, time_limit_s=TIME_LIMIT_S)
         except subprocess.TimeoutExpired:
-            return Verdict(mutant, Fate.TIMED_OUT, time.monotonic() - began, ())
+            return Verdict(mutant, Fate.TIMED_OUT, time.monotonic() - began)
         finally:
             path.write_text(source, encoding="utf-8")
-        failed = [line.split()[1] for line in run.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
-        fate = Fate.SURVIVED if run.returncode == 0 else Fate.CAUGHT
-        return Verdict(mutant, fate, time.monotonic() - began, tuple(failed))
+        fate, tests = judge(run.returncode, run.stdout)
+        output = f"{run.stdout}{run.stderr}"[-2_000:] if fate is Fate.NOT_JUDGED else ""
+        return Verdict(mutant, fate, time.monotonic() - began, tests, output)
 
     def _python(self, *arguments: str, time_limit_s: float = 60) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -117,12 +133,14 @@ def try_all(mutants: Iterable[Mutant], folder: Path, *, find_all: bool = False) 
         finally:
             idle.put(laboratory)
         by = f" by {verdict.tests[0]}" if verdict.tests else ""
-        print(f"{verdict.fate:9} {verdict.seconds:5.1f} s  {mutant.file}: {mutant.why}{by}", flush=True)
+        print(f"{verdict.fate:10} {verdict.seconds:5.1f} s  {mutant.file}: {mutant.why}{by}", flush=True)
         return verdict
 
     with ThreadPoolExecutor(WORKERS) as pool:
         list(pool.map(prepare, range(WORKERS)))
-        return list(pool.map(try_one, mutants))
+        verdicts = list(pool.map(try_one, mutants))
+        list(pool.map(lambda _: idle.get().check(), range(WORKERS)))
+        return verdicts
 
 
 def report(verdicts: list[Verdict]) -> str:
@@ -133,6 +151,7 @@ def report(verdicts: list[Verdict]) -> str:
             "fate": verdict.fate,
             "seconds": round(verdict.seconds, 1),
             "tests": list(verdict.tests),
+            "output": verdict.output,
         }
         for verdict in verdicts
     ]
@@ -150,7 +169,7 @@ def main(words: list[str]) -> int:
     count = Counter(verdict.fate for verdict in verdicts)
     fates = ", ".join(f"{count[fate]} {fate}" for fate in Fate)
     print(f"mutants: {len(verdicts)} in {time.monotonic() - began:.0f} s: {fates} ({results.relative_to(ROOT)})")
-    return 1 if count[Fate.SURVIVED] or not verdicts else 0
+    return 0 if verdicts and count[Fate.CAUGHT] + count[Fate.TIMED_OUT] == len(verdicts) else 1
 
 
 if __name__ == "__main__":

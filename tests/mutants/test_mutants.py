@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.mutants.mutant import Mutant
-from tests.mutants.run import MUTANTS, ROOT, Fate, Verdict, report
+from tests.mutants.run import MUTANTS, ROOT, Fate, Verdict, judge, report
 
 MODULES = {path.name for path in (ROOT / "src/muster/core").glob("*.py")}
 WITHOUT_RULES = {"__init__.py", "answers.py", "config.py", "events.py", "notices.py", "outcome.py"}
@@ -30,6 +30,26 @@ def test_a_fragment_that_is_gone_or_not_alone_is_told() -> None:
     for source in ("dog", "banana"):
         with pytest.raises(ValueError, match=r"group\.py: 'a' occurs"):
             mutant.applied_to(source)
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "output", "fate", "tests"),
+    [
+        (0, "12 passed", Fate.SURVIVED, ()),
+        (1, "..F\nFAILED tests/x.py::test_y[a] - no", Fate.CAUGHT, ("tests/x.py::test_y[a]",)),
+        (1, "ERROR tests/x.py::test_y - its fixture", Fate.CAUGHT, ("tests/x.py::test_y",)),
+        (1, "", Fate.NOT_JUDGED, ()),  # no pytest to be found
+        (2, "ERROR tests/x.py - ImportError", Fate.NOT_JUDGED, ()),
+        (3, "INTERNALERROR", Fate.NOT_JUDGED, ()),
+        (4, "ERROR: file or directory not found", Fate.NOT_JUDGED, ()),
+        (5, "no tests ran", Fate.NOT_JUDGED, ()),
+        (-9, "FAILED tests/x.py::test_y", Fate.NOT_JUDGED, ("tests/x.py::test_y",)),
+    ],
+)
+def test_only_a_test_that_failed_has_caught_anything(
+    exit_code: int, output: str, fate: Fate, tests: tuple[str, ...]
+) -> None:
+    assert judge(exit_code, output) == (fate, tests)
 
 
 def test_the_report_says_what_became_of_each() -> None:

@@ -73,7 +73,7 @@ def _translate_keystore(settings: dict[str, str], name: str) -> None:
         del settings["ssl.keystore.location"]
         settings.setdefault("ssl.certificate.location", location)
         settings.setdefault("ssl.key.location", location)
-    elif not location.endswith((".p12", ".pfx")):
+    elif kind != "PKCS12" and not location.endswith((".p12", ".pfx")):
         raise BadInput(
             f"{name}: {location} is a Java key store, which only Java reads. Turn it into PKCS#12 (`keytool "
             "-importkeystore -srckeystore FILE -destkeystore client.p12 -deststoretype PKCS12`) and name that."

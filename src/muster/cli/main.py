@@ -20,7 +20,7 @@ from muster.errors import BadInput, MusterError
 
 app = typer.Typer(
     name="muster",
-    help="Read Kafka's [bold]__consumer_offsets[/bold]: what consumer groups committed, and what they were.",
+    help="Kafka's group coordinator and its [bold]__consumer_offsets[/bold]: read it, serve it, ask it.",
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
@@ -51,7 +51,7 @@ def top(
     ] = False,
     debug: Annotated[bool, DEBUG] = False,
 ) -> None:
-    """Read Kafka's [bold]__consumer_offsets[/bold]: what consumer groups committed, and what they were."""
+    """Kafka's group coordinator and its [bold]__consumer_offsets[/bold]: read it, serve it, ask it."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 
+import typer
+
 from muster.cli.main import app, main
 from muster.cli.status import Status
 
@@ -41,9 +43,17 @@ def help_text(*command: str) -> str:
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()).strip("\n")
 
 
+def _names(of: typer.Typer) -> list[str]:
+    return [info.name or info.callback.__name__.replace("_", "-") for info in of.registered_commands if info.callback]
+
+
 def reference() -> str:
     """Everything between the two marks of the file."""
-    commands = [()] + [(info.callback.__name__,) for info in app.registered_commands if info.callback]
+    commands: list[tuple[str, ...]] = [(), *((name,) for name in _names(app))]
+    for group in app.registered_groups:
+        below = group.typer_instance
+        assert below is not None
+        commands += [(str(below.info.name),), *((str(below.info.name), name) for name in _names(below))]
     parts = [f"## {' '.join(('muster', *command))}\n\n```text\n{help_text(*command)}\n```\n" for command in commands]
     codes = "\n".join(f"| {status.value} | {status.name} | {status.meaning} |" for status in Status)
     parts.append(f"## Exit codes\n\n| Code | Name | Meaning |\n|---|---|---|\n{codes}\n")

@@ -11,6 +11,7 @@ All but the last have a version, a count, and a line for each entry. A file that
 that means is for its reader to say, since none of them is worth a log.
 """
 
+import re
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import NamedTuple
 
 from muster.codec.primitives import java_text
 from muster.errors import Malformed
-from muster.log.files import Files, read_file, replace_file, write_file
+from muster.log.files import Files, read_file, replace_file, write_file, write_hint
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
@@ -29,6 +30,8 @@ PARTITION_METADATA = "partition.metadata"
 
 VERSION = 0
 LARGEST_FILE_BYTES = 64 * 1024 * 1024
+TOPIC_ID = re.compile(r"[a-zA-Z0-9_-]{22}")
+"""A topic's id as Kafka spells it: sixteen bytes in URL-safe base64."""
 
 
 class TopicPartition(NamedTuple):
@@ -164,12 +167,11 @@ def read_partition_metadata(files: Files, directory: Path) -> str | None:
         if ":" in line
     )
     topic_id = fields.get("topic_id", "").strip()
-    if _number(fields.get("version", "?").strip(), path.name) < VERSION or len(topic_id) != 22:
+    if _number(fields.get("version", "?").strip(), path.name) < VERSION or not TOPIC_ID.fullmatch(topic_id):
         raise Malformed(f"{directory.name}/{path.name} names no topic id")
     return topic_id
 
 
 def write_partition_metadata(files: Files, directory: Path, topic_id: str) -> None:
-    """The name lasts with the next sync of the directory."""
-    data = f"version: {VERSION}\ntopic_id: {topic_id}".encode()
-    write_file(files, directory / PARTITION_METADATA, data, "partition-metadata")
+    """For a topic that the registry has already: should this file be lost, it is written again from there."""
+    write_hint(files, directory / PARTITION_METADATA, f"version: {VERSION}\ntopic_id: {topic_id}".encode())

@@ -7,10 +7,12 @@ taken as it is, cluster id and topic ids included.
 
 import errno
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
 from muster.codec.error_codes import ErrorCode
 from muster.errors import ConfigError, LogDamaged, Malformed
@@ -35,7 +37,12 @@ from muster.log.topics import REGISTRY, Topic, TopicRefused, TopicRegistry, chec
 LOCK = ".lock"
 CLEAN_STOP = ".kafka_cleanshutdown"
 
+THREADS = 8
+"""For opening and closing many partitions: nearly all of that is waiting for syncs."""
+
 ConfigOf = Callable[[Topic], LogConfig]
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 class LogDirectory:
@@ -111,9 +118,9 @@ class LogDirectory:
         remove_deleted_directories(self.files, self.path, self.notes)
         reconcile(self.files, self.path, self.registry, self.notes)
         directories = len(self.files.entries(self.path))
-        for topic in self.registry.topics():
-            for partition in range(topic.partitions):
-                self._open_partition(topic, partition)
+        self._open_partitions(
+            [(topic, number) for topic in self.registry.topics() for number in range(topic.partitions)]
+        )
         if len(self.files.entries(self.path)) != directories:  # some were missing
             self.files.sync_directory(self.path, "topic.restored")
 
@@ -133,6 +140,36 @@ class LogDirectory:
         self.was_clean = False
         return self._open_partition(topic, key.partition)
 
+    def _each(self, work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+        """Do the same to many partitions, several at a time where that is possible."""
+        if not self.files.concurrent:
+            return list(map(work, items))
+        with ThreadPoolExecutor(THREADS, "muster-directory") as pool:
+            return list(pool.map(work, items))
+
+    def _open_partitions(self, partitions: list[tuple[Topic, int]]) -> None:
+        """Open them all, or none: the first error is raised when the others have been let go of."""
+        opened = self._each(self._open_or_error, partitions)
+        errors = [one for one in opened if isinstance(one, Exception)]
+        for (topic, number), log in zip(partitions, opened, strict=True):
+            if isinstance(log, Exception):
+                continue
+            if errors:
+                log.abandon()
+                continue
+            key = TopicPartition(topic.name, number)
+            log.lower_recovery_point = partial(self._lower_recovery_point, key)
+            self.notes += log.report.notes
+            self.logs[key] = log
+        if errors:
+            raise errors[0]
+
+    def _open_or_error(self, which: tuple[Topic, int]) -> DiskLog | Exception:
+        try:
+            return self._open_partition(*which)
+        except Exception as error:
+            return error
+
     def _open_partition(self, topic: Topic, partition: int) -> DiskLog:
         key = TopicPartition(topic.name, partition)
         directory = self.path / str(key)
@@ -143,7 +180,7 @@ class LogDirectory:
             has_metadata = False
         if not has_metadata:
             write_partition_metadata(self.files, directory, topic.topic_id)
-        log = DiskLog.open(
+        return DiskLog.open(
             directory,
             self._config_of(topic),
             files=self.files,
@@ -152,10 +189,6 @@ class LogDirectory:
             clean=self.was_clean,
             wall_ms=self._wall_ms,
         )
-        log.lower_recovery_point = lambda offset: self._lower_recovery_point(key, offset)
-        self.notes += log.report.notes
-        self.logs[key] = log
-        return log
 
     def create_topic(
         self, name: str, partitions: int, configs: Mapping[str, str] | None = None, topic_id: str | None = None
@@ -188,8 +221,7 @@ class LogDirectory:
     def _grow(self, topic: Topic, first: int) -> None:
         try:
             self.registry.put(topic)
-            for partition in range(first, topic.partitions):
-                self._open_partition(topic, partition)
+            self._open_partitions([(topic, number) for number in range(first, topic.partitions)])
             self.files.sync_directory(self.path, "topic.directories")
         except OSError as error:
             raise LogDamaged(f"topic {topic.name} could not be made: {error}") from error
@@ -243,9 +275,7 @@ class LogDirectory:
         A server that must not wait gives `Flusher.flush_all(logs, then, indexes=True)` the logs, after
         `take_snapshot` of each, and calls `write_checkpoints` behind it.
         """
-        for log in self.logs.values():
-            if log.failure is None:
-                log.checkpoint()
+        self._each(DiskLog.checkpoint, [log for log in self.logs.values() if log.failure is None])
         self.write_checkpoints()
 
     def write_checkpoints(self) -> None:
@@ -276,8 +306,7 @@ class LogDirectory:
 
     def close(self) -> bool:
         """Stop in peace. False if something failed: then no mark of a clean stop is left, and recovery will look."""
-        closed = [log.close() for log in self.logs.values()]
-        well = all(closed)
+        well = all(self._each(DiskLog.close, self.logs.values()))
         if well:
             try:
                 self.write_checkpoints()

@@ -45,7 +45,9 @@ def reconcile(files: Files, path: Path, registry: TopicRegistry, notes: list[str
     changed: list[Topic] = []
     for name, partitions in there.items():
         known = registry.get(name)
-        topic_id = _topic_id(files, path, name, partitions, notes) or (known.topic_id if known else new_topic_id())
+        topic_id = _topic_id(files, path, name, partitions)
+        if topic_id is None:
+            topic_id = known.topic_id if known else new_topic_id()
         count = max(max(partitions) + 1, known.partitions if known else 0)
         topic = Topic(name, topic_id, count, known.configs if known else {})
         if topic != known:
@@ -60,13 +62,13 @@ def reconcile(files: Files, path: Path, registry: TopicRegistry, notes: list[str
         registry.put(*changed)
 
 
-def _topic_id(files: Files, path: Path, name: str, partitions: Sequence[int], notes: list[str]) -> str | None:
+def _topic_id(files: Files, path: Path, name: str, partitions: Sequence[int]) -> str | None:
+    """What the partitions say; None where none says anything, or nothing that can be read."""
     ids: dict[str, int] = {}
     for partition in partitions:
         try:
             topic_id = read_partition_metadata(files, path / f"{name}-{partition}")
-        except Malformed as error:
-            notes.append(f"{error}; written anew")
+        except Malformed:
             continue
         if topic_id is not None:
             ids[topic_id] = partition

@@ -73,6 +73,9 @@ class Lock(Protocol):
 class Files(Protocol):
     """A file system. All errors are `OSError`, with the usual numbers, unless said otherwise."""
 
+    concurrent: bool
+    """Whether several threads may work on different directories at once: syncs are mostly waiting."""
+
     def open(self, path: Path, *, write: bool = False, create: bool = False) -> File:
         """An existing file, for reading only unless `write`; `create` makes an empty one where there is none."""
 
@@ -184,6 +187,8 @@ def _identity(about: os.stat_result) -> tuple[int, int]:
 class RealFiles:
     """The operating system's files."""
 
+    concurrent = True
+
     def open(self, path: Path, *, write: bool = False, create: bool = False) -> File:
         flags = (os.O_RDWR if write or create else os.O_RDONLY) | (os.O_CREAT if create else 0) | os.O_CLOEXEC
         return RealFile(path, os.open(path, flags, 0o644))
@@ -251,6 +256,16 @@ def write_file(files: Files, path: Path, data: bytes, point: str) -> None:
     finally:
         file.close()
     files.rename(temporary, path)
+
+
+def write_hint(files: Files, path: Path, data: bytes) -> None:
+    """A small file that may be lost, or torn, in a crash: whoever reads it can do without."""
+    file = files.open(path, create=True)
+    try:
+        file.truncate(0)
+        file.pwrite(data, 0)
+    finally:
+        file.close()
 
 
 def replace_file(files: Files, path: Path, data: bytes, point: str) -> None:

@@ -16,7 +16,7 @@ from muster.codec.records import BatchHeader
 from muster.errors import Malformed, Truncated
 from muster.log.files import File
 
-WINDOW_BYTES = 64 * 1024
+WINDOW_BYTES = 16 * 1024
 LARGE_BATCH_BYTES = 16 * 1024 * 1024
 """Above this, a batch is not brought into memory to compute its checksum: its length may be damage."""
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from muster.codec.error_codes import ErrorCode
 from muster.errors import LogDamaged, MusterError
+from muster.log.checkpoints import TOPIC_ID
 from muster.log.files import Files, read_file, replace_file
 
 REGISTRY = "muster-topics.json"
@@ -23,7 +24,6 @@ VERSION = 1
 LONGEST_NAME = 249
 LARGEST_FILE_BYTES = 64 * 1024 * 1024
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
-_LEGAL_ID = re.compile(r"[a-zA-Z0-9_-]{22}")
 
 
 class TopicRefused(MusterError):
@@ -88,7 +88,7 @@ def decode_topics(data: bytes) -> dict[str, Topic]:
 
 def _decode_topic(fields: Any) -> Topic:
     name, topic_id, partitions, configs = fields["name"], fields["id"], fields["partitions"], fields["configs"]
-    if not (isinstance(name, str) and isinstance(topic_id, str) and _LEGAL_ID.fullmatch(topic_id)):
+    if not (isinstance(name, str) and isinstance(topic_id, str) and TOPIC_ID.fullmatch(topic_id)):
         raise ValueError(f"{name!r} with id {topic_id!r}")
     if not isinstance(partitions, int) or partitions < 1 or not isinstance(configs, dict):
         raise ValueError(f"{name!r} with {partitions!r} partitions and configs {configs!r}")

@@ -51,6 +51,7 @@ def test_an_open_transaction_keeps_its_segment_and_all_behind_it() -> None:
     assert part(log(0, 100, 200, 300, stable=200)) == (0, 200)
     assert part(log(0, 100, 200, 300, stable=199)) == (0, 100)
     assert part(log(0, 100, 200, 300, stable=10)) == (0, 0)
+    assert part(log(0, 100, 200, 300, stable=150), checkpoint=250) == (250, 200)  # never before what is clean
 
 
 def test_nothing_is_dirty_behind_the_active_segment() -> None:

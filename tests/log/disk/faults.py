@@ -86,6 +86,8 @@ class FaultyLock:
 class FaultyFiles:
     """A whole disk. `without` names the syncs to leave out, `room_bytes` makes it full, `fail` breaks operations."""
 
+    concurrent = False  # operations are counted, in order
+
     def __init__(self, root: Directory | None = None, without: frozenset[str] = frozenset()) -> None:
         self.root = root or Directory()
         self.without = without

@@ -371,7 +371,6 @@ POINTS = {
     "registry.directory": topics,
     "meta.data": a_new_directory,
     "meta.directory": a_new_directory,
-    "partition-metadata.data": topics,
     "clean-stop.directory": a_clean_stop,
     "made.directory": a_new_directory,
     "opened.directory": work_after_a_clean_stop,

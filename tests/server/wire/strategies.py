@@ -19,8 +19,8 @@ names = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 """Text that any UTF-8 can carry."""
 odd_names = st.binary(max_size=20).map(lambda data: data.decode("utf-8", "surrogateescape"))
 """Text made of any bytes."""
-long_names = st.integers(120, 300).map(lambda size: "n" * size)
-"""Text whose length takes more than one byte in the newer versions."""
+long_names = st.integers(120, 300).map(lambda size: "n" * size) | st.text("\x00\x01\x02", min_size=120, max_size=300)
+"""Text whose length takes more than one byte in the newer versions, and which looks like lengths itself."""
 texts = st.one_of(names, odd_names, long_names)
 int32s = st.integers(-(2**31), 2**31 - 1)
 int64s = st.integers(-(2**63), 2**63 - 1)

@@ -47,9 +47,11 @@ def test_a_request_is_what_the_layout_says(version: int, data: st.DataObject) ->
 @given(st.data())
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_request_cut_short_is_an_error(version: int, data: st.DataObject) -> None:
-    for buffer, position, end in cut_short(body(KEY, version, data.draw(messages(version)))):
-        with pytest.raises(BadBody, match=f"HeartbeatRequest version {version}: "):
-            decode_heartbeat(version, buffer, position, end)
+    message = data.draw(messages(version))
+    for encoded in (body(KEY, version, message), tagged_body(KEY, version, message)):
+        for buffer, position, end in cut_short(encoded):
+            with pytest.raises(BadBody, match=f"HeartbeatRequest version {version}: "):
+                decode_heartbeat(version, buffer, position, end)
 
 
 @patient

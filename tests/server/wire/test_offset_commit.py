@@ -233,19 +233,21 @@ def test_the_longest_retention_there_is(version: int) -> None:
     assert event.retention_ms == INT64_MAX
 
 
-@settings(patient, max_examples=40)
+@settings(patient, max_examples=25)
 @given(version=versions, message=messages)
 def test_a_request_cut_short_is_an_error(version: int, message: dict[str, Any]) -> None:
-    for buffer, position, end in cut_short(body(KEY, version, message)):
-        with pytest.raises(BadBody, match=f"OffsetCommitRequest version {version}: "):
-            decode_offset_commit(version, 5, buffer, position, end, TOPICS)
+    for encoded in (body(KEY, version, message), tagged_body(KEY, version, message)):
+        for buffer, position, end in cut_short(encoded):
+            with pytest.raises(BadBody, match=f"OffsetCommitRequest version {version}: "):
+                decode_offset_commit(version, 5, buffer, position, end, TOPICS)
 
 
 @every_version
 def test_the_usual_request_cut_short_is_an_error(version: int) -> None:
-    for buffer, position, end in cut_short(usual(version)):
-        with pytest.raises(BadBody):
-            decode_offset_commit(version, 5, buffer, position, end, TOPICS)
+    for encoded in (usual(version), tagged_body(KEY, version, decode_request(KEY, version, usual(version)))):
+        for buffer, position, end in cut_short(encoded):
+            with pytest.raises(BadBody):
+                decode_offset_commit(version, 5, buffer, position, end, TOPICS)
 
 
 @settings(patient, max_examples=500)

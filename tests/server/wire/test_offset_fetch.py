@@ -233,19 +233,22 @@ def test_metadata_too_long_for_an_old_version_is_an_error() -> None:
                 encode_offset_fetch(reply, [FetchAnswer(ErrorCode.NONE, found)], TOPICS)
 
 
-@settings(patient, max_examples=40)
+@settings(patient, max_examples=25)
 @given(version=versions, data=st.data())
 def test_a_request_cut_short_is_an_error(version: int, data: st.DataObject) -> None:
-    for buffer, position, end in cut_short(body(KEY, version, data.draw(messages(version)))):
-        with pytest.raises(BadBody, match=f"OffsetFetchRequest version {version}: "):
-            decode_offset_fetch(version, 5, buffer, position, end, TOPICS)
+    message = data.draw(messages(version))
+    for encoded in (body(KEY, version, message), tagged_body(KEY, version, message)):
+        for buffer, position, end in cut_short(encoded):
+            with pytest.raises(BadBody, match=f"OffsetFetchRequest version {version}: "):
+                decode_offset_fetch(version, 5, buffer, position, end, TOPICS)
 
 
 @every_version
 def test_the_usual_request_cut_short_is_an_error(version: int) -> None:
-    for buffer, position, end in cut_short(usual(version)):
-        with pytest.raises(BadBody):
-            decode_offset_fetch(version, 5, buffer, position, end, TOPICS)
+    for encoded in (usual(version), tagged_body(KEY, version, decode_request(KEY, version, usual(version)))):
+        for buffer, position, end in cut_short(encoded):
+            with pytest.raises(BadBody):
+                decode_offset_fetch(version, 5, buffer, position, end, TOPICS)
 
 
 @settings(patient, max_examples=500)
