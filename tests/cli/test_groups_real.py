@@ -109,7 +109,7 @@ def join_groups(kafka: KafkaBroker, stack: ExitStack) -> None:
         each.subscribe([PAY])
     poll_until(lambda: sorted(len(each.assignment()) for each in crowd) == [0, 1, 1], *crowd)
 
-    commit(kafka, "groups-simple", Offset(ORDERS, 0, 3, "noted"), Offset(ORDERS, 1, 100), Offset(PAY, 1, 0))
+    commit(kafka, "groups-simple", Offset(ORDERS, 0, 3, "noted", 0), Offset(ORDERS, 1, 100), Offset(PAY, 1, 0))
     with consumer(kafka, "groups-left") as gone:
         gone.subscribe([ORDERS])
         poll_until(lambda: len(gone.assignment()) == ORDERS_PARTITIONS, gone)
@@ -174,7 +174,7 @@ class TestLooking:
 
     def test_describe_verbose(self, stage: Stage) -> None:
         theirs = kafkas_rows(stage.judge("--describe", "--verbose", *group_options()))
-        assert "LEADER-EPOCH" in theirs[0]
+        assert {row["LEADER-EPOCH"] for row in theirs} == {"0", "-"}
         assert in_order(muster_rows(stage, "describe", "--verbose", *group_options())) == in_order(theirs)
 
     def test_members(self, stage: Stage) -> None:
@@ -415,7 +415,7 @@ class TestDeleting:
         assert muster(stage, "delete", *group_options("groups-goes-1")).status == Status.NOTHING_MATCHED
 
 
-class TestSettings:
+class TestCluster:
     def test_a_properties_file_of_javas_clients(self, stage: Stage, tmp_path: Path) -> None:
         config = tmp_path / "client.properties"
         config.write_text(
@@ -426,6 +426,16 @@ class TestSettings:
         assert ran.status == Status.OK
         assert "groups-stable" in ran.out
         assert "left out what librdkafka does not know: default.api.timeout.ms, metric.reporters." in ran.err
+
+    def test_offsets_that_are_refused_one_by_one(self, stage: Stage) -> None:
+        cluster = Cluster(DEFAULTS | {"bootstrap.servers": stage.broker.bootstrap}, 30_000)
+        there, elsewhere = TopicPartition(ORDERS, 0), TopicPartition(ORDERS, 9)
+        refused = cluster.alter({group: {there: 1, elsewhere: 1} for group in ("groups-stable", "groups-altered")})
+        assert {group: {place: why.code for place, why in problems.items()} for group, problems in refused.items()} == {
+            "groups-stable": {there: "UNKNOWN_MEMBER_ID", elsewhere: "UNKNOWN_TOPIC_OR_PART"},
+            "groups-altered": {elsewhere: "UNKNOWN_TOPIC_OR_PART"},
+        }
+        assert cluster.committed(["groups-altered"])["groups-altered"] == {there: (1, None)}
 
     def test_the_ends_of_partitions_that_are_there_and_that_are_not(self, stage: Stage) -> None:
         cluster = Cluster(DEFAULTS | {"bootstrap.servers": stage.broker.bootstrap}, 30_000)

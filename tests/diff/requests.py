@@ -292,6 +292,9 @@ def told(step: Step, response: dict[str, Any], cast: Cast) -> dict[str, Any]:
     """
     if step.api in _OF_PRODUCERS:
         return {"error_code": response["error_code"]}
+    if step.api == "ListGroups":  # everybody is listed; the group without a name is nobody's in particular
+        ours = [each for each in response["groups"] if cast.group_name(each["group_id"])]
+        response = response | {"groups": ours}
     unordered = _UNORDERED | (set() if step.api == "LeaveGroup" else {"members"})
     return _told(response, cast, unordered)
 

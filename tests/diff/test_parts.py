@@ -17,7 +17,7 @@ from tests.diff.generate import without_arbitrary_leaders
 from tests.diff.handwritten import handwritten
 from tests.diff.messages import APIS, LATEST, NO_DEFAULT, Field, as_version, decode_response, encode_request
 from tests.diff.on_purpose import RULES
-from tests.diff.requests import Cast
+from tests.diff.requests import Cast, told
 from tests.diff.script import VERBS, BadScript, parse, parse_step, script
 from tests.diff.walks import Walk
 from tests.kit.kafka import require_kafka
@@ -119,6 +119,12 @@ def test_names_stand_for_ids() -> None:
     assert cast.client("a").generation == 1
     assert cast.group_name("run7.g") == "g"
     assert cast.group_name("run70.g") is None
+
+
+def test_a_list_tells_of_nobody_else() -> None:
+    listed = [{"group_id": each, "protocol_type": ""} for each in ("", "run7.g", "run70.g", "other")]
+    heard = told(parse_step("z list.0"), {"error_code": 0, "groups": listed}, Cast("run7."))
+    assert heard == {"error_code": 0, "groups": [{"group_id": "g", "protocol_type": ""}]}
 
 
 def test_only_the_silence_of_a_rule_is_forgiven() -> None:

@@ -81,6 +81,25 @@ def test_one_set_while_another_fires() -> None:
     assert loop.fired == [(10, "first"), (15, "next")]
 
 
+def test_one_that_is_set_again_to_the_same_time_does_not_ring_for_ever() -> None:
+    loop = Loop()
+    rings = 0
+
+    def fire(key: Hashable) -> None:
+        nonlocal rings
+        rings += 1
+        if rings < 5:  # as the core does when it is told of an earlier time than the timer's
+            loop.timers.set(key, 10)
+
+    loop.timers._fire = fire
+    loop.timers.set("a", 10)
+    loop.now_ms = 10
+    loop.timers._ring()
+    assert rings == 1
+    loop.advance(0)
+    assert rings == 5
+
+
 def test_a_hundred_thousand_that_are_moved_again_and_again_stay_few() -> None:
     loop = Loop()
     for turn in range(20):

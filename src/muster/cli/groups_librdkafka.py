@@ -126,7 +126,7 @@ def _request(group_id: str, partitions: Iterable[TopicPartition], stack: ExitSta
     wanted = library.rd_kafka_topic_partition_list_new(8)
     stack.callback(library.rd_kafka_topic_partition_list_destroy, wanted)
     for topic, partition in partitions:
-        library.rd_kafka_topic_partition_list_add(wanted, topic.encode(), 0)
+        library.rd_kafka_topic_partition_list_add(wanted, topic.encode(), partition)
     request: int = library.rd_kafka_DeleteConsumerGroupOffsets_new(group_id.encode(), wanted)
     stack.callback(library.rd_kafka_DeleteConsumerGroupOffsets_destroy, request)
     return request

@@ -108,12 +108,13 @@ class Files(Protocol):
 class RealFile:
     """A file of the operating system."""
 
-    __slots__ = ("_fd", "_syncing", "path")
+    __slots__ = ("_fd", "_sync_error", "_syncing", "path")
 
     def __init__(self, path: Path, fd: int) -> None:
         self.path = path
         self._fd = fd
         self._syncing = threading.Lock()  # a descriptor closed under a sync may by then be somebody else's file
+        self._sync_error: OSError | None = None
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size
@@ -139,8 +140,15 @@ class RealFile:
 
     def sync(self, point: str) -> None:
         with self._syncing:
+            if self._sync_error is not None:
+                # The kernel tells of a failed write once; whoever asks second would hear that all is well.
+                raise self._sync_error
             if self._fd >= 0:
-                os.fdatasync(self._fd)
+                try:
+                    os.fdatasync(self._fd)
+                except OSError as error:
+                    self._sync_error = error
+                    raise
 
     def close(self) -> None:
         with self._syncing:

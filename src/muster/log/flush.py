@@ -61,7 +61,8 @@ class Flushable(Protocol):
     def unsynced(self, indexes: bool = False) -> SyncTicket | None:
         """What to sync now; None where all that is written is durable. With `indexes`, the recovery point moves too."""
 
-    def synced(self, ticket: SyncTicket) -> None: ...
+    def synced(self, ticket: SyncTicket) -> bool:
+        """Take note of a ticket that was synced; whether everything it covers is durable now."""
 
     def sync_failed(self, ticket: SyncTicket, error: OSError) -> LogDamaged: ...
 
@@ -186,14 +187,16 @@ class Flusher:
     def _finish_one(self, log: Flushable, ticket: SyncTicket, error: OSError | None) -> None:
         self.syncs += 1
         _, waiting = self._waiting.pop(id(log))
-        told, outcome = waiting.under_way, None
-        if error is None:
-            log.synced(ticket)
-            if waiting.next:
-                self._start_next(log, waiting)  # before any callback: those may ask for more
-        else:
+        told: list[Then] = waiting.under_way
+        outcome: LogDamaged | None = None
+        if error is not None:
             outcome = log.sync_failed(ticket, error)
+        elif not log.synced(ticket):
+            outcome = LogDamaged("the log was closed, or cut, before what was appended was durable")
+        if outcome is not None:
             told = told + waiting.next
+        elif waiting.next:
+            self._start_next(log, waiting)  # before any callback: those may ask for more
         for then in told:
             then(outcome)
 

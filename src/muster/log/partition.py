@@ -24,6 +24,7 @@ class DiskLog(AppendedLog):
     def __init__(self, files: Files, directory: Path, loaded: LoadedLog, config: LogConfig, leader_epoch: int) -> None:
         super().__init__(files, directory, loaded, config, leader_epoch)
         self.report = loaded.report
+        self._snapshot_offset: int | None = None  # of the last one taken between rolls
         self.lower_recovery_point: Callable[[int], None] = lambda offset: None
         """Called before the log is cut below its recovery point: whoever has written that down must write it anew."""
 
@@ -72,9 +73,12 @@ class DiskLog(AppendedLog):
         """
         self.write()
         offset = self.written_offset
+        if offset == self._snapshot_offset:
+            return
         try:
             self._write_snapshot(offset, self.producers.snapshot()).close()
             self._remove_snapshots(lambda number: self._active.base_offset < number < offset)
+            self._snapshot_offset = offset
         except OSError as error:
             raise self._fail("a snapshot could not be written", error) from error
 
@@ -111,6 +115,7 @@ class DiskLog(AppendedLog):
 
     def _close_well(self) -> None:
         self._active.seal()
+        self._snapshot_offset = None
         self.take_snapshot()
         snapshot = self.files.open(self.directory / f"{self.written_offset:020}{SNAPSHOT}", write=True)
         for kind, file in (*self._active.open_files()[1:], (SNAPSHOT, snapshot)):
@@ -135,6 +140,7 @@ class DiskLog(AppendedLog):
         self.flush()
 
     def _truncate(self, offset: int) -> None:
+        self._snapshot_offset = None
         keep = self._floor(offset)
         self._active.close()
         for segment in reversed(self._segments[keep + 1 :]):

@@ -351,15 +351,18 @@ class AppendedLog(SegmentedLog):
             self._names_version, max(self.recovery_point, reached), self._generation,
         )  # fmt: skip
 
-    def synced(self, ticket: SyncTicket) -> None:
-        """A ticket was synced."""
-        if ticket.generation != self._generation or self._failure is not None:
-            return
+    def synced(self, ticket: SyncTicket) -> bool:
+        """A ticket was synced; False if the log has failed, or was cut, meanwhile, and the ticket promises nothing."""
+        if ticket.generation != self._generation:
+            return False
+        if self._failure is not None:
+            return self.flushed_offset >= ticket.end_offset
         self.flushed_offset = max(self.flushed_offset, ticket.end_offset)
         self.recovery_point = max(self.recovery_point, ticket.recovery_point)
         self._synced_names_version = max(self._synced_names_version, ticket.names_version)
         self._close_rolled(ticket.rolled)
         self.producers.durable_up_to(self.high_watermark)
+        return True
 
     def _close_rolled(self, base_offsets: Container[int]) -> None:
         """Let go of segments that are durable, or that nobody will need."""

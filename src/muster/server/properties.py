@@ -33,17 +33,19 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
     """Lines joined where they are to be, each with the number of its first one; no comments, no empty ones."""
     begun = ""
     first = 0
-    natural = _LINE_END.split(text)
-    for number, line in enumerate((line.lstrip(_BLANKS) for line in natural), 1):
+    for number, natural in enumerate(_LINE_END.split(text), 1):
+        line = natural.lstrip(_BLANKS)
         if not begun:
             if not line or line[0] in "#!":
                 continue
             first = number
         goes_on = (len(line) - len(line.rstrip("\\"))) % 2 == 1
         begun += line[:-1] if goes_on else line
-        if not goes_on or number == len(natural):
+        if not goes_on:
             yield first, begun
             begun = ""
+    if begun:
+        yield first, begun
 
 
 def _pair(number: int, line: str) -> tuple[str, str]:

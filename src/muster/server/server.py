@@ -27,6 +27,7 @@ from muster.server import clock
 from muster.server.cluster import fetch, metadata
 from muster.server.cluster.cluster import Cluster, Node
 from muster.server.cluster.names import name_problem
+from muster.server.cluster.partitions import EMPTY_PARTITION, PartitionOffsets
 from muster.server.cluster.topics import Happened, Topic, TopicChange, Topics
 from muster.server.config import BrokerConfig
 from muster.server.connection import Connection, Slot
@@ -36,6 +37,7 @@ from muster.server.housekeeping import Housekeeping
 from muster.server.journal import Journal
 from muster.server.listeners import advertised_listener, client_listener
 from muster.server.loading import load
+from muster.server.log_offsets import LogOffsets
 from muster.server.parked import ParkedFetches
 from muster.server.shards import PartitionShell, Shards
 from muster.server.stats import Stats
@@ -93,7 +95,13 @@ class Server:
         topics = Topics(DirectoryTopics(self.directory))
         cluster_id = self.directory.meta.cluster_id or ""
         self.cluster = Cluster(
-            cluster_id, Node(self.config.node_id, "", 0), topics, lambda: os.urandom(16), self.config, self.groups
+            cluster_id,
+            Node(self.config.node_id, "", 0),
+            topics,
+            lambda: os.urandom(16),
+            self.config,
+            self.groups,
+            self._partition_of,
         )
         if OFFSETS_TOPIC not in topics:
             self._make_offsets_topic(topics)
@@ -112,6 +120,10 @@ class Server:
         self._housekeeping = Housekeeping(self)
         self._control = Control(self, self._data)
         self._take_over(stored.partitions)
+
+    def _partition_of(self, topic: Topic, partition: int) -> PartitionOffsets:
+        log = self.directory.logs.get(TopicPartition(topic.name, partition))
+        return EMPTY_PARTITION if log is None else LogOffsets(log)
 
     def _make_offsets_topic(self, topics: Topics) -> None:
         configs = metadata.offsets_topic_configs(self.cluster)

@@ -135,6 +135,8 @@ class Shards:
 
     def timer_fired(self, key: Any) -> None:
         partition, core_key = key
+        self.now()
+        self._turn_now = self._clock()  # the turn may have begun before the timer's time; the core would send it back
         shell = self.shells.get(partition)
         if shell is not None:
             self.happen(shell, TimerFired(core_key))

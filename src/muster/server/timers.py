@@ -71,8 +71,15 @@ class Timers:
     def _ring(self) -> None:
         self._alarm = None
         now_ms = self._now_ms()
+        due = []
         while self._heap and self._heap[0][0] <= now_ms:
             deadline_ms, _, key = heapq.heappop(self._heap)
+            if self._deadlines.get(key) == deadline_ms:
+                due.append((key, deadline_ms))
+        for (
+            key,
+            deadline_ms,
+        ) in due:  # one that is set again while it fires waits for the next ring, however early it is
             if self._deadlines.get(key) == deadline_ms:
                 del self._deadlines[key]
                 self._fire(key)

@@ -1,5 +1,6 @@
 """A data directory: whose it is, what is in it, who has it open."""
 
+import errno
 import json
 import os
 import subprocess
@@ -392,3 +393,19 @@ def test_real_files(tmp_path: Path) -> None:
     assert [tuple(entry) for entry in REAL_FILES.entries(tmp_path / "d")] == [("f", False, 4)]
     assert REAL_FILES.exists(tmp_path / "d" / "f")
     assert len(os.listdir("/proc/self/fd")) < 200
+
+
+def test_a_sync_that_failed_has_failed_for_good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel reports it once. Of two threads that sync a file, the second must not take silence for success."""
+    file = REAL_FILES.open(tmp_path / "f", create=True)
+
+    def fail(fd: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "fdatasync", fail)
+        with pytest.raises(OSError, match="Input/output error"):
+            file.sync("point")
+    with pytest.raises(OSError, match="Input/output error"):
+        file.sync("point")
+    file.close()

@@ -161,6 +161,26 @@ def test_a_sync_that_fails_fails_everybody_behind_it(tmp_path: Path) -> None:
             log.write()
 
 
+def test_a_log_that_is_closed_or_cut_meanwhile(tmp_path: Path) -> None:
+    for number, (leave, durable) in enumerate([(DiskLog.close, True), (DiskLog.abandon, False), (cut, False)]):
+        gate = Gate()
+        log = DiskLog.open(tmp_path / f"t-{number}", CONFIG, files=gate)
+        told: list[LogDamaged | None] = []
+        with Flusher(1) as flusher:
+            append(log)
+            gate.shut()
+            flusher.flush(log, told.append)
+            assert gate.entered.acquire(timeout=WAIT_S)
+            gate.open_gate.set()
+            leave(log)
+            flusher.drain()
+        assert [one is None for one in told] == [durable]
+
+
+def cut(log: DiskLog) -> None:
+    log.truncate_to(0)
+
+
 def test_a_callback_may_ask_for_more(tmp_path: Path) -> None:
     log = DiskLog.open(tmp_path / "t-0", CONFIG, files=UnsyncedFiles())
     rounds: list[int] = []

@@ -43,6 +43,16 @@ def test_a_request_is_what_the_layout_says(version: int, data: st.DataObject) ->
     assert decode_heartbeat(version, tagged, 0, len(tagged)) == expected
 
 
+@pytest.mark.parametrize("size", [125, 126, 127, 128, 200])
+def test_a_length_of_two_bytes_is_not_taken_for_one(size: int) -> None:
+    # With the right generation the rest of such a request looks as usual from one byte too early.
+    for generation in range(12):
+        for group_id, member_id in (("g" * size, "m"), ("g", "m" * size)):
+            message = {"groupId": group_id, "generationId": generation, "memberId": member_id}
+            encoded = body(KEY, 4, message)
+            assert decode_heartbeat(4, encoded, 0, len(encoded)) == Heartbeat(None, group_id, generation, member_id)
+
+
 @settings(patient, max_examples=20)
 @given(st.data())
 @pytest.mark.parametrize("version", VERSIONS)
