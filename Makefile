@@ -6,7 +6,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 STAMP  := $(VENV)/.muster-setup
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check fmt real long sim bench kafka lock clean
+.PHONY: help setup demo test check fmt real long sim mutants scenarios bench kafka lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,6 +48,14 @@ long: setup ## fuzzing and simulation (a quarter of an hour)
 
 sim: setup ## accidents of a year, simulated from seeds (SIM_SEEDS=10000)
 	SIM_SEEDS=$(or $(SIM_SEEDS),10000) $(BIN)/python -m pytest tests/sim -m long
+
+mutants: setup ## break the core on purpose, and see that the tests notice (a quarter of an hour)
+	$(BIN)/python -m tests.mutants.run
+
+scenarios: setup ## which behaviour is tested where: a table made from a run of its own
+	@mkdir -p .cache
+	@$(BIN)/python -m pytest -q -m "not long and not matrix" --junitxml=.cache/results.xml tests/core tests/codec tests/log tests/sim || true
+	@$(BIN)/python -m tests.scenarios.table .cache/results.xml
 
 bench: setup ## measure muster beside Kafka in one run (BENCH=full for everything)
 	@$(BIN)/python -m bench

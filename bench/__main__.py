@@ -7,7 +7,7 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
-from bench import dump
+from bench import compaction, core, disk, dump, load
 from bench.dump import CACHE, Line
 
 
@@ -27,6 +27,18 @@ def report(title: str, lines: list[Line], kafka: Line) -> None:
     Console(width=110 if not sys.stdout.isatty() else None).print(table)
 
 
+def sections() -> None:
+    """What has no counterpart among Kafka's tools: one JSON line each, with what it measured."""
+    for title, section in (
+        ("the core alone, one thread", core),
+        ("loading 5 M records with 1 M distinct offsets, and memory", load),
+        ("the durable log: appends, and opening 5 GB", disk),
+        ("compaction", compaction),
+    ):
+        print(f"\n{title}", flush=True)
+        section.main()
+
+
 def main() -> None:
     full = os.environ.get("BENCH") == "full"
     results = {}
@@ -36,6 +48,7 @@ def main() -> None:
         kafka = dump.kafka(folder, records)
         report(f"{records:,} generated records, {_megabytes(folder)} MB, {os.cpu_count()} cores", lines, kafka)
         results[records] = [line._asdict() for line in [*lines, kafka]]
+    sections()
     (CACHE / "last.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 

@@ -1,7 +1,8 @@
 """The durable log: appends for each flush setting and number of appenders, and how fast a data directory opens.
 
 Appenders run in a closed loop, as clients of a coordinator do: each appends one small record, asks for it to be
-durable, and appends the next one when it is. `syncs` counts fdatasyncs, so `appends per sync` is what group commit saves.
+durable, and appends the next one when it is. `syncs` counts fdatasyncs, so `appends per sync` is what group commit
+saves.
 """
 
 import json
