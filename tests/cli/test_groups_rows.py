@@ -181,4 +181,7 @@ class TestRenderings:
         assert fitted[6] == 12  # consumer ids go first
         assert fitted[2:6] == widths[2:6]
         assert fitting_widths(columns, widths, 1000) == widths
-        assert fitting_widths(columns, widths, 20)[2:6] == widths[2:6]  # then the lines are too long
+        least = fitting_widths(columns, widths, 20)  # then the lines are too long
+        assert least == [24, 24, *widths[2:6], 12, 12, 12]
+        short = [8, 8, *widths[2:]]
+        assert fitting_widths(columns, short, 20)[:2] == [8, 8]

@@ -25,7 +25,8 @@ NUMBERS = (Kind.NUMBER, Kind.LAG)
 GIVES_WAY = ("target_assignment", "consumer_id", "current_assignment", "status", "client_id", "host", "topic", "group")
 """Columns that may be cut on a terminal, first to last."""
 NARROWEST = 12
-"""Cells that a column keeps whatever happens."""
+NARROWEST_NAME = 24
+"""Cells that a column keeps whatever happens; groups and topics, without which a line says nothing, keep more."""
 
 
 class Format(StrEnum):
@@ -165,7 +166,7 @@ def fitting_widths(columns: list[Column], widths: list[int], wanted: int) -> lis
             break
         if key in keys:
             place = keys.index(key)
-            least = max(NARROWEST, len(columns[place].title))
+            least = max(NARROWEST_NAME if key in ("topic", "group") else NARROWEST, len(columns[place].title))
             fitted[place] = max(min(fitted[place], least), fitted[place] - excess)
     return fitted
 

@@ -1,0 +1,68 @@
+"""`muster groups` against muster itself: every action once, as it goes with Kafka in test_groups_real.py."""
+
+import json
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition as Offset
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+import muster
+from muster.cli.status import Status
+from tests.cli import Ran, run
+from tests.real.drive import QUIET, WAIT_S, check, consumer, poll_until
+
+
+@pytest.fixture(scope="module")
+def bootstrap() -> Iterator[str]:
+    """A broker with a static member of `seated`, and `simple`, where nobody is."""
+    with muster.Broker() as broker:
+        here: Any = SimpleNamespace(bootstrap=broker.bootstrap_servers)
+        admin = AdminClient(QUIET | {"bootstrap.servers": here.bootstrap})
+        for created in admin.create_topics([NewTopic("orders", 2, 1)]).values():
+            created.result(WAIT_S)
+        static = {"client.id": "one", "group.instance.id": "seat-1", "session.timeout.ms": 60_000}
+        with consumer(here, "seated", **static) as member, consumer(here, "simple") as simple:
+            member.subscribe(["orders"])
+            poll_until(lambda: len(member.assignment()) == 2, member)
+            check(simple.commit(offsets=[Offset("orders", 0, 0), Offset("orders", 1, 5)], asynchronous=False))
+            yield here.bootstrap
+
+
+def rows(ran: Ran, *keys: str) -> list[tuple[Any, ...]]:
+    return [tuple(json.loads(line)[key] for key in keys) for line in ran.out.splitlines()]
+
+
+def test_every_action(bootstrap: str) -> None:
+    def groups(*arguments: str) -> Ran:
+        return run("groups", *arguments, "-b", bootstrap, "--json", "-q")
+
+    assert rows(groups("list"), "group", "type", "state") == [
+        ("seated", "Classic", "Stable"),
+        ("simple", "Classic", "Empty"),
+    ]
+    assert rows(groups("describe", "--all-groups"), "group", "partition", "current_offset", "lag", "client_id") == [
+        ("seated", 0, None, None, "one"),
+        ("seated", 1, None, None, "one"),
+        ("simple", 0, 0, 0, None),
+        ("simple", 1, 5, -5, None),
+    ]
+    assert rows(groups("members", "-g", "seated", "--verbose"), "group_instance_id", "current_assignment") == [
+        ("seat-1", {"orders": [0, 1]})
+    ]
+    assert rows(groups("state", "-g", "seated"), "assignment_strategy", "member_count") == [("range", 1)]
+    reset = groups("reset-offsets", "-g", "simple", "--all-topics", "--to-latest", "--execute")
+    assert rows(reset, "partition", "new_offset") == [(0, 0), (1, 0)]
+    assert rows(groups("offsets", "-g", "simple"), "current_offset") == [(0,), (0,)]
+    assert groups("reset-offsets", "-g", "seated", "-t", "orders", "--to-latest").status == Status.REFUSED
+    assert groups("delete-offsets", "-g", "seated", "-t", "orders:0").status == Status.REFUSED
+    assert groups("delete-offsets", "-g", "simple", "-t", "orders:0").status == Status.OK
+    assert rows(groups("offsets", "-g", "simple"), "partition") == [(1,)]
+    assert rows(groups("delete", "-g", "simple", "-g", "seated"), "group", "error_code") == [
+        ("seated", "NON_EMPTY_GROUP"),
+        ("simple", None),
+    ]
+    assert groups("describe", "-g", "simple").status == Status.NOTHING_MATCHED

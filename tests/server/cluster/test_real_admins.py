@@ -1,0 +1,71 @@
+"""Other people's admin clients over the wire: Kafka's own tools and librdkafka, against a muster server."""
+
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, OffsetSpec
+
+import muster
+from tests.kit.kafka import require_kafka
+
+TOPICS, CONFIGS = "org.apache.kafka.tools.TopicCommand", "kafka.admin.ConfigCommand"
+OFFSETS = "org.apache.kafka.tools.GetOffsetShell"
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with muster.Broker() as broker:
+        yield broker.bootstrap_servers
+
+
+@pytest.mark.kafka
+def test_kafkas_own_tools(address: str) -> None:
+    kafka = require_kafka()
+
+    def run(tool: str, *arguments: str) -> str:
+        return kafka.checked(tool, "--bootstrap-server", address, *arguments)
+
+    assert "Created topic jt." in run(
+        TOPICS, "--create", "--topic", "jt", "--partitions", "2", "--config", "segment.ms=77"
+    )
+    run(TOPICS, "--alter", "--topic", "jt", "--partitions", "3")
+    described = run(TOPICS, "--describe", "--topic", "jt")
+    assert "PartitionCount: 3\tReplicationFactor: 1\tConfigs: min.insync.replicas=1,segment.ms=77" in described
+    assert "Topic: jt\tPartition: 2\tLeader: 1\tReplicas: 1\tIsr: 1\tElr: \tLastKnownElr: " in described
+    configs = run(CONFIGS, "--entity-type", "topics", "--entity-name", "jt", "--describe", "--all")
+    assert "segment.ms=77 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:segment.ms=77}" in configs
+    assert run(OFFSETS, "--topic", "jt").split() == ["jt:0:0", "jt:1:0", "jt:2:0"]
+    run(TOPICS, "--delete", "--topic", "jt")
+    assert run(TOPICS, "--list").split() == ["__consumer_offsets"]
+    refused = kafka.run(TOPICS, "--bootstrap-server", address, "--create", "--topic", "bad name")
+    assert refused.returncode == 1
+    assert "Topic name is invalid: 'bad name' contains one or more characters" in refused.stdout
+
+
+def test_librdkafkas_admin(address: str) -> None:
+    admin = AdminClient({"bootstrap.servers": address})
+    wanted = [NewTopic("rt", 3, 1, config={"retention.ms": "1000"}), NewTopic("rd", -1, -1)]
+    for made in admin.create_topics(wanted).values():
+        made.result()
+    with pytest.raises(KafkaException, match=r"Topic 'rt' already exists\."):
+        admin.create_topics([NewTopic("rt", 1, 1)])["rt"].result()
+    admin.create_partitions([NewPartitions("rt", 5)])["rt"].result()
+    assert {name: len(topic.partitions) for name, topic in admin.list_topics().topics.items() if name[0] == "r"} == {
+        "rt": 5,
+        "rd": 1,
+    }
+    resource = ConfigResource(ConfigResource.Type.TOPIC, "rt")
+    configs = admin.describe_configs([resource])[resource].result()
+    assert (configs["retention.ms"].value, configs["cleanup.policy"].value) == ("1000", "delete")
+    broker = ConfigResource(ConfigResource.Type.BROKER, "1")
+    assert admin.describe_configs([broker])[broker].result()["num.partitions"].value == "1"
+    first = TopicPartition("rt", 0)
+    for spec, offset in ((OffsetSpec.latest(), 0), (OffsetSpec.max_timestamp(), -1), (OffsetSpec.for_timestamp(5), -1)):
+        assert admin.list_offsets({first: spec})[first].result().offset == offset
+    described = admin.describe_topics(TopicCollection(["rt"]))["rt"].result()
+    assert [partition.leader.id for partition in described.partitions] == [1] * 5
+    assert [node.id for node in admin.describe_cluster().result().nodes] == [1]
+    for gone in admin.delete_topics(["rt", "rd"]).values():
+        gone.result()
+    assert [name for name in admin.list_topics().topics if name[0] == "r"] == []
