@@ -28,8 +28,8 @@ $(STAMP): requirements/build.lock requirements/dev.lock requirements/java.lock p
 demo: setup ## decode a bundled offsets topic and show what is in it
 	@$(BIN)/python examples/demo.py
 
-test: setup check ## the tests of every day (minutes)
-	$(BIN)/python -m pytest -m "not long and not matrix" --durations=20
+test: setup check ## the tests of every day (minutes; JOBS=2 at a time)
+	$(BIN)/python -m pytest -m "not long and not matrix" -n $(or $(JOBS),2) --dist loadfile --durations=20
 
 check: setup ## format, lint and types
 	@$(BIN)/ruff format --check src tests bench examples
