@@ -49,13 +49,13 @@ long: setup ## fuzzing and simulation (a quarter of an hour)
 sim: setup ## accidents of a year, simulated from seeds (SIM_SEEDS=10000)
 	SIM_SEEDS=$(or $(SIM_SEEDS),10000) $(BIN)/python -m pytest tests/sim -m long
 
-mutants: setup ## break the core on purpose, and see that the tests notice (a quarter of an hour)
-	$(BIN)/python -m tests.mutants.run
+mutants: setup ## break the core on purpose, and see that the tests notice (ONLY=words; half an hour)
+	@$(BIN)/python -m tests.mutants.run $(ONLY)
 
 scenarios: setup ## which behaviour is tested where: a table made from a run of its own
 	@mkdir -p .cache
-	@$(BIN)/python -m pytest -q -m "not long and not matrix" --junitxml=.cache/results.xml tests/core tests/codec tests/log tests/sim || true
-	@$(BIN)/python -m tests.scenarios.table .cache/results.xml
+	@$(BIN)/python -m pytest tests/codec tests/core -m "not long and not matrix" --junitxml=.cache/results.xml; ran=$$?; \
+	  $(BIN)/python -m tests.scenarios.table .cache/results.xml && exit $$ran
 
 bench: setup ## measure muster beside Kafka in one run (BENCH=full for everything)
 	@$(BIN)/python -m bench

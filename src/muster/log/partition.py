@@ -130,7 +130,6 @@ class DiskLog(AppendedLog):
         if offset >= self.written_offset:
             return
         if offset < self.recovery_point:
-            self.recovery_point = offset
             self.lower_recovery_point(offset)
         self._generation += 1
         try:

@@ -96,9 +96,7 @@ class SegmentedLog:
             found = segment.batch_at(from_offset)
             if found is None:
                 continue
-            start, header = found
-            if header.last_offset >= limit:
-                return NOTHING
+            start = found[0]
             end = segment.end_of_read(start, max_bytes)
             following = self._bases[number + 1] if number + 1 < len(self._bases) else self.written_offset
             if limit < following:

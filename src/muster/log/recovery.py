@@ -5,7 +5,7 @@ After a clean stop nothing is read but the end of the last segment and the newes
     1. leftovers of interrupted changes are finished or removed (`recovery_leftovers.py`);
     2. everything below the recovery point is as it was flushed, indexes included, and is not looked at;
     3. from there on every batch is read and its checksum computed. Where the first is wrong or cut short the log ends:
-       later segments are removed from the last one back, then the tail is cut off, so that a second crash in between
+       later segments are removed for good, and only then the tail is cut off, so that a second crash in between
        never leaves a hole that looks like a log;
     4. indexes are rebuilt from there, producers replayed from the newest snapshot;
     5. what was found whole is written back and synced. It may have been in the page cache only, since the process
@@ -79,6 +79,7 @@ class _Loading:
         if end_offset < start_offset:
             closed, active = self._start_over([*closed, active], start_offset, end_offset)
             end_offset = start_offset
+            names_changed = True
         self._remove_stray_snapshots([segment.base_offset for segment in (*closed, active)], end_offset)
         self.producers.durable_up_to(end_offset + 1)
         self.epochs.truncate_from_end(end_offset)
@@ -162,7 +163,7 @@ class _Loading:
             recovered.append(scan.segment)
             end_offset = max(end_offset, scan.end_offset)
             if not whole:
-                self._remove_from_the_end(segments[number + 1 :])
+                self._remove_for_good(segments[number + 1 :])
                 scan.cut()
                 break
         if not made:
@@ -174,12 +175,14 @@ class _Loading:
         closed = [*segments[:first], *(segment.closed() for segment in recovered[:-1])]
         return closed, recovered[-1], end_offset
 
-    def _remove_from_the_end(self, segments: Sequence[Segment]) -> None:
-        for segment in reversed(segments):
+    def _remove_for_good(self, segments: Sequence[Segment]) -> None:
+        """Segments behind the first damage. While that is there, whoever opens the log next comes here again."""
+        for segment in segments:
             segment.delete()
-            self.files.sync_directory(self.directory, "recovery.removed")
             self.report.truncated_bytes += segment.size_bytes
             self.report.note(segment, f"removed ({segment.size_bytes} bytes), since the log ends before it")
+        if segments:
+            self.files.sync_directory(self.directory, "recovery.removed")
 
     def _make_durable(self, segment: WritableSegment) -> None:
         for kind, file in segment.open_files():
@@ -189,11 +192,10 @@ class _Loading:
         self, segments: list[Segment], start_offset: int, end_offset: int
     ) -> tuple[list[Segment], WritableSegment]:
         """The log ends before it starts: somebody has removed files. Nothing in it may be shown to a reader."""
-        for segment in reversed(segments):
+        for segment in segments:
             if isinstance(segment, WritableSegment):
                 segment.close()
             segment.delete()
-            self.files.sync_directory(self.directory, "recovery.removed")
         self.report.notes.append(
             f"{self.directory.name}: ends at offset {end_offset} and starts at {start_offset}, so files are missing; "
             f"it goes on empty from {start_offset}"

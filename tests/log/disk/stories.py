@@ -69,6 +69,16 @@ class Teller:
         created = self.directory.create_topic(topic, partitions, {"cleanup.policy": "compact"})
         self.note("created", topic, partitions, created.topic_id)
 
+    def fill(self, topic: str) -> None:
+        """A record in every partition."""
+        logs = [log for key, log in self.directory.logs.items() if key.topic == topic]
+        for log in logs:
+            log.append([(b"k", b"v")], START_MS)
+            log.flush()
+        stored = self.directory.registry.get(topic)
+        assert stored is not None
+        self.note("filled", stored.topic_id)
+
     def configure(self, topic: str, **configs: str) -> None:
         self.directory.set_configs(topic, configs)
         self.note("configured", topic, configs)
@@ -165,6 +175,7 @@ class Promised:
     topics: dict[object, tuple[object, ...]] = field(default_factory=dict)
     in_doubt: set[object] = field(default_factory=set)
     configs: dict[object, object] = field(default_factory=dict)
+    filled: set[object] = field(default_factory=set)
 
     @classmethod
     def of(cls, facts: list[object]) -> "Promised":
@@ -213,6 +224,8 @@ class Promised:
             case "created", (topic, *rest):
                 self.in_doubt.discard(topic)
                 self.topics[topic] = tuple(rest)
+            case "filled", (topic_id,):
+                self.filled.add(topic_id)
             case "configured", (topic, configs):
                 self.configs[topic] = configs
             case "deleted", (topic,):
@@ -257,7 +270,9 @@ def check_topics(directory: LogDirectory, promised: Promised) -> None:
         assert name in promised.topics or name in promised.in_doubt, f"{name} is back"
         topic = directory.registry.get(name)
         assert topic is not None
-        assert all(TopicPartition(name, number) in directory.logs for number in range(topic.partitions))
+        logs = [directory.logs[TopicPartition(name, number)] for number in range(topic.partitions)]
+        if topic.topic_id in promised.filled:
+            assert all(log.end_offset > 0 for log in logs), f"{name} has lost the records of a partition"
 
 
 def check_log(log: DiskLog, promised: Promised) -> None:

@@ -8,11 +8,14 @@ from muster.codec.batches import decode_records, encode_batch, iter_batches, rea
 from muster.codec.error_codes import ErrorCode
 from muster.codec.records import Record
 from muster.errors import LogDamaged
+from muster.log.files import read_file
+from muster.log.index import TimeIndex
 from muster.log.memory import MemoryLog
 from muster.log.partition import DiskLog
 from muster.log.partition_config import OFFSETS_TOPIC_CONFIG, Flush, LogConfig
 from muster.log.partition_protocol import PartitionLog
 from muster.log.partition_refusals import AppendRefused, ReadRefused
+from muster.log.producer_state import ProducerStates
 from tests.log.disk.faults import FaultyFiles
 
 DIRECTORY = Path("/t-0")
@@ -284,6 +287,10 @@ class TestSegments:
         log.write()
         assert [segment.base_offset for segment in log.segments] == [0, 1, 2]
         log.flush()
+        for segment in log.segments[1:]:
+            snapshot = read_file(files, DIRECTORY / f"{segment.base_offset:020}.snapshot")
+            producers = ProducerStates.from_snapshot(snapshot, segment.base_offset).producers.values()
+            assert [one.batches[-1].last_offset for one in producers] == list(range(segment.base_offset))
         files.unlink(log.segments[2].path(".txnindex"))
         again = opened(SMALL, files.killed(), recovery_point=2)
         assert [one[:3] for one in again.aborted_transactions(0, 9)] == [(7, 0, 2)]
@@ -331,6 +338,16 @@ class TestTransactions:
         assert log.last_stable_offset == 5
         assert [one[:3] for one in log.aborted_transactions(0, 5)] == [(8, 2, 4)]
         assert log.aborted_transactions(0, 2) == []
+
+    def test_an_abort_knows_what_was_stable_then(self) -> None:
+        """A reader of the transaction index stops looking where it says that everything is decided."""
+        log = opened()
+        for producer_id in (7, 8, 9):
+            log.append([(b"k", b"v")], START_MS, producer_id, 0)
+        for producer_id in (7, 9, 8):
+            log.append_marker(producer_id, 0, START_MS, commit=False)
+        log.write()
+        assert log.aborted_transactions(0, 9) == [(7, 0, 3, 1), (9, 2, 4, 1), (8, 1, 5, 6)]
 
     def test_a_marker_without_a_transaction_is_no_abort(self) -> None:
         log = opened()
@@ -407,6 +424,36 @@ class TestReads:
         largest = log.offset_of_largest_timestamp()
         assert largest is not None
         assert largest[:2] == (11, START_MS + 300)
+
+    def test_by_time_no_further_than_readers_may_see(self) -> None:
+        log = opened(OFFSETS_TOPIC_CONFIG)
+        log.append([(b"k", b"v")], START_MS)
+        log.write()
+        assert log.offset_for_timestamp(START_MS) is None
+        log.flush()
+        assert log.offset_for_timestamp(START_MS) is not None
+
+    def test_by_time_after_a_cut(self) -> None:
+        log = opened()
+        for number in range(5):
+            log.append([(b"k", b"v")], START_MS + number)
+            log.write()
+        log.truncate_to(3)
+        found = log.offset_for_timestamp(START_MS + 2)
+        assert found is not None
+        assert found.offset == 2
+        assert log.offset_for_timestamp(START_MS + 3) is None
+
+    def test_the_time_index_rises(self) -> None:
+        log = opened(LogConfig(index_interval_bytes=1))
+        for time in (0, 5, 5, 5, 2, 9, 9):
+            log.append([(b"k", b"v")], START_MS + time)
+            log.write()
+        log.roll()
+        with log.segments[0].opened(".timeindex") as file:
+            index = TimeIndex(file, 0)
+            entries = [index.entry(number) for number in range(index.count)]
+        assert entries == [(START_MS + 5, 1), (START_MS + 9, 5)]
 
     def test_progress_and_small_buffers(self) -> None:
         log = opened(SMALL)

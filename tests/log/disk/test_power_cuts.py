@@ -141,6 +141,7 @@ def topics(files: FaultyFiles, journal: Journal) -> None:
     teller.append()
     teller.flush()
     teller.create("u", 2)
+    teller.fill("u")
     teller.delete("u")
     teller.create("u", 1)
     teller.configure("t", retention="short")
@@ -178,6 +179,23 @@ def truncation(files: FaultyFiles, journal: Journal) -> None:
     teller.flush()
 
 
+def work_after_a_truncation(files: FaultyFiles, journal: Journal) -> None:
+    """New records come to lie where others were durable once. What was written down about those must be gone."""
+    teller = Teller(files, journal, ON_THE_OS)
+    journal.silent = True
+    teller.open()
+    teller.create()
+    for _ in range(8):
+        teller.append()
+        teller.flush()
+    teller.checkpoint()
+    journal.silent = False
+    teller.truncate(2, batch_offset=2)
+    for _ in range(5):
+        teller.append()
+        teller.write()
+
+
 def killed_and_opened_again(files: FaultyFiles, journal: Journal) -> None:
     """A process is killed with everything in the page cache; its successor shows it to readers, so it must last."""
     teller = Teller(files, journal, ON_THE_OS)
@@ -195,6 +213,22 @@ def killed_and_opened_again(files: FaultyFiles, journal: Journal) -> None:
     teller.note("acknowledged", teller.log.end_offset)
     teller.write_checkpoints()
     teller.note("checkpointed", teller.log.recovery_point, teller.log.size_bytes)
+
+
+def a_roll_behind_a_checkpoint(files: FaultyFiles, journal: Journal) -> None:
+    """The recovery point is the end of a segment, and the segment was closed, by its last index entry, behind it."""
+    teller = Teller(files, journal)
+    journal.silent = True
+    teller.open()
+    teller.create()
+    teller.append()
+    teller.checkpoint()
+    teller.log.roll()
+    dies(teller)
+    journal.silent = False
+    teller.open()
+    teller.append()
+    teller.flush()
 
 
 def torn_in_the_middle(files: FaultyFiles, journal: Journal) -> None:
@@ -325,7 +359,9 @@ STORIES: dict[str, Story] = {
         topics,
         a_topic_of_an_old_name,
         truncation,
+        work_after_a_truncation,
         killed_and_opened_again,
+        a_roll_behind_a_checkpoint,
         torn_in_the_middle,
         a_swap,
         a_swap_cut_off,

@@ -198,6 +198,16 @@ class TestIndexes:
         rebuilt = read_file(again.files, again.segments[-1].path(INDEX))
         assert rebuilt == read_file(files, log.segments[-1].path(INDEX))[: len(rebuilt)]
 
+    def test_an_entry_that_points_elsewhere(self) -> None:
+        """It could be right by its looks; the batch it points to says another thing."""
+        files, log = filled()
+        closed = log.segments[0]
+        last = closed.batch_at(log.segments[1].base_offset - 1)
+        assert last is not None
+        patch(files, closed.path(INDEX), 0, (1).to_bytes(4, "big") + last[0].to_bytes(4, "big"))
+        for offset in range(log.segments[1].base_offset):
+            assert int.from_bytes(log.read(offset, 1)[:8], "big") <= offset
+
     def test_kafkas_zeros(self) -> None:
         """Its indexes are allocated ahead, and a crash leaves them with their zeros."""
         files, log = filled()
@@ -242,6 +252,26 @@ class TestSnapshots:
         assert again.report.replayed_bytes > 0
         assert not again.files.exists(stray)
         assert not again.files.exists(beyond)
+
+    def test_one_in_the_middle_of_what_an_index_skips(self) -> None:
+        """The walk to the end of a snapshot begins before it; what lies there has been counted already."""
+        files, config = FaultyFiles(), LogConfig(index_interval_bytes=300)
+        log = DiskLog.open(DIRECTORY, config, files=files)
+        for _ in range(2):
+            log.append([(b"k", b"v" * 80)], START_MS)
+            log.append([(b"t", b"")], START_MS, producer_id=7, producer_epoch=0)
+            log.append_marker(7, 0, START_MS, commit=False)
+            log.write()
+        log.take_snapshot()
+        for _ in range(5):
+            log.append([(b"k", b"v" * 80)], START_MS)
+            log.write()
+        log.flush(indexes=True)
+        aborted = log.aborted_transactions(0, 99)
+        assert len(aborted) == 2
+        again = DiskLog.open(DIRECTORY, config, files=files.killed(), recovery_point=log.recovery_point)
+        assert again.report.replayed_bytes > 0
+        assert again.aborted_transactions(0, 99) == aborted
 
     def test_none_at_all(self) -> None:
         files, log = filled()

@@ -12,6 +12,7 @@ from muster.server.cluster.delete_topics import DeleteTopicsRequest, TopicNamed
 from muster.server.cluster.describe_configs import BROKER, GROUP, TOPIC, DescribeConfigsRequest, ResourceAsked
 from muster.server.cluster.metadata import MetadataRequest, TopicAsked
 from muster.server.cluster.partitions import EmptyPartition
+from muster.server.cluster.topic_configs import typed
 from muster.server.cluster.topics import MemoryTopics, Topic
 from muster.server.config import BrokerConfig
 from tests.server.cluster.asking import a_topic, memory_cluster
@@ -193,6 +194,19 @@ def test_a_setting_that_no_longer_means_anything_is_shown_as_it_is() -> None:
     configs = described(cluster, TOPIC, "a").configs
     assert {config.name: config.value for config in configs}["retention.ms"] == "soon"
     assert "unheard.of" not in [config.name for config in configs]
+
+
+def test_the_value_in_force_of_one_setting() -> None:
+    broker = BrokerConfig(log_retention_hours=2, log_cleanup_policy=("compact",))
+    given = {"segment.ms": " 77 ", "retention.ms": "soon", "segment.bytes": "-5", "preallocate": "TRUE"}
+    assert typed("segment.ms", given, broker) == 77
+    assert typed("preallocate", given, broker) is True
+    assert typed("retention.ms", given, broker) == 7_200_000, "not a number: as if it were not given"
+    assert typed("segment.bytes", given, broker) == 1 << 30, "less than nothing: the same"
+    assert typed("segment.bytes", {"segment.bytes": "5"}, broker) == 5, "offsets.topic.segment.bytes may be so small"
+    assert typed("segment.ms", {"segment.ms": "0"}, broker) == 604_800_000
+    assert typed("cleanup.policy", given, broker) == ("compact",)
+    assert typed("flush.ms", given, broker) == 2**63 - 1
 
 
 def test_broker_settings_have_our_help_beside_them() -> None:

@@ -68,7 +68,10 @@ def test_names_that_look_the_same_in_metrics() -> None:
     topics = Topics(MemoryTopics([a_topic("a.b"), a_topic("plain")]))
     assert topics.clash("a_b") == "a.b"
     assert topics.clash("a-b") is topics.clash("plain") is None
+    topics.create(a_topic("a_b"))
     topics.delete("a.b")
+    assert topics.clash("a.b") == "a_b"
+    topics.delete("a_b")
     assert topics.clash("a_b") is None
     assert metric_name("a.b_c") == metric_name("a_b.c") == "a_b_c"
     assert metric_name("a-b") is None

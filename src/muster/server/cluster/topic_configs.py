@@ -202,7 +202,7 @@ def effective_configs(configs: Mapping[str, str], broker: BrokerConfig) -> list[
 def _effective(setting: TopicSetting, configs: Mapping[str, str], broker: BrokerConfig) -> EffectiveConfig:
     if setting.name in configs:
         return EffectiveConfig(setting, configs[setting.name], Source.TOPIC)
-    value = setting.default if setting.broker_value is None else setting.broker_value(broker)
+    value = _default(setting, broker)
     if setting.name == MIN_ISR:
         source = Source.DYNAMIC_DEFAULT_BROKER
     elif any(is_given(field, broker) for field in setting.broker_fields):
@@ -218,15 +218,23 @@ def is_given(field: str, broker: BrokerConfig) -> bool:
 
 
 def typed(name: str, configs: Mapping[str, str], broker: BrokerConfig) -> Value:
-    """The value in force of one setting. The text was checked when the topic was made; one that no longer means
-    anything, from an older release or somebody's hand, counts as not given."""
+    """The value in force of one setting.
+
+    What a topic was given has been checked when it was made. A text that means nothing all the same, from an older
+    release or somebody's hand, counts as not given.
+    """
     setting = TOPIC_SETTINGS[name]
     if name in configs:
         try:
             value = parse_value(setting.kind, configs[name])
         except BadValue:
-            pass
-        else:
-            if _value_problem(setting, value) is None:
-                return value
+            return _default(setting, broker)
+        # `offsets.topic.segment.bytes` goes lower than what a client may ask for.
+        is_small_segment = name == "segment.bytes" and isinstance(value, int) and value > 0
+        if is_small_segment or _value_problem(setting, value) is None:
+            return value
+    return _default(setting, broker)
+
+
+def _default(setting: TopicSetting, broker: BrokerConfig) -> Value:
     return setting.default if setting.broker_value is None else setting.broker_value(broker)
