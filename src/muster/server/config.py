@@ -188,8 +188,10 @@ class BrokerConfig:
     max_connections_per_ip: int = _setting(
         MAX_INT, INT, "connections at a time from one address", least=0, dynamic=True
     )
-    queued_max_requests: int = _setting(500, INT, "requests taken from the network and not yet looked at", least=1)
-    queued_max_request_bytes: int = _setting(-1, LONG, "bytes of such requests; -1: no limit of their own")
+    queued_max_requests: int = _setting(
+        500, INT, "requests of one connection that wait for their answers; more are not read", least=1
+    )
+    queued_max_request_bytes: int = _setting(-1, LONG, "bytes of unfinished requests in memory; -1: half a gigabyte")
     fetch_max_bytes: int = _setting(57_671_680, INT, "the largest answer to a Fetch", least=1024)
     max_request_partition_size_limit: int = _setting(
         2_000, INT, "partitions in one answer to DescribeTopicPartitions", least=1

@@ -9,6 +9,7 @@ in its own socket buffer.
 """
 
 import asyncio
+import socket
 from collections import deque
 from collections.abc import Callable
 from struct import Struct
@@ -18,8 +19,6 @@ from muster.errors import MusterError
 
 _SIZE = Struct(">i")
 WRITE_HIGH_BYTES = 1 << 20
-MAX_WAITING = 10_000
-"""Answers that one connection may wait for; reading stops until there are fewer."""
 
 
 class Slot:
@@ -44,6 +43,9 @@ class Host(Protocol):
     """What a connection needs of the server it belongs to."""
 
     max_request_bytes: int
+    max_unsent_bytes: int
+    max_waiting: int
+    """Answers that one connection may wait for; reading stops until there are fewer."""
 
     def handle(self, connection: "Connection", data: bytes, position: int, end: int) -> Slot | None:
         """Handle one request; the slot if its answer must be waited for before the next is looked at."""
@@ -95,6 +97,14 @@ class Connection(asyncio.Protocol):
         if not self._host.opened(self):
             self._transport.abort()
             self._transport = None
+
+    def tune(self, send_bytes: int, receive_bytes: int) -> None:
+        """The system's buffers; -1 leaves a size to the system."""
+        assert self._transport is not None
+        connected = self._transport.get_extra_info("socket")
+        for option, size_bytes in ((socket.SO_SNDBUF, send_bytes), (socket.SO_RCVBUF, receive_bytes)):
+            if connected is not None and size_bytes != -1:
+                connected.setsockopt(socket.SOL_SOCKET, option, size_bytes)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
@@ -168,7 +178,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def _is_held_up(self) -> bool:
-        return self._blocked is not None or len(self._slots) >= MAX_WAITING
+        return self._blocked is not None or len(self._slots) >= self._host.max_waiting
 
     def _settle_reading(self) -> None:
         """Read on while there is somebody to answer, and nothing holds the next request up."""
@@ -221,6 +231,8 @@ class Connection(asyncio.Protocol):
         if self._out and self._transport is not None:
             out, self._out = self._out, []
             self._transport.write(out[0] if len(out) == 1 else b"".join(out))
+            if self._is_full and self._transport.get_write_buffer_size() > self._host.max_unsent_bytes:
+                self.drop(f"it has not read {self._host.max_unsent_bytes} bytes of answers")
 
     # The end.
 

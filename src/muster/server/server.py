@@ -6,7 +6,7 @@ COORDINATOR_LOAD_IN_PROGRESS meanwhile. Stopping, in steps: accept nobody, answe
 """
 
 import asyncio
-import os
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,7 @@ from muster.server.log_offsets import LogOffsets
 from muster.server.parked import ParkedFetches
 from muster.server.shards import PartitionShell, Shards
 from muster.server.stats import Stats
-from muster.server.storage import DirectoryTopics, log_config
+from muster.server.storage import DirectoryTopics, fresh_topic_id, log_config
 from muster.server.timers import Timers
 
 STOP_WITHIN_S = 10.0
@@ -60,8 +60,11 @@ class Server:
         self.journal = journal
         self.stats = Stats()
         self.max_request_bytes = broker.socket_request_max_bytes
+        self.max_unsent_bytes = broker.muster_connection_max_unsent_bytes
+        self.max_waiting = broker.queued_max_requests
         self._loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self._connections: set[Connection] = set()
+        self._per_host: Counter[str] = Counter()
         self._buffered_bytes = 0
         self._listener: asyncio.Server | None = None
         self._loads: set[asyncio.Task[None]] = set()
@@ -98,7 +101,7 @@ class Server:
             cluster_id,
             Node(self.config.node_id, "", 0),
             topics,
-            lambda: os.urandom(16),
+            fresh_topic_id,
             self.config,
             self.groups,
             self._partition_of,
@@ -128,7 +131,7 @@ class Server:
     def _make_offsets_topic(self, topics: Topics) -> None:
         configs = metadata.offsets_topic_configs(self.cluster)
         partitions = self.config.offsets_topic_num_partitions
-        topics.create(Topic(OFFSETS_TOPIC, os.urandom(16), partitions, configs))
+        topics.create(Topic(OFFSETS_TOPIC, fresh_topic_id(), partitions, configs))
 
     async def _listen(self, host: str, port: int) -> None:
         self._listener = await self._loop.create_server(
@@ -154,7 +157,7 @@ class Server:
             raise ConfigError(
                 f"topic {name} of {partitions} partitions cannot be made: {problem or 'it is there, or empty'}"
             )
-        self.cluster.topics.create(Topic(name, os.urandom(16), partitions, {}))
+        self.cluster.topics.create(Topic(name, fresh_topic_id(), partitions, {}))
 
     # Partitions of the offsets topic.
 
@@ -274,15 +277,23 @@ class Server:
         return None if slot is None or slot.frame is not None else slot
 
     def opened(self, connection: Connection) -> bool:
-        if self._is_stopping or len(self._connections) >= self.config.max_connections:
+        from_there = self._per_host[connection.client_host]
+        has_room = len(self._connections) < self.config.max_connections
+        if self._is_stopping or not has_room or from_there >= self.config.max_connections_per_ip:
             self.stats.refused_connections += 1
             return False
         self._connections.add(connection)
+        self._per_host[connection.client_host] += 1
+        connection.tune(self.config.socket_send_buffer_bytes, self.config.socket_receive_buffer_bytes)
         self.stats.connections = len(self._connections)
         return True
 
     def closed(self, connection: Connection) -> None:
-        self._connections.discard(connection)
+        if connection in self._connections:
+            self._connections.discard(connection)
+            self._per_host[connection.client_host] -= 1
+            if not self._per_host[connection.client_host]:
+                del self._per_host[connection.client_host]
         self.stats.connections = len(self._connections)
         self._parked.forget(connection)
 

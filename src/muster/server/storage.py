@@ -9,6 +9,7 @@ from muster.log.directory import LogDirectory
 from muster.log.partition_config import Flush, LogConfig
 from muster.log.sources import OFFSETS_TOPIC
 from muster.log.topics import Topic as StoredTopic
+from muster.log.topics import new_topic_id
 from muster.server.cluster.topic_configs import typed
 from muster.server.cluster.topics import Topic
 from muster.server.config import BrokerConfig
@@ -29,6 +30,9 @@ def log_config(topic: StoredTopic, broker: BrokerConfig, groups: GroupConfig) ->
         segment_index_bytes=value("segment.index.bytes"),
         index_interval_bytes=value("index.interval.bytes"),
         max_message_bytes=value("max.message.bytes"),
+        log_append_time=typed("message.timestamp.type", topic.configs, broker) == "LogAppendTime",
+        timestamp_before_max_ms=value("message.timestamp.before.max.ms"),
+        timestamp_after_max_ms=value("message.timestamp.after.max.ms"),
         compacted="compact" in (policy if isinstance(policy, tuple) else ()),
         producer_id_expiration_ms=broker.producer_id_expiration_ms,
     )
@@ -56,7 +60,14 @@ class DirectoryTopics:
 
     def topics(self) -> Iterable[Topic]:
         for stored in self._directory.registry.topics():
+            if stored.deleting:
+                continue
             yield Topic(stored.name, _sixteen_bytes(stored.topic_id), stored.partitions, stored.configs)
+
+
+def fresh_topic_id() -> bytes:
+    """Sixteen random bytes that do not begin with a dash when Kafka's tools spell them."""
+    return _sixteen_bytes(new_topic_id())
 
 
 def _letters(topic_id: bytes) -> str:

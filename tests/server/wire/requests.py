@@ -64,6 +64,17 @@ def cut_short(data: bytes) -> Iterator[tuple[bytes, int, int]]:
         yield data[:end] + b"\x01" * 40, 0, end
 
 
+def changed_everywhere(data: bytes) -> Iterator[bytes]:
+    """The body with each byte changed to something else that could be a length there.
+
+    Other bytes follow, which a body may have behind it: so a length that leads too far leads to something readable.
+    """
+    for padding in (bytes(300), b"\x01" * 300):
+        for place, was in enumerate(data):
+            for value in {0, 1, 0x7F, 0x80, 0x81, 0xFE, 0xFF, (was + 1) & 0xFF, (was - 1) & 0xFF} - {was}:
+                yield data[:place] + bytes([value]) + data[place + 1 :] + padding
+
+
 @st.composite
 def damaged(draw: st.DrawFn, bodies: st.SearchStrategy[bytes]) -> bytes:
     """A body with a few bytes changed, taken out or put in."""

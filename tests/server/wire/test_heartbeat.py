@@ -13,7 +13,7 @@ from muster.server.wire.apis import ApiKey
 from muster.server.wire.bridge import REQUEST, decode_request, encode_response
 from muster.server.wire.errors import BadBody, WireError
 from muster.server.wire.heartbeat import decode_heartbeat, encode_heartbeat
-from tests.server.wire.requests import body, cut_short, damaged, placed, tagged_body
+from tests.server.wire.requests import body, changed_everywhere, cut_short, damaged, placed, tagged_body
 from tests.server.wire.strategies import bodies, int32s, patient
 
 VERSIONS = range(5)
@@ -64,10 +64,7 @@ def test_a_request_cut_short_is_an_error(version: int, data: st.DataObject) -> N
                 decode_heartbeat(version, buffer, position, end)
 
 
-@patient
-@given(st.data(), versions)
-def test_damage_is_seen_as_the_layout_sees_it(data: st.DataObject, version: int) -> None:
-    encoded = data.draw(damaged(messages(version).map(lambda message: body(KEY, version, message))))
+def check_as_the_layout_sees_it(version: int, encoded: bytes) -> None:
     try:
         expected = by_the_book(version, encoded)
     except WireError:
@@ -75,6 +72,21 @@ def test_damage_is_seen_as_the_layout_sees_it(data: st.DataObject, version: int)
             decode_heartbeat(version, encoded, 0, len(encoded))
     else:
         assert decode_heartbeat(version, encoded, 0, len(encoded)) == expected
+
+
+@patient
+@given(st.data(), versions)
+def test_damage_is_seen_as_the_layout_sees_it(data: st.DataObject, version: int) -> None:
+    whole = messages(version).map(lambda message: body(KEY, version, message))
+    check_as_the_layout_sees_it(version, data.draw(damaged(whole)))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_changed_byte_is_seen_as_the_layout_sees_it(version: int) -> None:
+    for instance_id in (None, "seat"):
+        said = {"groupId": "group", "generationId": 3, "memberId": "member", "groupInstanceId": instance_id}
+        for encoded in changed_everywhere(body(KEY, version, said)):
+            check_as_the_layout_sees_it(version, encoded)
 
 
 @patient

@@ -21,6 +21,7 @@ from tests.server.wire.requests import (
     ORDERS_ID,
     TOPICS,
     body,
+    changed_everywhere,
     cut_short,
     damaged,
     metadata,
@@ -60,6 +61,31 @@ messages = st.fixed_dictionaries(
         "topics": st.lists(topics, max_size=4),
     }
 )
+
+
+plain_names = st.text("abc", min_size=1, max_size=5)
+plain_topics = st.builds(
+    lambda key, some: {"name": key[0], "topicId": key[1], "partitions": some},
+    st.sampled_from([("orders", ORDERS_ID), ("clicks", CLICKS_ID)]),
+    st.lists(
+        st.builds(
+            lambda index, metadata: {"partitionIndex": index, "committedOffset": 5, "committedMetadata": metadata},
+            st.sampled_from([0, 1, 2, 2, 1, 3]),
+            st.sampled_from([None, "", "seen", "m" * 126, "m" * 127]),
+        ),
+        min_size=1,
+        max_size=3,
+    ),
+)
+plain_messages = st.fixed_dictionaries(
+    {
+        "groupId": plain_names,
+        "memberId": plain_names,
+        "groupInstanceId": st.none() | plain_names,
+        "topics": st.lists(plain_topics, min_size=1, max_size=3),
+    }
+)
+"""Much nearer to what consumers say."""
 
 
 def usual(version: int, **changes: Any) -> bytes:
@@ -152,8 +178,8 @@ def decode(version: int, data: bytes) -> tuple[OffsetCommit | None, CommitReply]
     return decode_offset_commit(version, 5, data, 0, len(data), TOPICS)
 
 
-@settings(patient, max_examples=300)
-@given(version=versions, message=messages, data=st.data())
+@settings(patient, max_examples=400)
+@given(version=versions, message=messages | plain_messages, data=st.data())
 def test_a_request_and_its_answer_are_what_the_layout_says(
     version: int, message: dict[str, Any], data: st.DataObject
 ) -> None:
@@ -250,11 +276,7 @@ def test_the_usual_request_cut_short_is_an_error(version: int) -> None:
                 decode_offset_commit(version, 5, buffer, position, end, TOPICS)
 
 
-@settings(patient, max_examples=500)
-@given(version=versions, data=st.data())
-def test_damage_is_seen_as_the_layout_sees_it(version: int, data: st.DataObject) -> None:
-    whole = st.just(usual(version)) | messages.map(lambda message: body(KEY, version, message))
-    encoded = data.draw(damaged(whole))
+def check_as_the_layout_sees_it(version: int, encoded: bytes) -> None:
     try:
         judge = Judge(version, encoded)
     except WireError:
@@ -264,6 +286,32 @@ def test_damage_is_seen_as_the_layout_sees_it(version: int, data: st.DataObject)
     event, reply = decode(version, encoded)
     assert event == judge.event
     assert reply[1] == judge.frame(5, [ErrorCode.NONE] * len(judge.accepted))
+
+
+@settings(patient, max_examples=500)
+@given(version=versions, data=st.data())
+def test_damage_is_seen_as_the_layout_sees_it(version: int, data: st.DataObject) -> None:
+    whole = (messages | plain_messages).map(lambda message: body(KEY, version, message))
+    check_as_the_layout_sees_it(version, data.draw(damaged(whole)))
+
+
+@pytest.mark.parametrize("version", [2, 6, 7, 9, 10])
+@pytest.mark.parametrize("metadata", [None, "", "seen"])
+def test_every_changed_byte_is_seen_as_the_layout_sees_it(version: int, metadata: str | None) -> None:
+    some = [{"partitionIndex": 1, "committedOffset": 5, "committedMetadata": metadata}]
+    asked = [{"name": "orders", "topicId": ORDERS_ID, "partitions": some}]
+    said = {"groupId": "group", "memberId": "me", "groupInstanceId": metadata, "topics": asked}
+    for encoded in changed_everywhere(body(KEY, version, said)):
+        check_as_the_layout_sees_it(version, encoded)
+
+
+@every_version
+def test_a_topic_named_twice_is_answered_twice(version: int) -> None:
+    one = [{"partitionIndex": 1, "committedOffset": 5}]
+    twice = [{"name": "orders", "topicId": ORDERS_ID, "partitions": one}] * 2
+    for data in (body(KEY, version, {"topics": twice}), tagged_body(KEY, version, {"topics": twice})):
+        _, (_, frame, _) = decode(version, data)
+        assert len(decode_response(KEY, version, frame)[1]["topics"]) == 2
 
 
 @settings(patient, max_examples=300)

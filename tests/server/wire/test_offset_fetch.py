@@ -21,6 +21,7 @@ from tests.server.wire.requests import (
     ORDERS_ID,
     TOPICS,
     body,
+    changed_everywhere,
     cut_short,
     damaged,
     metadata,
@@ -251,11 +252,7 @@ def test_the_usual_request_cut_short_is_an_error(version: int) -> None:
                 decode_offset_fetch(version, 5, buffer, position, end, TOPICS)
 
 
-@settings(patient, max_examples=500)
-@given(version=versions, data=st.data())
-def test_damage_is_seen_as_the_layout_sees_it(version: int, data: st.DataObject) -> None:
-    whole = st.just(usual(version)) | messages(version).map(lambda message: body(KEY, version, message))
-    encoded = data.draw(damaged(whole))
+def check_as_the_layout_sees_it(version: int, encoded: bytes) -> None:
     try:
         judge = Judge(version, encoded)
     except WireError:
@@ -264,8 +261,26 @@ def test_damage_is_seen_as_the_layout_sees_it(version: int, data: st.DataObject)
         return
     events, reply = decode(version, encoded)
     assert events == judge.events
-    answers = [FetchAnswer(ErrorCode(14)) for _ in events]
+    answers = [
+        FetchAnswer(
+            ErrorCode.NONE, tuple([FetchedOffset(*one, 7, 8, "", ErrorCode.NONE) for one in event.partitions or ()])
+        )
+        for event in events
+    ]
     assert encode_offset_fetch(reply, answers, TOPICS) == judge.frame(5, answers)
+
+
+@settings(patient, max_examples=500)
+@given(version=versions, data=st.data())
+def test_damage_is_seen_as_the_layout_sees_it(version: int, data: st.DataObject) -> None:
+    whole = st.just(usual(version)) | messages(version).map(lambda message: body(KEY, version, message))
+    check_as_the_layout_sees_it(version, data.draw(damaged(whole)))
+
+
+@pytest.mark.parametrize("version", [1, 2, 7, 8, 9, 10])
+def test_every_changed_byte_is_seen_as_the_layout_sees_it(version: int) -> None:
+    for encoded in changed_everywhere(usual(version)):
+        check_as_the_layout_sees_it(version, encoded)
 
 
 @settings(patient, max_examples=300)

@@ -32,7 +32,7 @@ def decode_old(
 ) -> tuple[OffsetCommit, CommitReply] | None:
     """A request for partitions that exist. None if it is not one, or is not as it should be.
 
-    A frame cut short is read on into whatever follows it in the buffer; that is found out at the end.
+    A frame cut short is read on into whatever follows it in the buffer, up to the end of a partition.
     """
     has_epoch = version >= FIRST_WITH_EPOCH
     (size,) = _read_size(data, position)
@@ -92,7 +92,7 @@ def decode_old(
                 return None
             partitions.append((name, index, offset, epoch, metadata, topic_id))
             parts.append(_pack_partition(index, 0))
-    if cursor > end or not partitions:
+    if not partitions:
         return None
     body = b"".join(parts)
     if version >= FIRST_WITH_THROTTLE:
