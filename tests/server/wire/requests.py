@@ -69,10 +69,21 @@ def changed_everywhere(data: bytes) -> Iterator[bytes]:
 
     Other bytes follow, which a body may have behind it: so a length that leads too far leads to something readable.
     """
-    for padding in (bytes(300), b"\x01" * 300):
+    for padding in (bytes(5000), b"\x01" * 300):
         for place, was in enumerate(data):
             for value in {0, 1, 0x7F, 0x80, 0x81, 0xFE, 0xFF, (was + 1) & 0xFF, (was - 1) & 0xFF} - {was}:
                 yield data[:place] + bytes([value]) + data[place + 1 :] + padding
+
+
+def lengths_in_two_bytes(data: bytes) -> Iterator[bytes]:
+    """The body with each byte written as a length that takes two bytes, as Kafka accepts it.
+
+    Whoever takes the first of them for the whole length finds the rest of the body where that leads, and is fooled.
+    """
+    for place, was in enumerate(data):
+        if 0 < was < 0x80:
+            longer = data[:place] + bytes([was | 0x80, 0]) + data[place + 1 :]
+            yield longer.ljust(place + (was | 0x80), b"\x00") + data[place + was :]
 
 
 @st.composite

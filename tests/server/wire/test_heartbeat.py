@@ -13,7 +13,15 @@ from muster.server.wire.apis import ApiKey
 from muster.server.wire.bridge import REQUEST, decode_request, encode_response
 from muster.server.wire.errors import BadBody, WireError
 from muster.server.wire.heartbeat import decode_heartbeat, encode_heartbeat
-from tests.server.wire.requests import body, changed_everywhere, cut_short, damaged, placed, tagged_body
+from tests.server.wire.requests import (
+    body,
+    changed_everywhere,
+    cut_short,
+    damaged,
+    lengths_in_two_bytes,
+    placed,
+    tagged_body,
+)
 from tests.server.wire.strategies import bodies, int32s, patient
 
 VERSIONS = range(5)
@@ -85,7 +93,7 @@ def test_damage_is_seen_as_the_layout_sees_it(data: st.DataObject, version: int)
 def test_every_changed_byte_is_seen_as_the_layout_sees_it(version: int) -> None:
     for instance_id in (None, "seat"):
         said = {"groupId": "group", "generationId": 3, "memberId": "member", "groupInstanceId": instance_id}
-        for encoded in changed_everywhere(body(KEY, version, said)):
+        for encoded in (*changed_everywhere(whole := body(KEY, version, said)), *lengths_in_two_bytes(whole)):
             check_as_the_layout_sees_it(version, encoded)
 
 

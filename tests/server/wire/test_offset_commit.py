@@ -24,6 +24,7 @@ from tests.server.wire.requests import (
     changed_everywhere,
     cut_short,
     damaged,
+    lengths_in_two_bytes,
     metadata,
     placed,
     tagged_body,
@@ -298,10 +299,16 @@ def test_damage_is_seen_as_the_layout_sees_it(version: int, data: st.DataObject)
 @pytest.mark.parametrize("version", [2, 6, 7, 9, 10])
 @pytest.mark.parametrize("metadata", [None, "", "seen"])
 def test_every_changed_byte_is_seen_as_the_layout_sees_it(version: int, metadata: str | None) -> None:
-    some = [{"partitionIndex": 1, "committedOffset": 5, "committedMetadata": metadata}]
-    asked = [{"name": "orders", "topicId": ORDERS_ID, "partitions": some}]
-    said = {"groupId": "group", "memberId": "me", "groupInstanceId": metadata, "topics": asked}
-    for encoded in changed_everywhere(body(KEY, version, said)):
+    # No byte above 7f: the whole of it could be text.
+    one = {"partitionIndex": 1, "committedOffset": 5, "committedLeaderEpoch": 4, "committedMetadata": metadata}
+    said = {
+        "groupId": "group",
+        "generationIdOrMemberEpoch": 3,
+        "memberId": "me",
+        "groupInstanceId": metadata,
+        "topics": [{"name": "orders", "topicId": ORDERS_ID, "partitions": [one]}],
+    }
+    for encoded in (*changed_everywhere(whole := body(KEY, version, said)), *lengths_in_two_bytes(whole)):
         check_as_the_layout_sees_it(version, encoded)
 
 

@@ -24,6 +24,7 @@ from tests.server.wire.requests import (
     changed_everywhere,
     cut_short,
     damaged,
+    lengths_in_two_bytes,
     metadata,
     placed,
     tagged_body,
@@ -279,7 +280,7 @@ def test_damage_is_seen_as_the_layout_sees_it(version: int, data: st.DataObject)
 
 @pytest.mark.parametrize("version", [1, 2, 7, 8, 9, 10])
 def test_every_changed_byte_is_seen_as_the_layout_sees_it(version: int) -> None:
-    for encoded in changed_everywhere(usual(version)):
+    for encoded in (*changed_everywhere(whole := usual(version)), *lengths_in_two_bytes(whole)):
         check_as_the_layout_sees_it(version, encoded)
 
 
