@@ -1,11 +1,12 @@
 """Kafka's own tools and a real broker judge the files."""
 
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -105,6 +106,7 @@ def test_dump_log_accepts_everything(kafka_tools: Kafka, tmp_path: Path) -> None
     accepted(kafka_tools, directory)
 
 
+NOT_READY = (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.NOT_COORDINATOR)
 GROUPS = [f"group-{number}" for number in range(12)]
 
 
@@ -150,14 +152,20 @@ class OurTopic:
 def committed(bootstrap: str, group: str) -> dict[tuple[str, str, int], int]:
     """What the broker answers, once it has loaded the group's partition.
 
-    Through a consumer, which waits for the coordinator. The admin client of librdkafka crashes when the answer is
-    NOT_COORDINATOR, as it is for a moment after a broker's start.
+    Through a consumer: the admin client of librdkafka crashes when the answer is NOT_COORDINATOR, as it is for a moment
+    after a broker's start.
     """
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "log_level": 2})
-    try:
-        found = consumer.committed([TopicPartition("orders", number) for number in range(3)], timeout=60)
-    finally:
-        consumer.close()
+    deadline = time.monotonic() + 60
+    found = None
+    while found is None:
+        try:
+            found = consumer.committed([TopicPartition("orders", number) for number in range(3)], timeout=30)
+        except KafkaException as error:
+            if error.args[0].code() not in NOT_READY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+    consumer.close()
     assert all(one.error is None for one in found)
     return {(group, one.topic, one.partition): one.offset for one in found if one.offset >= 0}
 
