@@ -116,7 +116,7 @@ def _decode_usual(
             return None
         indexes = _read_int32s[count](data, after_name + 1)
         asked.append((bytes(data[cursor : after_name + 1]), indexes))
-        wanted += [(name, index) for index in indexes]
+        wanted += zip((name,) * count, indexes, strict=True)
         cursor = after_name + 1 + 4 * count
         if data[cursor]:
             return None
