@@ -1,0 +1,1 @@
+"""A live cluster's offsets topic as raw record batches: connections of our own, leader by leader."""

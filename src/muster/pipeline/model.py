@@ -1,0 +1,90 @@
+"""What the driver asks of a task, and what a task reports back. All of it is picklable and small."""
+
+from typing import NamedTuple
+
+
+class SegmentFiles(NamedTuple):
+    """One partition as directories of segments: the replica that leads first, others of the same log after it.
+
+    `epochs` is the leader's lineage, (leader epoch, its first offset) in rising order; a replica's record counts only
+    where the lineage agrees with the epoch it was written under.
+    """
+
+    directories: tuple[str, ...]
+    epochs: tuple[tuple[int, int], ...]
+    storage_options: tuple[tuple[str, str], ...] = ()
+
+
+class LiveLog(NamedTuple):
+    """One partition of a live cluster; `config` are a client's properties by librdkafka's names."""
+
+    config: tuple[tuple[str, str], ...]
+    topic: str
+
+
+class PartitionWork(NamedTuple):
+    """One partition of the offsets topic, and from where on it is new."""
+
+    offsets_partition: int
+    source: SegmentFiles | LiveLog
+    from_offset: int
+    to_offset: int | None
+    """Where the log ended when the run was planned; None reads whatever is there."""
+    state_from_scratch: bool
+    """The winners are those of the whole log, not of the new range: something in between may have been cleaned away."""
+    size_bytes: int
+
+
+class ExtractContext(NamedTuple):
+    """What all tasks of a run share."""
+
+    run_id: str
+    tables: str
+    """Root of the tables: files of a table go to `<tables>/<table>/`."""
+    storage_options: tuple[tuple[str, str], ...]
+    staging: str
+    """Where what only this run needs is put: `winners_commits`, `winners_groups`, `progress`."""
+    history: bool
+    """False: winners only, no history is written."""
+    offsets_retention_ms: int
+    topic_names: tuple[tuple[str, str], ...]
+    """Topic id (as Kafka prints it) to name, for assignments that have ids only."""
+    previous_offsets: tuple[str, ...]
+    """Files of the `offsets` table before this run: what a deletion in the new range may delete."""
+
+
+class WrittenFile(NamedTuple):
+    """A Parquet file; `path` is relative to the table's directory (or to the staging directory)."""
+
+    table: str
+    path: str
+    size_bytes: int
+    rows: int
+
+
+class PartitionReport(NamedTuple):
+    """What one partition gave."""
+
+    offsets_partition: int
+    log_start_offset: int
+    next_offset: int
+    """Progress: the first offset not read yet."""
+    leader_epoch: int
+    """Of the last batch read; -1 for a log without epochs. Unchanged when nothing was new."""
+    records: int
+    gaps: int
+    """Offsets of the range without a record: the cleaner, an aborted rest, or damage took them."""
+    complete_since_offset: int
+    """From here on nothing is missing in what this run has read."""
+    complete_since_ms: int | None
+    newest_timestamp_ms: int | None
+    unread: int
+    damage: tuple[str, ...]
+    size_bytes: int
+
+
+class Extracted(NamedTuple):
+    """The answer of one task."""
+
+    files: tuple[WrittenFile, ...]
+    reports: tuple[PartitionReport, ...]
