@@ -35,3 +35,15 @@ class BadInput(MusterError):
 
 class ConfigError(MusterError):
     """The operator asked for something that cannot be; the text names the setting."""
+
+
+class ClusterError(BadInput):
+    """A live cluster did not give what was asked of it; the text names the broker, and what to try next."""
+
+
+class ClusterUnreachable(ClusterError):
+    """No answer, or none in time: wrong address, a network in between, a broker that went away."""
+
+
+class ClusterRefused(ClusterError):
+    """The cluster answered, and does not let us in, or not at this topic."""

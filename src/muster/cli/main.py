@@ -13,9 +13,12 @@ from muster.cli.dump import DEBUG, dump
 from muster.cli.groups import app as groups
 from muster.cli.output import PipeClosed, say
 from muster.cli.partitions import app as partitions
+from muster.cli.pipeline import app as pipeline
 from muster.cli.serve import EPILOG as SERVE_EPILOG
 from muster.cli.serve import serve
 from muster.cli.status import Status
+from muster.cli.tables import EPILOG as TABLE_EPILOG
+from muster.cli.tables import table
 from muster.errors import BadInput, MusterError
 
 app = typer.Typer(
@@ -28,8 +31,10 @@ app = typer.Typer(
 )
 app.command(no_args_is_help=True)(dump)
 app.command(epilog=SERVE_EPILOG)(serve)
+app.command(epilog=TABLE_EPILOG)(table)
 app.add_typer(groups)
 app.add_typer(partitions)
+app.add_typer(pipeline)
 
 # Typer has no public name for the base of what it raises when options are wrong.
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]

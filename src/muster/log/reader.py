@@ -6,6 +6,7 @@ do. Every such place becomes a `Damage` with file, byte, batch and what still ho
 """
 
 import os
+import struct
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -25,6 +26,8 @@ CHUNK_BYTES = 8 * 1024 * 1024
 LARGEST_BATCH_BYTES = 1024 * 1024 * 1024
 """A length above this is taken for damage even where the file is long enough for it."""
 
+HEADER_ROOM = 1 << 15
+
 Progress = Callable[[int], None]
 Bytes = NDArray[np.uint8]
 
@@ -32,7 +35,8 @@ Bytes = NDArray[np.uint8]
 class Damage(NamedTuple):
     """One place that could not be read: `what` is wrong there, and what `holds` all the same.
 
-    Batches of a segment are counted from 1; number 0 means the segment as a whole.
+    Batches of a segment are counted from 1; number 0 means the segment as a whole, and -1 a batch of a segment that was
+    not read from its beginning.
     """
 
     segment: str
@@ -47,9 +51,8 @@ class Damage(NamedTuple):
         if self.batch_number == 0:
             return f"{self.segment} {self.what}. {self.holds}"
         offset = "" if self.base_offset is None else f" (base offset {self.base_offset})"
-        return (
-            f"{self.segment} at byte {self.byte_position}: batch {self.batch_number}{offset} {self.what}. {self.holds}"
-        )
+        batch = "a batch" if self.batch_number < 0 else f"batch {self.batch_number}"
+        return f"{self.segment} at byte {self.byte_position}: {batch}{offset} {self.what}. {self.holds}"
 
 
 class SegmentChunk(NamedTuple):
@@ -74,6 +77,14 @@ class _Window:
 
     def close(self) -> None:
         self._file.close()
+
+    def begin_at(self, byte_position: int) -> None:
+        """Skip what is before a byte; to be called before the first `refill`."""
+        self._file.seek(byte_position)
+        self.file_position = byte_position
+
+    def peek(self, size: int, byte_position: int) -> bytes:
+        return os.pread(self._file.fileno(), size, byte_position)
 
     @property
     def left_in_file(self) -> int:
@@ -122,17 +133,69 @@ def read_segment(
     forgiving: bool = False,
     progress: Progress | None = None,
     chunk_bytes: int = CHUNK_BYTES,
+    from_offset: int = 0,
+    may_grow: bool = False,
+    must_exist: bool = False,
 ) -> Iterator[SegmentChunk]:
-    """Decode one segment chunk by chunk; whatever is wrong is appended to `damage`."""
+    """Decode one segment chunk by chunk; whatever is wrong is appended to `damage`.
+
+    With `from_offset`, batches that end before it may be left out, as far as the segment's index tells where to begin.
+    Of a segment that `may_grow` an unfinished end is no damage: somebody is writing there, or has been. With
+    `must_exist` a segment that is gone is the caller's to deal with (`FileNotFoundError`).
+    """
     try:
         window = _Window(segment.path, chunk_bytes)
     except FileNotFoundError:
+        if must_exist:
+            raise
         damage.append(Damage(segment.name, 0, None, 0, segment.size_bytes, "is gone", "A broker may have replaced it."))
         return
     try:
-        yield from _read_window(window, segment, scratch, damage, markers, forgiving, progress)
+        window.begin_at(_start_of(window, segment, from_offset))
+        yield from _read_window(window, segment, scratch, damage, markers, forgiving, progress, may_grow)
     finally:
         window.close()
+
+
+_INDEX_ENTRY = np.dtype([("relative_offset", ">i4"), ("byte_position", ">i4")])
+_BATCH_START = struct.Struct(">qi4xb")  # base offset, length, magic
+_LAST_OFFSET_DELTA = 23
+
+
+def _start_of(window: _Window, segment: Segment, offset: int) -> int:
+    """Where to begin in order to miss nothing from an offset on: a batch found by the index, or the first byte.
+
+    An index is a hint. It may be missing, end in zeros, or belong to another file than the one we have open, so the
+    batch that it points to is compared with it.
+    """
+    if offset <= segment.base_offset:
+        return 0
+    try:
+        entries = np.fromfile(segment.path.with_suffix(".index"), _INDEX_ENTRY)
+    except OSError:
+        return 0
+    offsets, positions = entries["relative_offset"].astype(np.int64), entries["byte_position"].astype(np.int64)
+    falls = np.flatnonzero((np.diff(offsets) <= 0) | (np.diff(positions) <= 0))
+    rising = int(falls[0]) + 1 if len(falls) else len(entries)
+    number = int(np.searchsorted(offsets[:rising], offset - segment.base_offset, "right")) - 1
+    if number < 0:
+        return 0
+    position = int(positions[number])
+    return position if _batch_ends_with(window, position) == segment.base_offset + int(offsets[number]) else 0
+
+
+def _batch_ends_with(window: _Window, byte_position: int) -> int | None:
+    """The last offset of the batch that seems to begin at a byte."""
+    if not 0 <= byte_position < window.limit:
+        return None
+    start = window.peek(_LAST_OFFSET_DELTA + 4, byte_position)
+    if len(start) < _LAST_OFFSET_DELTA + 4:
+        return None
+    base_offset, length, magic = _BATCH_START.unpack_from(start)
+    if length < scan.LEGACY_MIN_SIZE or not 0 <= magic <= 2:
+        return None
+    delta = int.from_bytes(start[_LAST_OFFSET_DELTA:], "big", signed=True) if magic == 2 else 0
+    return int(base_offset) + delta
 
 
 def _read_window(
@@ -143,7 +206,9 @@ def _read_window(
     markers: Markers | None,
     forgiving: bool,
     progress: Progress | None,
+    may_grow: bool,
 ) -> Iterator[SegmentChunk]:
+    from_the_start = window.file_position == 0
     batches_before = 0
     last_offset: int | None = None
     first = True
@@ -157,7 +222,7 @@ def _read_window(
                     segment.name,
                     window.file_position + int(row[scan.B_POSITION]),
                     int(row[scan.B_BASE_OFFSET]),
-                    batches_before + problem.batch + 1,
+                    batches_before + problem.batch + 1 if from_the_start else -1,
                     int(row[scan.B_SIZE]),
                     problem.reason,
                     "The batches before and after it are whole.",
@@ -174,24 +239,33 @@ def _read_window(
         window.start = chunk.next_position
         if chunk.stop == scan.SCAN_FULL:
             continue
-        if chunk.stop != scan.SCAN_MORE or not _read_on(window):
+        if chunk.stop != scan.SCAN_MORE or not _read_on(window, waiting=not may_grow):
             break
     left = window.end - window.start + window.left_in_file
     if left > 0:
-        damage.append(_broken_off(window, segment, chunk.stop, batches_before, last_offset, left))
+        if not (may_grow and _is_unfinished(window, chunk.stop, left)):
+            number = batches_before + 1 if from_the_start else -1
+            damage.append(_broken_off(window, segment, chunk.stop, number, last_offset, left))
         if progress is not None:
             progress(left)
 
 
-def _read_on(window: _Window) -> bool:
+def _read_on(window: _Window, waiting: bool = True) -> bool:
     """Get more bytes, making room for a batch larger than the window; False at the end or at a wild length."""
     wanted = _wanted_bytes(window)
     if wanted > LARGEST_BATCH_BYTES:
         return False
     complete = wanted <= window.end - window.start + window.left_in_file
-    if not complete and (window.end == window.start or not window.has_grown(wanted)):
+    if not complete and (not waiting or window.end == window.start or not window.has_grown(wanted)):
         return False
     return window.refill(wanted)
+
+
+def _is_unfinished(window: _Window, stop: int, left: int) -> bool:
+    """Whether the end of a segment looks like a batch that is still being written, or room allocated ahead."""
+    if stop == scan.SCAN_MORE:
+        return left < _wanted_bytes(window) <= LARGEST_BATCH_BYTES
+    return stop == scan.SCAN_BAD_LENGTH and not window.buffer[window.start : window.end].any()
 
 
 def _wanted_bytes(window: _Window) -> int:
@@ -202,7 +276,7 @@ def _wanted_bytes(window: _Window) -> int:
 
 
 def _broken_off(
-    window: _Window, segment: Segment, stop: int, batches_before: int, last_offset: int | None, left: int
+    window: _Window, segment: Segment, stop: int, batch_number: int, last_offset: int | None, left: int
 ) -> Damage:
     """Say why no further batch can be found in this segment."""
     available = window.end - window.start
@@ -224,7 +298,7 @@ def _broken_off(
     else:
         what = f"says it has {_wanted_bytes(window)} bytes, and the file ends after {left}"
     holds = "Nothing before it." if last_offset is None else f"Whole up to offset {last_offset}."
-    return Damage(segment.name, position, base_offset, batches_before + 1, left, what, holds)
+    return Damage(segment.name, position, base_offset, batch_number, left, what, holds)
 
 
 def read_partition(
@@ -245,28 +319,40 @@ def read_partition(
 
 def read_markers(segments: Iterable[Segment]) -> Markers:
     """The header-only pass: the transaction markers of a partition. Damage is left to the second pass to report."""
-    batches = np.empty((1 << 15, scan.BATCH_COLUMNS), np.int64)
-    found = np.empty((1 << 15, MARKER_COLUMNS), np.int64)
+    found = np.empty((HEADER_ROOM, MARKER_COLUMNS), np.int64)
     kept: list[NDArray[np.int64]] = []
     for segment in segments:
         try:
-            window = _Window(segment.path, 4 * 1024 * 1024)
-        except FileNotFoundError:
-            continue
-        try:
-            window.refill()
-            while True:
-                count, position, stop = scan.scan_batches(
-                    window.buffer, window.start, window.end, batches, scan.ANY_NUMBER, False
-                )
-                markers = find_markers(window.buffer, batches, count, found)
+            for buffer, batches in read_headers(segment):
+                markers = find_markers(buffer, batches, len(batches), found)
                 if markers:
                     kept.append(found[:markers].copy())
-                window.start = position
-                if stop == scan.SCAN_FULL:
-                    continue
-                if stop != scan.SCAN_MORE or not _read_on(window):
-                    break
-        finally:
-            window.close()
+        except FileNotFoundError:
+            continue
     return Markers.of(np.concatenate(kept)) if kept else Markers.none()
+
+
+def read_headers(
+    segment: Segment, from_offset: int = 0, *, may_grow: bool = False
+) -> Iterator[tuple[Bytes, NDArray[np.int64]]]:
+    """The batch headers of a segment, many at a time: a buffer, and the batch table that points into it.
+
+    No checksum is looked at, and both are overwritten by the next. `from_offset` and `may_grow` as in `read_segment`.
+    """
+    table = np.empty((HEADER_ROOM, scan.BATCH_COLUMNS), np.int64)
+    window = _Window(segment.path, 4 * 1024 * 1024)
+    try:
+        window.begin_at(_start_of(window, segment, from_offset))
+        window.refill()
+        while True:
+            count, position, stop = scan.scan_batches(
+                window.buffer, window.start, window.end, table, scan.ANY_NUMBER, False
+            )
+            yield window.buffer, table[:count]
+            window.start = position
+            if stop == scan.SCAN_FULL:
+                continue
+            if stop != scan.SCAN_MORE or not _read_on(window, waiting=not may_grow):
+                return
+    finally:
+        window.close()

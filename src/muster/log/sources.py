@@ -13,7 +13,7 @@ import struct
 import tarfile
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path, PurePosixPath
 from typing import IO, NamedTuple
 
@@ -136,6 +136,18 @@ def _walk_to_partitions(folder: Path, topic: str, depth: int) -> Iterator[Path]:
 
 def _segment_files(folder: Path) -> list[str]:
     return sorted(entry.name for entry in os.scandir(folder) if SEGMENT_NAME.match(entry.name))
+
+
+def segments_of(directory: Path) -> list[Segment]:
+    """The segments of one partition's directory in log order, as they are now: a broker may be at work there, and a
+    segment that vanishes while we look is not among them.
+    """
+    segments = []
+    for name in _segment_files(directory):
+        with suppress(FileNotFoundError):
+            size_bytes = (directory / name).stat().st_size
+            segments.append(Segment(directory / name, f"{directory.name}/{name}", int(name.split(".")[0]), size_bytes))
+    return segments
 
 
 def _partition(directory: Path) -> SourcePartition:

@@ -171,6 +171,10 @@ REBALANCES = _schema(
     ("log_offset", pa.int64()),
 )
 
+LATEST_REBALANCES: pa.Schema = REBALANCES.append(
+    pa.field("carry", pa.string())  # what a later run must know to go on from here (`pipeline/rebalance_state.py`)
+)
+
 LOG_ENDS = _schema(
     ("topic", pa.string()),
     ("partition", pa.int32()),
@@ -204,6 +208,13 @@ LAG = _schema(
     ("client_host", pa.string()),
 )
 
+ACTIVITY = _schema(  # of every group that ever committed: what the next run needs to tell the gap across a rebalance
+    ("group_id", pa.string()),
+    ("offsets_partition", pa.int32()),
+    ("first_commit_ms", pa.int64()),  # of the range that was read last; NULL if a record of the group came before it
+    ("last_commit_ms", pa.int64()),
+)
+
 TIMES = _schema(  # the data's own clock: the timestamp of the first record at or after an offset
     ("topic", pa.string()),
     ("partition", pa.int32()),
@@ -226,8 +237,9 @@ STATE: dict[str, pa.Schema] = {
     "group_state": GROUP_STATE,
     "groups": GROUPS,
     "members": MEMBERS,
-    "latest_rebalances": REBALANCES,  # the newest of each group: its row may still change
+    "latest_rebalances": LATEST_REBALANCES,  # the newest of each group: its row may still change
     "lag": LAG,
+    "activity": ACTIVITY,
 }
 """Replaced by every run."""
 

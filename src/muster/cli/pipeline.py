@@ -1,0 +1,204 @@
+"""`muster pipeline`: an offsets topic made into tables."""
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from muster.cli.output import say
+from muster.cli.status import Status
+from muster.errors import BadInput
+
+if TYPE_CHECKING:
+    from muster.pipeline.job import Summary
+    from muster.pipeline.progress import Watch
+
+app = typer.Typer(
+    name="pipeline",
+    help="Make tables of an offsets topic, on Spark: every commit, the state now or at any moment, rebalances, lag.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+)
+
+RUN_EPILOG = """
+[bold]Examples[/bold]
+
+  muster pipeline run --source /var/lib/kafka/data --out tables
+
+  muster pipeline run --source broker1/data --source broker2/data --out tables
+
+  muster pipeline run --source kafka://broker:9092 --kafka-config client.properties --out tables --follow 1m
+
+  muster pipeline run --source muster-data --out s3://bucket/tables --storage-option AWS_REGION=eu-central-1
+
+  muster table lag --tables tables
+"""
+MOST_NOTES = 20
+
+
+@app.command("run", epilog=RUN_EPILOG, no_args_is_help=True)
+def run_pipeline(
+    source: Annotated[
+        list[str],
+        typer.Option(
+            metavar="SOURCE",
+            help="A broker's log directory (several of one cluster: repeat it), a muster data directory, an archive of "
+            "one, or a live cluster as kafka://host:port.",
+        ),
+    ],
+    out: Annotated[str, typer.Option(metavar="TABLES", help="Where the tables are kept; made if not there.")],
+    kafka_config: Annotated[
+        Path | None, typer.Option(help="Properties of a Kafka client: security, credentials.", metavar="FILE")
+    ] = None,
+    follow: Annotated[
+        str | None, typer.Option(metavar="INTERVAL", help="Keep going: run again this often (30s, 5m), until Ctrl-C.")
+    ] = None,
+    state_only: Annotated[
+        bool, typer.Option("--state-only", help="Only what is in force now; no history, no rebalances.")
+    ] = False,
+    offsets_retention: Annotated[
+        str, typer.Option(metavar="TIME", help="The cluster's offsets.retention.minutes: tells expired from deleted.")
+    ] = "7d",
+    storage_option: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="For TABLES or SOURCE in an object store; repeatable.")
+    ] = None,
+    master: Annotated[str | None, typer.Option(help="Spark's master.", show_default="local[*]")] = None,
+    conf: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Any setting of Spark; repeatable.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The closing summary as one JSON object.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no summary.")] = False,
+) -> int:
+    """Build the tables, or bring them up to date: a second run reads only what is new.
+
+    Readers see the last whole run until this one is whole. A run that is killed leaves nothing behind but files that
+    the next one cleans up.
+    """
+    from muster.live.properties import read_properties
+    from muster.pipeline.session import parse_conf
+
+    interval_s = None if follow is None else _seconds(follow, "--follow")
+    retention_ms = int(_seconds(offsets_retention, "--offsets-retention") * 1000)
+    options = parse_conf(storage_option or [])
+    settings = parse_conf(conf or [])
+    config = read_properties(kafka_config) if kafka_config is not None else {}
+
+    from muster.pipeline.job import OnSpark, Request, run
+    from muster.pipeline.sources import open_source
+    from muster.tables.store import TableStore
+
+    request = Request(source, out, options, config, not state_only, retention_ms)
+    TableStore(out, options)  # what cannot work should say so before Spark takes its seconds to start
+    open_source(source, config, options).close()
+    from muster.pipeline.session import spark_session
+
+    spark = spark_session(master, settings)
+    try:
+        while True:
+            with _bar(not quiet) as watch:
+                summary = run(OnSpark(spark), request, watch)
+            if as_json:
+                print(json.dumps(summary.as_json()), flush=True)
+            elif not quiet:
+                _show(summary)
+            if interval_s is None:
+                return Status.DAMAGED if summary.damaged else Status.OK
+            time.sleep(max(0.0, interval_s - summary.seconds))
+    finally:
+        spark.stop()
+
+
+def _seconds(text: str, option: str) -> float:
+    from muster.cli.options import AGO, UNIT_MS
+
+    match = AGO.fullmatch(text.strip())
+    if match is None:
+        raise BadInput(f"{option} {text!r} is not a length of time. Write 30s, 5m, 12h or 7d.")
+    return int(match[1]) * UNIT_MS[match[2]] / 1000
+
+
+@contextmanager
+def _bar(wanted: bool) -> Iterator["Watch"]:
+    from muster.pipeline.progress import Watch
+
+    if not (wanted and sys.stderr.isatty()):
+        yield Watch()
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = (
+        TextColumn("[bold]{task.description}"),
+        BarColumn(bar_width=None),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("reading", total=None)
+
+        def advance(read: int, total: int) -> None:
+            done = read >= total
+            progress.update(task, completed=read, total=total, description="merging" if done else "reading")
+
+        yield Watch(advance)
+
+
+def _show(summary: "Summary") -> None:
+    """A closing summary for people, on stderr: stdout is for what was asked."""
+    from rich.console import Console
+    from rich.table import Table
+
+    rate = summary.records / summary.seconds if summary.seconds else 0
+    say(
+        f"{summary.records:,} new records of {summary.partitions} partitions ({summary.size_bytes / 1e6:,.1f} MB) in "
+        f"{summary.seconds:.1f} s, {rate:,.0f} a second."
+    )
+    table = Table(box=None, pad_edge=False)
+    table.add_column("table")
+    table.add_column("rows", justify="right")
+    table.add_column("new", justify="right")
+    for name in [*summary.new_rows, *(each for each in summary.rows if each not in summary.new_rows)]:
+        new = summary.new_rows.get(name)
+        rows = summary.rows.get(name)
+        table.add_row(name, "" if rows is None else f"{rows:,}", "" if new is None else f"+{new:,}")
+    Console(stderr=True).print(table)
+    if summary.complete_since_ms is not None:
+        moment = datetime.fromtimestamp(summary.complete_since_ms / 1000, UTC)
+        say(f"history is complete since {moment:%Y-%m-%d %H:%M:%S} UTC; what the cleaner took before that is gone.")
+    for note in summary.notes[:MOST_NOTES]:
+        say(note)
+    if len(summary.notes) > MOST_NOTES:
+        say(f"and {len(summary.notes) - MOST_NOTES} more of the like; --json has them all.")
+
+
+@app.command()
+def pack(
+    out: Annotated[Path, typer.Argument(metavar="ARCHIVE", help="The archive to write: a .tar.gz.")] = Path(
+        "muster-workers.tar.gz"
+    ),
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object with the settings for Spark.")] = False,
+) -> int:
+    """Put muster and its libraries into one archive for the workers of a Spark cluster.
+
+    They need a Python of the same version and Spark, and nothing else.
+    """
+    from muster.pipeline.packing import pack as write
+    from muster.pipeline.packing import spark_conf
+
+    count = write(out)
+    settings = spark_conf(str(out))
+    if as_json:
+        print(json.dumps({"archive": str(out), "files": count, "size_bytes": out.stat().st_size, "conf": settings}))
+        return Status.OK
+    say(f"{count:,} files in {out} ({out.stat().st_size / 1e6:,.0f} MB). Use it with:")
+    print("muster pipeline run --master spark://HOST:7077 \\")
+    print(" \\\n".join(f"  --conf {name}={value}" for name, value in settings.items()) + " \\")
+    print("  --source SOURCE --out TABLES")
+    return Status.OK

@@ -1,0 +1,148 @@
+"""`muster table`: any table of the pipeline, now or as of a moment, without Spark.
+
+Here options become a `Request`; `tables_run.py` fulfils it. Nothing heavy is imported before, so that help is quick.
+"""
+
+import time
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+from muster.cli.dump import DEBUG, TABLE_LIMIT
+from muster.cli.groups_view import Format
+from muster.cli.options import parse_time
+from muster.cli.status import Status
+
+NAMES = {
+    "commits": "every commit and deletion, with the outcome of its transaction",
+    "offsets": "what is committed, by group, topic and partition",
+    "open_commits": "commits whose transaction has not ended",
+    "groups": "groups of every kind, their state and size",
+    "members": "members with subscription and assignment",
+    "rebalances": "every generation: who joined, who left, why",
+    "lag": "how far behind, in records and in time",
+    "log_ends": "where topics began and ended, by time",
+    "group_records": "every record about groups, as it was written",
+    "group_state": "the newest record of each key about groups",
+    "markers": "ends of transactions",
+    "activity": "when each group first and last committed",
+}
+
+EPILOG = """
+[bold]Examples[/bold]
+
+Which tables are there?
+  [cyan]muster table --tables tables[/cyan]
+
+What had a group committed last Tuesday at 14:05?
+  [cyan]muster table offsets --tables tables --group orders-app --as-of 2026-01-27T14:05+01:00[/cyan]
+
+Who is behind, for a program:
+  [cyan]muster table lag --tables s3://bucket/tables --storage-option AWS_REGION=eu-central-1 --json[/cyan]
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What was asked for, checked and complete. `limit` None is none; `name` None asks for the list of tables."""
+
+    name: str | None
+    tables: str
+    storage_options: dict[str, str]
+    as_of_ms: int | None
+    where: dict[str, list[str]]
+    limit: int | None
+    format: Format
+
+
+def complete_name(incomplete: str) -> list[tuple[str, str]]:
+    """Names that begin like this, for the shell."""
+    return [(name, told) for name, told in NAMES.items() if name.startswith(incomplete.lower())]
+
+
+def _filter(*names: str, **settings: Any) -> Any:
+    return typer.Option(*names, rich_help_panel="Filters", show_default=False, **settings)
+
+
+def _output(*names: str, **settings: Any) -> Any:
+    return typer.Option(*names, rich_help_panel="Output", show_default=False, **settings)
+
+
+NAME = typer.Argument(
+    metavar="NAME",
+    autocompletion=complete_name,
+    help=f"{', '.join(NAMES)}. Without a name: which tables there are.",
+    show_default=False,
+)
+TABLES = typer.Option(
+    "--tables",
+    metavar="TABLES",
+    envvar="MUSTER_TABLES",
+    show_envvar=True,
+    help="Where `muster pipeline run --out` keeps them.",
+)
+STORAGE_OPTION = typer.Option(
+    "--storage-option", metavar="NAME=VALUE", show_default=False, help="For TABLES in an object store; repeatable."
+)
+AS_OF = _filter(
+    "--as-of",
+    metavar="TIME",
+    help="As of a moment: 2026-01-31T12:30+01:00 (UTC without a zone), epoch ms, or '2h ago'.",
+)
+GROUP = _filter("--group", "-g", metavar="NAME", help="Rows of this group; * and ? are wildcards. Repeatable.")
+TOPIC = _filter("--topic", "-t", metavar="NAME", help="Rows of this topic; * and ? are wildcards. Repeatable.")
+LIMIT = _output(
+    "--limit", "-n", metavar="N", min=0, help=f"At most N rows; 0 for all. Default: {TABLE_LIMIT} as text, else all."
+)
+AS_JSON = _output("--json", metavar="", help="An object a line, with the columns of docs/pipeline.md.")
+AS_CSV = _output("--csv", metavar="", help="CSV with a header; what nobody knows is empty.")
+
+
+def table(
+    name: Annotated[str | None, NAME] = None,
+    tables: Annotated[str, TABLES] = ...,  # type: ignore[assignment]  # typer's way to say that it is needed
+    storage_option: Annotated[list[str] | None, STORAGE_OPTION] = None,
+    as_of: Annotated[str | None, AS_OF] = None,
+    group: Annotated[list[str] | None, GROUP] = None,
+    topic: Annotated[list[str] | None, TOPIC] = None,
+    limit: Annotated[int | None, LIMIT] = None,
+    as_json: Annotated[bool, AS_JSON] = False,
+    as_csv: Annotated[bool, AS_CSV] = False,
+    debug: Annotated[bool, DEBUG] = False,
+) -> Status:
+    """Show a table of the pipeline, as it is now or was at a moment. Needs neither Spark nor Java."""
+    if as_json and as_csv:
+        raise typer.BadParameter("--json and --csv do not go together")
+    format = Format.JSON if as_json else Format.CSV if as_csv else Format.TEXT
+    if limit is None:
+        limit = TABLE_LIMIT if format is Format.TEXT else 0
+    request = Request(
+        name,
+        tables,
+        _storage_options(storage_option or []),
+        _moment(as_of),
+        {column: patterns for column, patterns in (("group_id", group), ("topic", topic)) if patterns},
+        limit or None,
+        format,
+    )
+    from muster.cli.tables_run import list_tables, show_table
+
+    return list_tables(request) if name is None else show_table(request)
+
+
+def _moment(text: str | None) -> int | None:
+    try:
+        return None if text is None else parse_time(text, time.time_ns() // 1_000_000)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--as-of") from None
+
+
+def _storage_options(pairs: list[str]) -> dict[str, str]:
+    options = {}
+    for pair in pairs:
+        key, separator, value = pair.partition("=")
+        if not separator or not key:
+            raise typer.BadParameter(f"'{pair}' is not NAME=VALUE, like AWS_REGION=eu-central-1")
+        options[key] = value
+    return options

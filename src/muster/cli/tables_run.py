@@ -1,0 +1,139 @@
+"""What `muster table` does: ask, write row by row, and say what the rows cannot."""
+
+import base64
+import csv
+import io
+import json
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+from muster.cli.groups_view import Format, show
+from muster.cli.output import say, write_to_stdout
+from muster.cli.status import Status
+from muster.cli.table import shown_time
+from muster.cli.tables import NAMES, Request
+from muster.cli.tables_view import facts_view, view
+from muster.errors import BadInput
+
+if TYPE_CHECKING:
+    from muster.tables.reading import Answer, Tables
+
+MOST_PARTITIONS_TOLD = 5
+
+
+def list_tables(request: Request) -> Status:
+    """Which tables there are, how many rows they have, and of when the newest is."""
+    if request.as_of_ms is not None or request.where:
+        raise BadInput("--as-of, --group and --topic choose rows of one table. Name it: `muster table offsets ...`.")
+    with _open(request) as tables:
+        facts = tables.facts()
+        if request.format is Format.TEXT:
+            told = tables.manifest
+            say(f"run {told.run_id} of {shown_time(told.created_at_ms)} UTC.")
+        show(facts_view(facts), request.format)
+    return Status.OK
+
+
+def show_table(request: Request) -> Status:
+    """The rows of a table that were asked for."""
+    name = _known(request.name or "")
+    with _open(request) as tables:
+        wanted = None if request.limit is None else request.limit + (request.format is Format.TEXT)
+        answer = tables.read(name, request.as_of_ms, request.where, wanted)
+        rows = _write(request, name, answer)
+        if request.as_of_ms is not None:
+            say(f"as of {shown_time(request.as_of_ms)} UTC.")
+            _tell_unknown(answer)
+        if request.limit is not None and rows > request.limit:
+            say(f"stopped after {request.limit:,} rows. --limit 0 shows all, --json and --csv do too.")
+        if not rows and request.where:
+            say(_nothing_matched(tables, name, request))
+    return Status.NOTHING_MATCHED if not rows and request.where else Status.OK
+
+
+def _open(request: Request) -> "Tables":
+    try:
+        from muster.tables.reading import open_tables
+    except ImportError as error:
+        raise BadInput(f"asking tables needs {error.name}: pip install 'muster[pipeline]'.") from None
+    return open_tables(request.tables, request.storage_options)
+
+
+def _known(name: str) -> str:
+    wanted = name.lower().replace("-", "_")
+    if wanted in NAMES:
+        return wanted
+    near = get_close_matches(wanted, NAMES, n=1)
+    hint = f"Did you mean '{near[0]}'?" if near else f"There are: {', '.join(NAMES)}."
+    raise BadInput(f"there is no table '{name}'. {hint}")
+
+
+def _write(request: Request, name: str, answer: "Answer") -> int:
+    """Write the rows as they come; how many there were."""
+    if request.format is Format.TEXT:
+        rows = answer.table().to_pylist()
+        show(view(name, rows[: request.limit]), Format.TEXT)
+        return len(rows)
+    count = 0
+    if request.format is Format.CSV:
+        write_to_stdout(_csv_lines([answer.schema.names]))
+    for batch in answer.rows:
+        rows = batch.to_pylist()
+        count += len(rows)
+        if request.format is Format.CSV:
+            write_to_stdout(_csv_lines([[_csv_value(value) for value in row.values()] for row in rows]))
+        else:
+            write_to_stdout(_json_lines(rows, answer))
+    return count
+
+
+def _json_lines(rows: list[dict[str, Any]], answer: "Answer") -> bytes:
+    """An object a line. `complete_since` is there where something is not known of the moment, the same in each row."""
+    more = {"complete_since": dict(answer.complete_since)} if answer.complete_since else {}
+    return "".join(json.dumps(row | more, ensure_ascii=False, default=_base64) + "\n" for row in rows).encode(
+        "utf-8", "replace"
+    )
+
+
+def _base64(value: bytes) -> str:
+    return base64.b64encode(value).decode()
+
+
+def _csv_value(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return _base64(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return json.dumps(value, ensure_ascii=False, default=_base64) if isinstance(value, list | dict) else value
+
+
+def _csv_lines(rows: list[list[Any]]) -> bytes:
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows(rows)
+    return out.getvalue().encode("utf-8", "replace")
+
+
+def _tell_unknown(answer: "Answer") -> None:
+    """What is not among the rows may have been there all the same."""
+    if not answer.complete_since:
+        return
+    told = [
+        f"{number} (complete since {shown_time(since) + ' UTC' if since is not None else 'nobody knows when'})"
+        for number, since in list(answer.complete_since.items())[:MOST_PARTITIONS_TOLD]
+    ]
+    more = len(answer.complete_since) - len(told)
+    rest = f" and {more:,} more" if more else ""
+    say(
+        "the log had been compacted before it was first read, so of these partitions of __consumer_offsets not all is "
+        f"known of that moment: {', '.join(told)}{rest}. A key that is not shown is unknown, not absent."
+    )
+
+
+def _nothing_matched(tables: "Tables", name: str, request: Request) -> str:
+    for pattern in request.where.get("group_id", ()):
+        known = tables.read("groups").table()["group_id"].to_pylist()
+        if pattern not in known and not set("*?") & set(pattern):
+            near = get_close_matches(pattern, known, n=1)
+            hint = f" Did you mean '{near[0]}'?" if near else ""
+            return f"no group called '{pattern}'.{hint}  (`muster table groups` lists all {len(known):,})"
+    return f"no row of {name} passed the filters."

@@ -1,0 +1,383 @@
+"""A cluster as one thing to ask: who leads what, where logs begin and end, and how far an epoch went.
+
+Questions about partitions go to their leaders. Leaders change and brokers restart, so whatever newer metadata or a
+moment may cure is asked again, for a bounded time; what is still missing then comes back as a problem of its partition,
+because one partition without a leader is no reason to know nothing of the others.
+"""
+
+import time
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from muster.codec.error_codes import ErrorCode
+from muster.errors import ClusterError, ClusterRefused, ClusterUnreachable
+from muster.live import messages
+from muster.live.connection import Connection
+from muster.live.frames import Api, error_name
+from muster.live.messages import (
+    EARLIEST,
+    LATEST,
+    NO_TOPIC_ID,
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    EpochEnd,
+    ListedOffset,
+    Metadata,
+    Topic,
+    TopicPartition,
+)
+from muster.live.problems import RETRIABLE, NoSuchTopic, partition_problem, shown, topic_problem
+from muster.live.settings import Address, client_settings
+
+FIRST_CONTACT_S = 8.0
+"""For all bootstrap servers together, so that a wrong address is known within ten seconds."""
+PATIENCE_S = 30.0
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0
+ROOM_AROUND_RECORDS = 64 * 1024
+MOST_PARTITIONS = 2_000
+"""In one request."""
+
+
+class HasError(Protocol):
+    @property
+    def error(self) -> int: ...
+
+
+Wanted = TypeVar("Wanted")
+Answer = TypeVar("Answer", bound=HasError)
+Ask = Callable[[Connection, Mapping[TopicPartition, Wanted]], Mapping[TopicPartition, Answer]]
+
+
+class Asked(NamedTuple, Generic[Answer]):
+    """What the leaders answered, and why the rest is missing. An answer may be an error that no patience cures."""
+
+    answers: dict[TopicPartition, Answer]
+    problems: dict[TopicPartition, ClusterError]
+
+
+class LogEnds(NamedTuple):
+    """Where a log begins and ends; None throughout where that could not be found out, and `problem` says why."""
+
+    log_start_offset: int | None
+    last_stable_offset: int | None
+    high_watermark: int | None
+    leader_epoch: int
+    problem: ClusterError | None = None
+
+
+class Patience:
+    """Pauses that grow, until the time is up."""
+
+    def __init__(self, patience_s: float) -> None:
+        self._patience_s = patience_s
+        self.renew()
+
+    def renew(self) -> None:
+        """Something worked: begin again."""
+        self._deadline = time.monotonic() + self._patience_s
+        self._pause_s = FIRST_PAUSE_S
+
+    def wait(self) -> bool:
+        """Sleep a little, if there is time left for it."""
+        if time.monotonic() + self._pause_s > self._deadline:
+            return False
+        time.sleep(self._pause_s)
+        self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+        return True
+
+
+class Cluster:
+    """Connections to the brokers of one cluster, opened when first needed. Not for several threads at a time.
+
+    The configuration is a client's, by librdkafka's or Java's names. Nothing is connected before the first question;
+    that one fails within ten seconds if nobody answers.
+    """
+
+    def __init__(self, config: Mapping[str, str], patience_s: float | None = None) -> None:
+        self._settings = client_settings(config)
+        self._patience_s = PATIENCE_S if patience_s is None else patience_s
+        self._connections: dict[int, Connection] = {}
+        self._entry: Connection | None = None
+        self._known: Metadata | None = None
+        self._topics: dict[str, Topic] = {}
+        self._stale = True
+
+    def __enter__(self) -> "Cluster":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for connection in self._connections.values():
+            connection.close()
+        if self._entry is not None:
+            self._entry.close()
+        self._connections.clear()
+        self._entry = None
+
+    # --- metadata ---
+
+    def metadata(self, topics: Iterable[str] | None = None, patience_s: float | None = None) -> Metadata:
+        """Brokers and topics as they are now: these topics, or all that we may see.
+
+        A topic that does not exist, or that we may not see, is there with its error.
+        """
+        names = None if topics is None else sorted(set(topics))
+        patience = Patience(self._patience_s if patience_s is None else patience_s)
+        while True:
+            try:
+                found = self._asked_metadata(names)
+            except ClusterUnreachable:
+                if self._known is None or not patience.wait():  # at first contact nobody should have to wait
+                    raise
+                continue
+            if found.error not in RETRIABLE or not patience.wait():
+                break
+        if found.error:
+            raise ClusterError(f"the cluster answers Metadata with {error_name(found.error)}.")
+        self._known = found
+        self._topics |= found.topics
+        return found
+
+    def _asked_metadata(self, names: list[str] | None) -> Metadata:
+        started = time.monotonic()
+        connection = self._any_connection()
+        version = connection.version_of(Api.METADATA)
+        first_contact_s = max(1.0, FIRST_CONTACT_S - (time.monotonic() - started))
+        found = connection.ask(
+            Api.METADATA,
+            version,
+            messages.encode_metadata(version, names),
+            lambda frame, position: messages.decode_metadata(version, frame, position),
+            None if self._known else first_contact_s,
+        )
+        connection.throttle(found.throttle_ms)
+        return found
+
+    def topic_names(self) -> dict[str, str]:
+        """Topic id, as Kafka prints it, to name, of all topics we may see."""
+        topics = self.metadata().topics.values()
+        return {printed_id(topic.topic_id): topic.name for topic in topics if topic.topic_id != NO_TOPIC_ID}
+
+    def topic(self, name: str) -> Topic:
+        """One topic; ClusterRefused or ClusterError with a next step where it cannot be read."""
+        topic = self.metadata([name]).topics.get(name)
+        if topic is None or (topic.error and topic.error not in RETRIABLE - {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}):
+            raise topic_problem(name, topic.error if topic else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return topic
+
+    def topic_id(self, name: str) -> bytes:
+        """As last heard; zeros where the cluster has none."""
+        topic = self._topics.get(name)
+        return topic.topic_id if topic else NO_TOPIC_ID
+
+    @property
+    def largest_fetch_bytes(self) -> int:
+        """What may be asked for at once, so that the answer around it is still accepted."""
+        return self._settings.largest_answer_bytes - ROOM_AROUND_RECORDS
+
+    # --- connections ---
+
+    def _any_connection(self) -> Connection:
+        for connection in (self._entry, *self._connections.values()):
+            if connection is not None and connection.is_usable:
+                return connection
+        if self._entry is not None:
+            self._entry.close()
+        brokers = self._known.brokers.values() if self._known else ()
+        known = [Address(broker.host, broker.port) for broker in brokers if 0 < broker.port < 1 << 16]
+        self._entry = self._first_of([*self._settings.bootstrap, *known[:MOST_PARTITIONS]])
+        return self._entry
+
+    def _first_of(self, addresses: list[Address]) -> Connection:
+        deadline = time.monotonic() + FIRST_CONTACT_S
+        problems: list[str] = []
+        for number, address in enumerate(addresses):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                break
+            try:
+                return Connection(address, self._settings, max(left / (len(addresses) - number), min(left, 1.0)))
+            except ClusterUnreachable as problem:
+                problems.append(str(problem))
+        if len(addresses) == 1:
+            raise ClusterUnreachable(problems[0])
+        raise ClusterUnreachable(f"none of {len(addresses)} brokers can be reached. {' '.join(problems[:3])}")
+
+    def _leader(self, node_id: int) -> Connection:
+        connection = self._connections.pop(node_id, None)
+        if connection is not None and connection.is_usable:
+            self._connections[node_id] = connection
+            return connection
+        if connection is not None:
+            connection.close()
+        broker = self._known.brokers.get(node_id) if self._known else None
+        if broker is None:
+            raise ClusterUnreachable(f"broker {node_id} leads partitions, and is not among the live ones.")
+        address = Address(broker.host, broker.port)
+        try:
+            connection = Connection(address, self._settings)
+        except ClusterUnreachable as problem:
+            raise ClusterUnreachable(
+                f"broker {node_id} gives {address} as its address (advertised.listeners), and that does not work from "
+                f"here: {problem}"
+            ) from None
+        self._connections[node_id] = connection
+        return connection
+
+    # --- asking leaders ---
+
+    def at_leaders(
+        self,
+        wanted: Mapping[TopicPartition, Wanted],
+        ask: Ask[Wanted, Answer],
+        patience_s: float | None = None,
+    ) -> Asked[Answer]:
+        """Ask the leader of each partition, all of one leader together, and again where that may help."""
+        answers: dict[TopicPartition, Answer] = {}
+        problems: dict[TopicPartition, ClusterError] = {}
+        left = dict(wanted)
+        patience = Patience(self._patience_s if patience_s is None else patience_s)
+        while left:
+            for node_id, share in self._shares(left, problems, patience_s):
+                try:
+                    found = ask(self._leader(node_id), share)
+                except ClusterUnreachable as problem:
+                    problems |= dict.fromkeys(share, problem)
+                    continue
+                for where in share:
+                    answer = found.get(where)
+                    if answer is None:
+                        problems[where] = ClusterError(f"broker {node_id} left {shown(where)} out of its answer.")
+                    elif answer.error in RETRIABLE:
+                        problems[where] = partition_problem(where, answer.error)
+                    else:
+                        answers[where] = answer
+                        problems.pop(where, None)
+            left = {
+                where: what for where, what in left.items()
+                if where not in answers and not isinstance(problems.get(where), ClusterRefused | NoSuchTopic)
+            }  # fmt: skip
+            if left:
+                self._stale = True
+                if not patience.wait():
+                    break
+        return Asked(answers, problems)
+
+    def _shares(
+        self,
+        wanted: Mapping[TopicPartition, Wanted],
+        problems: dict[TopicPartition, ClusterError],
+        patience_s: float | None,
+    ) -> Iterator[tuple[int, dict[TopicPartition, Wanted]]]:
+        """Leader by leader, in requests of a bounded size. What has no leader gets its problem noted."""
+        self._refresh({topic for topic, _ in wanted}, patience_s)
+        shares: dict[int, dict[TopicPartition, Wanted]] = {}
+        for (name, number), what in wanted.items():
+            where = (name, number)
+            topic = self._topics.get(name)
+            if topic is None or topic.error:
+                problems[where] = topic_problem(name, topic.error if topic else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            elif number not in topic.partitions:
+                problems[where] = NoSuchTopic(f"{name} has no partition {number}; it has {len(topic.partitions)}.")
+            elif topic.partitions[number].leader_id < 0:
+                problems[where] = ClusterUnreachable(f"{shown(where)} has no leader at the moment.")
+            else:
+                shares.setdefault(topic.partitions[number].leader_id, {})[where] = what
+        for node_id, share in shares.items():
+            items = iter(share.items())
+            while part := dict(islice(items, MOST_PARTITIONS)):
+                yield node_id, part
+
+    def _refresh(self, topics: set[str], patience_s: float | None) -> None:
+        known = {name for name, topic in self._topics.items() if not topic.error}
+        missing = topics if self._stale else topics - known
+        if missing:
+            for topic in missing:
+                self._topics.pop(topic, None)
+            self.metadata(missing, patience_s)
+            self._stale = False
+
+    # --- offsets ---
+
+    def log_ends(
+        self, partitions: Iterable[TopicPartition] | None = None, patience_s: float | None = None
+    ) -> dict[TopicPartition, LogEnds]:
+        """Start, last stable offset and high watermark of these partitions, or of all of all topics we may see.
+
+        The high watermark is asked last, so it is never below the last stable offset.
+        """
+        if partitions is None:
+            topics = self.metadata().topics
+            partitions = [(name, number) for name, topic in topics.items() for number in topic.partitions]
+            self._stale = False
+        wanted = dict.fromkeys(partitions, None)
+        starts = self._listed(wanted, EARLIEST, READ_UNCOMMITTED, patience_s)
+        stable = self._listed(starts.answers, LATEST, READ_COMMITTED, patience_s)
+        high = self._listed(stable.answers, LATEST, READ_UNCOMMITTED, patience_s)
+        problems = starts.problems | stable.problems | high.problems
+        return {
+            where: LogEnds(
+                starts.answers[where].offset,
+                stable.answers[where].offset,
+                high.answers[where].offset,
+                high.answers[where].leader_epoch,
+            )
+            if where in high.answers
+            else LogEnds(None, None, None, -1, problems.get(where))
+            for where in wanted
+        }
+
+    def _listed(
+        self, partitions: Iterable[TopicPartition], timestamp_ms: int, isolation_level: int, patience_s: float | None
+    ) -> Asked[ListedOffset]:
+        def ask(connection: Connection, share: Mapping[TopicPartition, None]) -> dict[TopicPartition, ListedOffset]:
+            version = connection.version_of(Api.LIST_OFFSETS)
+            throttle_ms, offsets = connection.ask(
+                Api.LIST_OFFSETS,
+                version,
+                messages.encode_list_offsets(version, share, timestamp_ms, isolation_level),
+                lambda frame, position: messages.decode_list_offsets(version, frame, position),
+            )
+            connection.throttle(throttle_ms)
+            return offsets
+
+        return without_errors(self.at_leaders(dict.fromkeys(partitions, None), ask, patience_s))
+
+    def epoch_ends(
+        self, wanted: Mapping[TopicPartition, int], patience_s: float | None = None
+    ) -> dict[TopicPartition, EpochEnd | ClusterError]:
+        """Where the log of each partition left a leader epoch: the largest epoch up to it, and where that one ended.
+
+        A log that was read further than that under this epoch has been truncated since. Epoch -1 in an answer: the log
+        knows of no epoch so old.
+        """
+
+        def ask(connection: Connection, share: Mapping[TopicPartition, int]) -> dict[TopicPartition, EpochEnd]:
+            version = connection.version_of(Api.OFFSET_FOR_LEADER_EPOCH)
+            throttle_ms, ends = connection.ask(
+                Api.OFFSET_FOR_LEADER_EPOCH,
+                version,
+                messages.encode_epoch_ends(version, share),
+                lambda frame, position: messages.decode_epoch_ends(version, frame, position),
+            )
+            connection.throttle(throttle_ms)
+            return ends
+
+        asked = without_errors(self.at_leaders(wanted, ask, patience_s))
+        return {where: asked.answers[where] if where in asked.answers else asked.problems[where] for where in wanted}
+
+
+def without_errors(asked: Asked[Answer]) -> Asked[Answer]:
+    """Answers that are errors moved to the problems."""
+    failed = {where: partition_problem(where, one.error) for where, one in asked.answers.items() if one.error}
+    whole = {where: one for where, one in asked.answers.items() if not one.error}
+    return Asked(whole, asked.problems | failed)
+
+
+def printed_id(topic_id: bytes) -> str:
+    """As Kafka prints it: base64 in the URL alphabet, without padding."""
+    return urlsafe_b64encode(topic_id).rstrip(b"=").decode()

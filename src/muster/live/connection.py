@@ -1,0 +1,320 @@
+"""One connection to one broker: TCP, TLS, the versions it speaks, SASL; then one question and one answer at a time.
+
+Everything waits for a bounded time and for a bounded size. What goes wrong is a `ClusterUnreachable` (no answer: try
+again, or elsewhere), a `ClusterRefused` (an answer, and it is no), or a `ClusterError` (an answer that makes no sense).
+A connection that failed is closed and of no further use.
+"""
+
+import queue
+import secrets
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from muster.errors import ClusterError, ClusterRefused, ClusterUnreachable, CodecError, Malformed
+from muster.live import messages
+from muster.live.frames import SPOKEN, Api, decode_frame_header, encode_frame, error_name
+from muster.live.sasl import authenticate
+from muster.live.settings import Address, ClientSettings, reason
+
+SLACK_BYTES = 64
+"""Spare bytes behind every answer (in the object of its memoryview), which the kernels of `codec/columns` ask for."""
+LONGEST_THROTTLE_S = 30.0
+_SESSION_SHARE = 0.8
+_TLS_ALERT = b"\x15\x03"
+_HTTP = b"HTTP"
+
+Answer = TypeVar("Answer")
+
+
+class Connection:
+    """Connected, authenticated, and told which versions the broker speaks, or an exception of the families above."""
+
+    def __init__(self, address: Address, settings: ClientSettings, timeout_s: float | None = None) -> None:
+        """`timeout_s` is for all of it: the name, TCP, TLS, SASL."""
+        self.address = address
+        self._settings = settings
+        self._correlation_id = 0
+        self._answered = 0
+        self._not_before = 0.0
+        self._expires = float("inf")
+        self._versions: dict[int, tuple[int, int]] = {}
+        deadline = time.monotonic() + (settings.request_timeout_s if timeout_s is None else timeout_s)
+        self._socket = self._connected(deadline)
+        try:
+            self._negotiate(deadline)
+            if settings.sasl is not None:
+                self._authenticate(deadline)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> "Connection":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._socket.close()
+
+    @property
+    def is_usable(self) -> bool:
+        """Not closed, and not about to be: a broker ends sessions whose time is over."""
+        return self._socket.fileno() >= 0 and time.monotonic() < self._expires
+
+    # --- opening ---
+
+    def _connected(self, deadline: float) -> socket.socket:
+        plain = self._connected_plain(deadline)
+        context = self._settings.tls
+        if context is None:
+            return plain
+        try:
+            plain.settimeout(self._left(deadline))
+            return context.wrap_socket(plain, server_hostname=self.address.host)
+        except (OSError, ValueError) as problem:
+            plain.close()
+            raise self._tls_failed(problem) from None
+
+    def _connected_plain(self, deadline: float) -> socket.socket:
+        host, port = self.address.host, self.address.port
+        limit = min(deadline, time.monotonic() + self._settings.connect_timeout_s)
+        problem: OSError | None = None
+        for family, kind, protocol, _, place in _resolved(host, port, limit - time.monotonic(), self.address):
+            candidate = socket.socket(family, kind, protocol)
+            try:
+                candidate.settimeout(self._left(limit))
+                candidate.connect(place)
+                candidate.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                return candidate
+            except OSError as failed:
+                candidate.close()
+                problem = failed
+        what = "no answer" if isinstance(problem, TimeoutError) else reason(problem or OSError("no address"))
+        raise ClusterUnreachable(
+            f"cannot connect to {self.address}: {what}. Is the broker up, and are host and port right?"
+        )
+
+    def _tls_failed(self, problem: Exception) -> ClusterError:
+        where = f"the TLS handshake with {self.address}"
+        if isinstance(problem, ssl.SSLCertVerificationError):
+            return ClusterRefused(
+                f"{where} failed: the broker's certificate is not trusted ({reason(problem)}). Set ssl.ca.location to "
+                "the certificates of the cluster's CA; a broker known by another name than its certificate's needs "
+                "ssl.endpoint.identification.algorithm=none."
+            )
+        if isinstance(problem, TimeoutError):
+            return ClusterUnreachable(
+                f"{where} was not answered. If that port does not speak TLS, set security.protocol=PLAINTEXT or "
+                "SASL_PLAINTEXT."
+            )
+        if isinstance(problem, ssl.SSLEOFError | ConnectionError) or "wrong version" in reason(problem):
+            return ClusterRefused(
+                f"{where} failed: {reason(problem)}. That port probably does not speak TLS: set "
+                "security.protocol=PLAINTEXT or SASL_PLAINTEXT, or take the port of the TLS listener."
+            )
+        return ClusterRefused(f"{where} failed: {reason(problem)}. See ssl.* in the configuration.")
+
+    def _negotiate(self, deadline: float) -> None:
+        answer = self._asked(Api.API_VERSIONS, 0, b"", messages.decode_api_versions, deadline)
+        if answer.error:
+            raise ClusterError(
+                f"{self.address} answers ApiVersions with {error_name(answer.error)}; it may not be a Kafka broker."
+            )
+        self._versions = answer.versions
+
+    def _authenticate(self, deadline: float) -> None:
+        sasl = self._settings.sasl
+        assert sasl is not None
+        body = messages.encode_sasl_handshake(sasl.mechanism)
+        handshake = self._asked(Api.SASL_HANDSHAKE, 1, body, messages.decode_sasl_handshake, deadline)
+        if handshake.error == messages.UNSUPPORTED_SASL_MECHANISM:
+            raise ClusterRefused(
+                f"{self.address} does not take sasl.mechanism={sasl.mechanism}; it has "
+                f"{', '.join(handshake.mechanisms) or 'none'}."
+            )
+        if handshake.error == messages.ILLEGAL_SASL_STATE:
+            raise ClusterRefused(
+                f"{self.address} wants no SASL: set security.protocol=PLAINTEXT or SSL, or take another port."
+            )
+        self._check(handshake.error, "SaslHandshake")
+        version = self.version_of(Api.SASL_AUTHENTICATE)
+        exchange = authenticate(sasl, secrets.token_urlsafe(24))
+        started = time.monotonic()
+        token = next(exchange)
+        while True:
+            reply = self._asked(
+                Api.SASL_AUTHENTICATE,
+                version,
+                messages.encode_sasl_authenticate(version, token),
+                lambda frame, position: messages.decode_sasl_authenticate(version, frame, position),
+                deadline,
+            )
+            if reply.error:
+                said = f" ({reply.message})" if reply.message else ""
+                raise ClusterRefused(
+                    f"{self.address} does not let {sasl.username!r} in: authentication failed{said}. Check "
+                    f"sasl.username, sasl.password and sasl.mechanism={sasl.mechanism}."
+                )
+            try:
+                token = exchange.send(reply.auth_bytes)
+            except StopIteration:
+                break
+            except Malformed as problem:
+                raise ClusterRefused(f"authentication at {self.address} failed: {problem}.") from None
+        if reply.session_lifetime_ms > 0:
+            self._expires = started + _SESSION_SHARE * reply.session_lifetime_ms / 1000
+
+    def _check(self, error: int, what: str) -> None:
+        if error:
+            raise ClusterError(f"{self.address} answers {what} with {error_name(error)}.")
+
+    # --- asking ---
+
+    def version_of(self, api: Api, most: int | None = None) -> int:
+        """The newest version that both sides speak."""
+        low, high = SPOKEN[api]
+        there = self._versions.get(api)
+        if there is None:
+            raise ClusterError(f"{self.address} does not serve {_shown(api)}. Is it a broker, and not a controller?")
+        chosen = min(high if most is None else min(high, most), there[1])
+        if chosen < max(low, there[0]):
+            raise ClusterError(
+                f"{self.address} speaks {_shown(api)} {there[0]} to {there[1]}, and this release {low} to {high}."
+            )
+        return chosen
+
+    def ask(
+        self,
+        api: Api,
+        version: int,
+        body: bytes,
+        decode: Callable[[memoryview, int], Answer],
+        timeout_s: float | None = None,
+    ) -> Answer:
+        """Send a request and decode its answer: `decode` gets the frame, and where in it the body begins.
+
+        Waits first if the broker asked for it in an earlier answer (`throttle`).
+        """
+        time.sleep(max(0.0, self._not_before - time.monotonic()))
+        limit_s = self._settings.request_timeout_s if timeout_s is None else timeout_s
+        return self._asked(api, version, body, decode, time.monotonic() + limit_s)
+
+    def throttle(self, throttle_ms: int) -> None:
+        """The broker wants to be left alone for so long; it would not answer before anyway."""
+        self._not_before = time.monotonic() + min(throttle_ms / 1000, LONGEST_THROTTLE_S)
+
+    def _asked(
+        self, api: Api, version: int, body: bytes, decode: Callable[[memoryview, int], Answer], deadline: float
+    ) -> Answer:
+        self._correlation_id += 1
+        frame = encode_frame(api, version, self._correlation_id, self._settings.client_id, body)
+        try:
+            self._socket.settimeout(self._left(deadline))
+            self._socket.sendall(frame)
+            answer = self._received(deadline)
+        except TimeoutError:
+            self.close()
+            raise ClusterUnreachable(f"{self.address} does not answer {_shown(api)}. {self._silence_hint()}") from None
+        except OSError as problem:
+            self.close()
+            raise self._hung_up(api, problem) from None
+        except ClusterError:
+            self.close()
+            raise
+        try:
+            correlation_id, position = decode_frame_header(api, version, answer)
+            if correlation_id != self._correlation_id:
+                raise Malformed(f"answer {correlation_id} to request {self._correlation_id}")
+            decoded = decode(answer, position)
+        except CodecError as problem:
+            self.close()
+            raise ClusterError(
+                f"{self.address} answers {_shown(api)} with what cannot be read: {problem}. Is it a Kafka broker?"
+            ) from None
+        self._answered += 1
+        return decoded
+
+    def _received(self, deadline: float) -> memoryview:
+        head = bytearray(4)
+        self._fill(memoryview(head), deadline)
+        size = int.from_bytes(head, "big", signed=True)
+        if not 4 <= size <= self._settings.largest_answer_bytes:
+            raise self._not_kafka(bytes(head), size)
+        frame = bytearray(size + SLACK_BYTES)
+        self._fill(memoryview(frame)[:size], deadline)
+        return memoryview(frame)[:size]
+
+    def _fill(self, room: memoryview, deadline: float) -> None:
+        while room:
+            self._socket.settimeout(self._left(deadline))
+            read = self._socket.recv_into(room)
+            if not read:
+                raise ConnectionResetError("hung up")
+            room = room[read:]
+
+    def _left(self, deadline: float) -> float:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        return left
+
+    # --- sentences ---
+
+    def _not_kafka(self, head: bytes, size: int) -> ClusterError:
+        if head.startswith(_TLS_ALERT):
+            return ClusterRefused(f"{self.address} speaks TLS: set security.protocol=SSL or SASL_SSL.")
+        if head == _HTTP:
+            return ClusterError(f"{self.address} is a web server, not a Kafka broker: check the port.")
+        if size > self._settings.largest_answer_bytes and self._answered:
+            return ClusterError(
+                f"{self.address} has an answer of {size} bytes, and receive.message.max.bytes is "
+                f"{self._settings.largest_answer_bytes}. Set it higher if a topic has batches that large."
+            )
+        return ClusterError(f"{self.address} begins its answer with {head!r}, which no Kafka broker does.")
+
+    def _silence_hint(self) -> str:
+        if self._answered:
+            return "It may be overloaded; try again, or set socket.timeout.ms higher."
+        return "Is it a Kafka broker? A TLS port needs security.protocol=SSL or SASL_SSL."
+
+    def _hung_up(self, api: Api, problem: OSError) -> ClusterError:
+        if self._answered == 0:
+            return ClusterUnreachable(
+                f"{self.address} hangs up at the first request ({reason(problem)}). A port that speaks TLS needs "
+                "security.protocol=SSL or SASL_SSL; with client certificates, ssl.certificate.location too."
+            )
+        if self._answered == 1 and self._settings.sasl is None and api is Api.METADATA:
+            return ClusterUnreachable(
+                f"{self.address} hangs up after ApiVersions ({reason(problem)}). A port that wants SASL needs "
+                "security.protocol=SASL_SSL or SASL_PLAINTEXT, sasl.mechanism, sasl.username and sasl.password."
+            )
+        return ClusterUnreachable(f"{self.address} hung up on {_shown(api)}: {reason(problem)}. Try again.")
+
+
+def _shown(api: Api) -> str:
+    return api.name.title().replace("_", "")
+
+
+def _resolved(host: str, port: int, timeout_s: float, address: Address) -> list[tuple[Any, Any, int, str, Any]]:
+    """The addresses of a name. In a thread, because a resolver may take its time and cannot be told to hurry."""
+    found: queue.SimpleQueue[list[tuple[Any, Any, int, str, Any]] | OSError] = queue.SimpleQueue()
+
+    def look_up() -> None:
+        try:
+            found.put(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+        except (OSError, UnicodeError) as problem:
+            found.put(OSError(None, reason(problem)))
+
+    threading.Thread(target=look_up, name="muster-resolver", daemon=True).start()
+    try:
+        places = found.get(timeout=max(timeout_s, 0.001))
+    except queue.Empty:
+        places = OSError(None, "no answer")
+    if isinstance(places, OSError):
+        raise ClusterUnreachable(f"the name of {address} cannot be resolved: {reason(places)}. Is it spelled right?")
+    return places

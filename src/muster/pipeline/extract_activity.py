@@ -1,0 +1,157 @@
+"""What a deletion deleted and what a group did around a rebalance, as columns; the log before the range included.
+
+`codec.columns.activity` knows the range. What was in force before it is in the `offsets` table of the run before, which
+is opened only if a record asks for it, and then for its partition alone.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from muster.codec.columns.activity import NONE, UNSEEN
+from muster.pipeline.extract_store import Options, open_store
+from muster.pipeline.shape import COMMIT, DELETED, EXPIRED
+
+Array = Any  # pyarrow has no types of its own
+Longs = NDArray[np.int64]
+OffsetKey = tuple[str, str, int]
+
+
+class PreviousCommit(NamedTuple):
+    log_offset: int
+    commit_ms: int
+    expire_ms: int
+
+
+NO_COMMIT = PreviousCommit(-1, NONE, NONE)
+_COLUMNS = ("group_id", "topic", "partition", "log_offset", "commit_timestamp_ms", "expire_timestamp_ms")
+
+
+class PreviousOffsets:
+    """The commits that were in force before the range, of one partition of the offsets topic."""
+
+    def __init__(self, files: Sequence[str], options: Options, offsets_partition: int) -> None:
+        self._files, self._options, self._partition = files, tuple(options), offsets_partition
+        self._table: Array = None
+        self._groups: dict[str, dict[tuple[str, int], PreviousCommit]] = {}
+
+    def look_up(self, key: OffsetKey, before: int) -> PreviousCommit:
+        """The commit of a key, if it stands before an offset of the log."""
+        group, topic, partition = key
+        found = self._groups[group].get((topic, partition), NO_COMMIT)
+        return found if found.log_offset < before else NO_COMMIT
+
+    def last_commit_ms(self, group: str, before: int) -> int:
+        """When a group last committed before an offset of the log."""
+        commits = [commit for commit in self._groups[group].values() if commit.log_offset < before]
+        return max(commits, default=NO_COMMIT).commit_ms
+
+    def load(self, groups: set[str]) -> None:
+        """Have these groups at hand."""
+        wanted = groups - self._groups.keys()
+        if not wanted:
+            return
+        for group in wanted:
+            self._groups[group] = {}
+        if not self._files:
+            return
+        if self._table is None:
+            self._table = self._read()
+        table = self._table.filter(pc.is_in(self._table.column("group_id"), pa.array(sorted(wanted), pa.string())))
+        for group, topic, partition, log_offset, commit_ms, expire_ms in zip(
+            *(table.column(name).to_pylist() for name in _COLUMNS), strict=True
+        ):
+            commit = PreviousCommit(log_offset, _or_none(commit_ms), _or_none(expire_ms))
+            self._groups[group][topic, partition] = commit
+
+    def _read(self) -> Array:
+        tables = []
+        for address in self._files:
+            store, path = open_store(address, self._options)
+            filters = [("offsets_partition", "=", self._partition)]
+            tables.append(pq.read_table(path, columns=list(_COLUMNS), filters=filters, filesystem=store))
+        return pa.concat_tables(tables)
+
+
+def _or_none(number: int | None) -> int:
+    return NONE if number is None else number
+
+
+class Past:
+    """Fills in, on rows of COMMITS and of GROUP_RECORDS, what the log before them says."""
+
+    def __init__(self, previous: PreviousOffsets, offsets_retention_ms: int) -> None:
+        self._previous = previous
+        self._retention_ms = offsets_retention_ms
+
+    def of_deletions(
+        self, records: Array, places: Longs, commit_ms: Longs, expire_ms: Longs
+    ) -> tuple[NDArray[np.int8] | None, Array]:
+        """What `commit_rows` wants to know about a batch of which the records at these places are deletions: the kind
+        of each row, and when what it deletes was committed. The times are those of what is deleted.
+
+        A deletion is an expiry where the commit was due: by its own time, or by the broker's retention.
+        """
+        if not len(places):
+            return None, None
+        commit_ms, expire_ms = self._completed(records, places, commit_ms, expire_ms)
+        deleted_at_ms = _longs(records.column("timestamp_ms"))[places]
+        known = (commit_ms >= 0) & (deleted_at_ms >= 0)
+        due = ((expire_ms >= 0) & (expire_ms <= deleted_at_ms)) | (deleted_at_ms - commit_ms >= self._retention_ms)
+        kinds = np.full(len(records), COMMIT, np.int8)
+        kinds[places] = np.where(known & due, EXPIRED, DELETED)
+        times = np.full(len(records), NONE, np.int64)
+        times[places] = commit_ms
+        return kinds, _array(times, pa.int64(), times >= 0)
+
+    def _completed(self, records: Array, places: Longs, commit_ms: Longs, expire_ms: Longs) -> tuple[Longs, Longs]:
+        unseen = np.flatnonzero(commit_ms == UNSEEN)
+        if not len(unseen):
+            return commit_ms, expire_ms
+        commit_ms, expire_ms = commit_ms.copy(), expire_ms.copy()
+        rows = records.select(["group_id", "topic", "partition", "log_offset"]).take(_array(places[unseen], pa.int64()))
+        groups, topics, partitions, offsets = (column.to_pylist() for column in rows.columns)
+        self._previous.load(set(groups))
+        for place, *key, offset in zip(unseen.tolist(), groups, topics, partitions, offsets, strict=True):
+            found = self._previous.look_up((key[0], key[1], key[2]), offset)
+            commit_ms[place], expire_ms[place] = found.commit_ms, found.expire_ms
+        return commit_ms, expire_ms
+
+    def with_group_times(self, records: Array, places: Longs, before_ms: Longs, after_ms: Longs) -> Array:
+        """The same group records; the rows at these places are classic ones, and these the commits around them."""
+        if not len(places):
+            return records
+        before_ms = before_ms.copy()
+        unseen = np.flatnonzero(before_ms == UNSEEN)
+        if len(unseen):
+            rows = records.select(["group_id", "log_offset"]).take(_array(places[unseen], pa.int64()))
+            groups, offsets = (column.to_pylist() for column in rows.columns)
+            self._previous.load(set(groups))
+            before_ms[unseen] = [
+                self._previous.last_commit_ms(group, offset) for group, offset in zip(groups, offsets, strict=True)
+            ]
+        for name, times in (("last_commit_before_ms", before_ms), ("first_commit_after_ms", after_ms)):
+            column = np.full(len(records), NONE, np.int64)
+            column[places] = times
+            records = _replaced(records, name, _array(column, pa.int64(), column >= 0))
+        return records
+
+
+def _longs(column: Array) -> Longs:
+    """Numbers of a nullable column; NONE for null."""
+    return np.asarray(pc.fill_null(column, NONE).to_numpy(zero_copy_only=False), np.int64)
+
+
+def _array(values: NDArray[Any], kind: Array, valid: NDArray[np.bool_] | None = None) -> Array:
+    bitmap = None if valid is None or valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return pa.Array.from_buffers(kind, len(values), [bitmap, pa.py_buffer(values)])
+
+
+def _replaced(table: Array, name: str, column: Array) -> Array:
+    place: Callable[[str], int] = table.schema.get_field_index
+    return table.set_column(place(name), table.schema.field(name), column)

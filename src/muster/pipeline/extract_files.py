@@ -1,0 +1,149 @@
+"""The Parquet files that a task writes: rows in, names of finished files out.
+
+Names are new each time, so a task that is run again writes files of its own, and those of the run that failed are
+orphans that nobody names.
+"""
+
+import time
+import uuid
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from muster.pipeline.extract_store import Options, is_local, local_path, make_directory, open_store
+from muster.pipeline.model import WrittenFile
+
+Array = Any  # pyarrow has no types of its own
+
+FILE_BYTES = 128 * 1024 * 1024
+ROW_GROUP_ROWS = 1 << 18
+ROW_GROUP_BYTES = 64 * 1024 * 1024
+
+# These rise with the log, or nearly: their differences are small. A dictionary of them is as large as they are.
+_RISING = frozenset({
+    "log_offset", "timestamp_ms", "committed_offset", "commit_timestamp_ms", "expire_timestamp_ms", "txn_marker_offset",
+    "previous_commit_timestamp_ms", "last_commit_before_ms", "first_commit_after_ms", "state_timestamp_ms",
+})  # fmt: skip
+
+# What readers look for: the rest would cost a fifth of the writing.
+_WITH_STATISTICS = frozenset({"offsets_partition", "log_offset", "timestamp_ms", "group_id", "record_type"})
+
+
+def parquet_options(schema: Any) -> dict[str, Any]:
+    """How a table is written: measured on commits, three times as fast as pyarrow's defaults and half the size."""
+    rising = [field.name for field in schema if field.name in _RISING]
+    return {
+        "compression": "zstd",
+        "compression_level": 1,
+        "use_dictionary": [name for name in _leaves(schema) if name not in _RISING],
+        "write_statistics": [field.name for field in schema if field.name in _WITH_STATISTICS],
+        "column_encoding": dict.fromkeys(rising, "DELTA_BINARY_PACKED"),
+    }
+
+
+def _leaves(schema: Any) -> list[str]:
+    """The columns of a Parquet file, by the paths that its writer gives them."""
+
+    def below(path: str, kind: Any) -> list[str]:
+        if pa.types.is_struct(kind):
+            return [leaf for field in kind for leaf in below(f"{path}.{field.name}", field.type)]
+        if pa.types.is_list(kind):
+            return below(f"{path}.list.element", kind.value_type)
+        return [path]
+
+    return [leaf for field in schema for leaf in below(field.name, field.type)]
+
+
+class TableWriter:
+    """Appends rows to files under a directory, a new one whenever `FILE_BYTES` are reached."""
+
+    def __init__(self, table: str, schema: Any, directory: str, options: Options, run_id: str, shown_in: str) -> None:
+        """`shown_in` is what the paths of files begin with, for whoever looks for them."""
+        self._table, self._schema, self._run_id, self._shown_in = table, schema, run_id, shown_in
+        self._store, self._directory = open_store(directory, options)
+        self._waiting: list[Array] = []
+        self._rows = 0
+        self._bytes = 0
+        self._file: Any = None
+        self._writer: Any = None
+        self._name = ""
+        self.files: list[WrittenFile] = []
+        self._file_rows = 0
+
+    def append(self, rows: Array) -> None:
+        """Rows of the table's schema; they are held until there are enough for a row group."""
+        if not len(rows):
+            return
+        self._waiting.append(rows)
+        self._rows += len(rows)
+        self._bytes += rows.nbytes
+        if self._rows >= ROW_GROUP_ROWS or self._bytes >= ROW_GROUP_BYTES:
+            self._write()
+
+    def _write(self) -> None:
+        if self._writer is None:
+            self._open()
+        rows = pa.concat_tables(self._waiting)
+        self._writer.write_table(rows, row_group_size=len(rows))
+        self._file_rows += len(rows)
+        self._waiting, self._rows, self._bytes = [], 0, 0
+        if self._file.tell() >= FILE_BYTES:
+            self._finish()
+
+    def _open(self) -> None:
+        make_directory(self._store, self._directory)
+        self._name = f"{self._run_id}-{uuid.uuid4().hex}.parquet"
+        self._file = self._store.open_output_stream(f"{self._directory}/{self._name}")
+        self._writer = pq.ParquetWriter(self._file, self._schema, **parquet_options(self._schema))
+
+    def _finish(self) -> None:
+        self._writer.close()
+        size_bytes = self._file.tell()
+        self._file.close()
+        self.files.append(WrittenFile(self._table, self._shown_in + self._name, size_bytes, self._file_rows))
+        self._writer, self._file, self._file_rows = None, None, 0
+
+    def close(self) -> None:
+        """Write what is held, and finish the file."""
+        if self._waiting:
+            self._write()
+        if self._writer is not None:
+            self._finish()
+
+    def abandon(self) -> None:
+        """Let go of an unfinished file. It stays where it is: nobody names it."""
+        if self._file is not None:
+            with suppress(OSError, pa.ArrowException):
+                self._file.close()
+
+
+class ProgressFile:
+    """Bytes read so far, for whoever shows a progress bar: a line now and then, in a file of the task's own.
+
+    Only where the staging directory is a path that others can read; a run on other machines has no such bar.
+    """
+
+    SECONDS_BETWEEN = 0.5
+
+    def __init__(self, staging: str) -> None:
+        self._path = local_path(staging) / "progress" / uuid.uuid4().hex if is_local(staging) else None
+        self._bytes = 0
+        self._next_s = 0.0
+
+    def add(self, size_bytes: int) -> None:
+        self._bytes += size_bytes
+        if time.monotonic() >= self._next_s:
+            self.flush()
+
+    def flush(self) -> None:
+        """Append what has not been told yet. A disk that takes no progress is no reason to stop."""
+        self._next_s = time.monotonic() + self.SECONDS_BETWEEN
+        if self._path is None or not self._bytes:
+            return
+        with suppress(OSError):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._path.open("a", encoding="ascii") as file:
+                file.write(f"{self._bytes}\n")
+            self._bytes = 0

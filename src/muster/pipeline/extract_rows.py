@@ -1,0 +1,194 @@
+"""From chunks to the rows of each table, and into their writers."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from muster.codec.columns.activity import Activity, Deletions
+from muster.codec.columns.arrow import to_arrow
+from muster.codec.columns.chunks import Chunk
+from muster.codec.columns.commits import C_KIND, K_COMMIT_TOMBSTONE, K_CONTROL, K_GROUP, K_GROUP_TOMBSTONE
+from muster.codec.columns.scan import B_FIRST_RECORD, B_OUTCOME, B_RECORDS, R_BATCH
+from muster.codec.transactions import ABORTED, COMMITTED, NO_TRANSACTION, OPEN, Markers
+from muster.pipeline.extract_activity import Past
+from muster.pipeline.extract_files import TableWriter
+from muster.pipeline.model import ExtractContext, WrittenFile
+from muster.pipeline.ranges import RangeChunk
+from muster.pipeline.shape import commit_rows, group_rows, marker_rows
+from muster.tables.schemas import COMMITS, GROUP_RECORDS, MARKERS, OPEN_COMMITS
+
+Array = Any  # pyarrow has no types of its own
+Longs = NDArray[np.int64]
+
+FEW = 4
+_NOTHING = np.empty(0, np.int64)
+NO_DELETIONS = Deletions(_NOTHING, _NOTHING, _NOTHING)
+
+GROUP_RECORDS_HELD_BYTES = 64 * 1024 * 1024
+"""Group records wait for the first commit behind them; beyond this they go without."""
+
+
+class Outputs:
+    """The writers of one task: three tables of history, three files for the merge."""
+
+    def __init__(self, context: ExtractContext) -> None:
+        def history(table: str, schema: Any) -> TableWriter:
+            return TableWriter(table, schema, f"{context.tables}/{table}", options, context.run_id, "")
+
+        def staged(table: str, schema: Any) -> TableWriter:
+            directory = f"{context.staging}/{table}"
+            return TableWriter(table, schema, directory, options, context.run_id, f"{table}/")
+
+        options = context.storage_options
+        self.commits = history("commits", COMMITS)
+        self.group_records = history("group_records", GROUP_RECORDS)
+        self.markers = history("markers", MARKERS)
+        self.open_commits = staged("open_commits", OPEN_COMMITS)
+        self.winners_commits = staged("winners_commits", COMMITS)
+        self.winners_groups = staged("winners_groups", GROUP_RECORDS)
+        self._all = [
+            self.commits, self.group_records, self.markers,
+            self.open_commits, self.winners_commits, self.winners_groups,
+        ]  # fmt: skip
+
+    def close(self) -> list[WrittenFile]:
+        for writer in self._all:
+            writer.close()
+        return [file for writer in self._all for file in writer.files]
+
+    def abandon(self) -> None:
+        for writer in self._all:
+            writer.abandon()
+
+
+class PartitionRows:
+    """What is the same for all rows of one partition."""
+
+    def __init__(
+        self, offsets_partition: int, markers: Markers, past: Past, topic_names: Mapping[str, str], outputs: Outputs
+    ) -> None:
+        self.offsets_partition, self.markers, self.past = offsets_partition, markers, past
+        self._topic_names, self.outputs = topic_names, outputs
+
+    def commits(self, chunk: Chunk, rows: Longs, deletions: Deletions) -> Array:
+        """Rows of COMMITS; `deletions` are those of the chunk, others than of these rows do no harm."""
+        batch = self._records(chunk, rows)
+        return commit_rows(batch, self.markers, *self.past.of_deletions(batch, *_placed(deletions, rows)))
+
+    def groups(self, chunk: Chunk, rows: Longs) -> Array:
+        return group_rows(self._records(chunk, rows), self._topic_names)
+
+    def markers_of(self, chunk: Chunk, rows: Longs) -> Array:
+        return marker_rows(self._records(chunk, rows))
+
+    def _records(self, chunk: Chunk, rows: Longs) -> Array:
+        batch = to_arrow(chunk, self.offsets_partition, rows)
+        if FEW * len(rows) > len(chunk.records):
+            return batch
+        # Columns have memory for a whole chunk. Rows that wait until there are many of them must not hold on to that.
+        numbers = pa.py_buffer(np.arange(len(rows)))
+        return batch.take(pa.Array.from_buffers(pa.int64(), len(rows), [None, numbers]))
+
+    def write_transactional(self, piece: RangeChunk, with_ended: bool) -> None:
+        """Stage the commits whose transaction is open; with those whose it is not, too, as winners."""
+        outcomes = piece.chunk.batches[:, B_OUTCOME]
+        self._stage(piece, outcomes == OPEN, self.outputs.open_commits)
+        if with_ended:
+            self._stage(piece, (outcomes == COMMITTED) | (outcomes == ABORTED), self.outputs.winners_commits)
+
+    def _stage(self, piece: RangeChunk, wanted: NDArray[np.bool_], writer: TableWriter) -> None:
+        """Write the commits of these batches."""
+        rows = _records_of(piece.chunk.batches[wanted])
+        rows = rows[piece.chunk.classes[rows, C_KIND] <= K_COMMIT_TOMBSTONE]
+        if not piece.is_whole:
+            rows = np.intersect1d(rows, piece.rows, assume_unique=True)
+        if len(rows):
+            writer.append(self.commits(piece.chunk, rows, NO_DELETIONS))
+
+    def write_winners(self, chunk: Chunk, activity: Activity, with_ended: bool) -> None:
+        """Survivors of `LatestTable`, all of which are visible; without those that `write_transactional` has staged."""
+        kinds = chunk.classes[:, C_KIND]
+        wanted = kinds <= K_COMMIT_TOMBSTONE
+        if with_ended:
+            wanted &= chunk.batches[:, B_OUTCOME] == NO_TRANSACTION  # a batch of its own for each survivor
+        rows = np.flatnonzero(wanted)
+        if len(rows):
+            deletions = rows[kinds[rows] == K_COMMIT_TOMBSTONE]
+            times = activity.recall(chunk, deletions)
+            self.outputs.winners_commits.append(self.commits(chunk, rows, Deletions(deletions, *times)))
+        rows = np.flatnonzero(kinds > K_COMMIT_TOMBSTONE)
+        if len(rows):
+            places = np.flatnonzero((kinds[rows] == K_GROUP) | (kinds[rows] == K_GROUP_TOMBSTONE))
+            times = activity.recall(chunk, rows[places])
+            table = self.past.with_group_times(self.groups(chunk, rows), places, *times)
+            self.outputs.winners_groups.append(table)
+
+
+def _records_of(batches: Longs) -> Longs:
+    """Row numbers of the records of these batches."""
+    counts = batches[:, B_RECORDS]
+    before = np.cumsum(counts) - counts
+    return np.repeat(batches[:, B_FIRST_RECORD] - before, counts) + np.arange(int(counts.sum()))
+
+
+def _placed(deletions: Deletions, rows: Longs) -> tuple[Longs, Longs, Longs]:
+    """The places of deletions among some rows of their chunk, and their times."""
+    places = np.searchsorted(rows, deletions.rows)
+    ours = rows[np.minimum(places, len(rows) - 1)] == deletions.rows
+    return places[ours], deletions.commit_ms[ours], deletions.expire_ms[ours]
+
+
+class History:
+    """The history of one partition: `write` in log order, then `finish`."""
+
+    def __init__(self, rows: PartitionRows, activity: Activity) -> None:
+        self._rows, self._activity = rows, activity
+        self._held: list[Array] = []
+        self._held_bytes = 0
+        self._first_group_row = 0
+        self.unread = 0
+
+    def write(self, chunk: Chunk, rows: Longs, deletions: Deletions) -> None:
+        """Write these rows of a chunk, of which the deletions are given; commits of open transactions are not among
+        what is written.
+        """
+        kinds = chunk.classes[rows, C_KIND]
+        self._write_commits(chunk, rows[kinds <= K_COMMIT_TOMBSTONE], deletions)
+        control = rows[kinds == K_CONTROL]
+        if len(control):
+            self._rows.outputs.markers.append(self._rows.markers_of(chunk, control))
+        others = rows[(kinds > K_COMMIT_TOMBSTONE) & (kinds != K_CONTROL)]
+        if len(others):
+            self._hold(self._rows.groups(chunk, others))
+
+    def _write_commits(self, chunk: Chunk, rows: Longs, deletions: Deletions) -> None:
+        is_open = chunk.batches[:, B_OUTCOME] == OPEN
+        if is_open.any():
+            rows = rows[~is_open[chunk.records[rows, R_BATCH]]]
+        if not len(rows):
+            return
+        self._rows.outputs.commits.append(self._rows.commits(chunk, rows, deletions))
+
+    def _hold(self, table: Array) -> None:
+        self.unread += len(table) - table.column("problem").null_count
+        self._held.append(table)
+        self._held_bytes += table.nbytes
+        if self._held_bytes > GROUP_RECORDS_HELD_BYTES:
+            self.finish()
+
+    def finish(self) -> None:
+        """Write the group records that are held, with the commits around them that are known by now."""
+        if not self._held:
+            return
+        table = pa.concat_tables(self._held)
+        offsets, before_ms, after_ms = self._activity.group_times(self._first_group_row)
+        log_offsets = table.column("log_offset").to_numpy()
+        places = np.searchsorted(log_offsets, offsets)
+        ours = (places < len(table)) & (log_offsets[np.minimum(places, len(table) - 1)] == offsets)
+        table = self._rows.past.with_group_times(table, places[ours], before_ms[ours], after_ms[ours])
+        self._rows.outputs.group_records.append(table)
+        self._first_group_row += len(offsets)
+        self._held, self._held_bytes = [], 0

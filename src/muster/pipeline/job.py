@@ -1,0 +1,286 @@
+"""One run, from a source to published tables. `run` reads like a table of contents."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from muster.errors import BadInput
+from muster.pipeline.extract import extract
+from muster.pipeline.merge_task import MergeAnswer, MergeWork, merge_task
+from muster.pipeline.model import ExtractContext, Extracted, PartitionReport, PartitionWork, WrittenFile
+from muster.pipeline.plan import Cut, PartitionState, advanced, packed, plan, shared
+from muster.pipeline.progress import Watch
+from muster.pipeline.sources import Source, open_source
+from muster.tables.manifest import PartitionProgress
+from muster.tables.schemas import HISTORY, STATE
+from muster.tables.store import Run, TableStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+WEEK_MS = 7 * 24 * 3600 * 1000
+TASKS_PER_CORE = 2
+FROM_THE_LOG = ("commits", "group_records", "markers")
+STATE_ALONE = ("offsets", "open_commits", "group_state", "groups", "members", "lag")
+
+
+class Runner(Protocol):
+    """Who runs tasks: Spark, or in tests this very process."""
+
+    cores: int
+
+    def map(self, task: Callable[[Any], Any], works: Sequence[Any]) -> list[Any]:
+        """The answer to each of these works, in their order; any of them may be run more than once."""
+
+
+class OnSpark:
+    """Tasks on a Spark cluster, or on the cores of this machine."""
+
+    def __init__(self, spark: "SparkSession") -> None:
+        self._context = spark.sparkContext
+        self.cores = self._context.defaultParallelism
+
+    def map(self, task: Callable[[Any], Any], works: Sequence[Any]) -> list[Any]:
+        answers: list[Any] = self._context.parallelize(works, len(works)).map(task).collect() if works else []
+        return answers
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a run is asked to do."""
+
+    sources: Sequence[str]
+    tables: str
+    storage_options: Mapping[str, str] = field(default_factory=dict)
+    kafka_config: Mapping[str, str] = field(default_factory=dict)
+    history: bool = True
+    """False keeps state tables only: quicker, and nothing is remembered."""
+    offsets_retention_ms: int = WEEK_MS
+    """`offsets.retention.minutes` of the cluster: tells expired offsets from deleted ones."""
+
+
+@dataclass(slots=True)
+class Summary:
+    """How a run went."""
+
+    run_id: str
+    source: str
+    cluster_id: str | None
+    records: int = 0
+    size_bytes: int = 0
+    seconds: float = 0.0
+    partitions: int = 0
+    rows: dict[str, int] = field(default_factory=dict)
+    """Rows of each table, after the run."""
+    new_rows: dict[str, int] = field(default_factory=dict)
+    complete_since_ms: int | None = None
+    notes: list[str] = field(default_factory=list)
+    """Anything odd: damage, gaps, truncation, what could not be read."""
+    damaged: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+def run(runner: Runner, request: Request, watch: Watch | None = None) -> Summary:
+    """Bring the tables up to what the source has now. Readers see the last run until this one is whole."""
+    began = time.monotonic()
+    store = TableStore(request.tables, request.storage_options)
+    with (
+        closing(open_source(request.sources, request.kafka_config, request.storage_options)) as source,
+        store.run() as changes,
+    ):
+        _check_same_cluster(changes, source, request)
+        job = _Job(runner, request, source, changes, watch or Watch())
+        job.read()
+        job.read_again_where_records_are_missing()
+        job.append_history()
+        job.observe_log_ends()
+        job.merge_state()
+        job.publish()
+    job.summary.seconds = round(time.monotonic() - began, 3)
+    return job.summary
+
+
+def _check_same_cluster(changes: Run, source: Source, request: Request) -> None:
+    if changes.manifest is None:
+        return
+    known = changes.manifest.source
+    if known.get("cluster_id") and source.cluster_id and known["cluster_id"] != source.cluster_id:
+        raise BadInput(
+            f"the tables in {request.tables} are of cluster {known['cluster_id']}, the source is of "
+            f"{source.cluster_id}. Give every cluster a directory of its own."
+        )
+    if known.get("history") and not request.history:
+        raise BadInput(
+            f"the tables in {request.tables} keep history, and a run of state alone would leave a hole in it. "
+            "Run without --state-only, or write to another directory."
+        )
+
+
+class _Job:
+    """The steps of a run, and what they hand to each other."""
+
+    def __init__(self, runner: Runner, request: Request, source: Source, changes: Run, watch: Watch) -> None:
+        self.runner, self.request, self.source, self.changes, self.watch = runner, request, source, changes, watch
+        self.summary = Summary(changes.run_id, source.kind, source.cluster_id)
+        self.topic_names = source.topic_names()
+        self.before: Mapping[int, PartitionProgress] = changes.manifest.progress if changes.manifest else {}
+        self.states: list[PartitionState] = source.partitions(
+            {number: progress.leader_epoch for number, progress in self.before.items()}
+        )
+        self.cuts: tuple[Cut, ...] = ()
+        self.found: list[Extracted] = []
+        self.found_again: list[Extracted] = []
+        self.rebuilt: dict[int, int] = {}
+        """Partitions whose state comes from the log alone, and how far each had been read before."""
+
+    def read(self) -> None:
+        """Everything that is new, by tasks that write history themselves; a truncated log loses its cut rows first."""
+        planned = plan(self.states, self.before)
+        self.cuts = planned.cuts
+        for cut in planned.cuts:
+            self._withdraw(cut)
+        self.summary.partitions = len(planned.works)
+        self.found = self._extract(planned.works, "new", self.request.history)
+        for report in self._reports():
+            self.summary.records += report.records
+            self.summary.size_bytes += report.size_bytes
+            self.summary.notes += self._odd(report)
+            self.summary.damaged |= bool(report.damage)
+
+    def _withdraw(self, cut: Cut) -> None:
+        place = f"offsets_partition = {cut.offsets_partition} AND log_offset >= {cut.log_offset}"
+        gone = sum(self.changes.withdraw(table, place) for table in FROM_THE_LOG)
+        self.changes.withdraw("rebalances", f"offsets_partition = {cut.offsets_partition}")
+        self.summary.notes.append(
+            f"partition {cut.offsets_partition} was truncated at offset {cut.log_offset} under a newer leader: "
+            f"{gone} rows of what it had held after that are withdrawn."
+        )
+
+    def _extract(self, works: Sequence[PartitionWork], stage: str, history: bool) -> list[Extracted]:
+        context = ExtractContext(
+            run_id=self.changes.run_id,
+            tables=self.changes.store.address,
+            storage_options=self._options,
+            staging=f"{self.changes.staging}/{stage}",
+            history=history,
+            offsets_retention_ms=self.request.offsets_retention_ms,
+            topic_names=tuple(sorted(self.topic_names.items())),
+            previous_offsets=tuple(self.changes.files("offsets")),
+        )
+        tasks = packed(works, self.runner.cores * TASKS_PER_CORE)
+        with self.watch.reading(context.staging, sum(work.size_bytes for work in works)):
+            return self.runner.map(lambda some: extract(some, context), tasks)
+
+    @property
+    def _options(self) -> tuple[tuple[str, str], ...]:
+        return tuple(sorted(self.request.storage_options.items()))
+
+    def _reports(self) -> list[PartitionReport]:
+        return [report for each in self.found for report in each.reports]
+
+    def _odd(self, report: PartitionReport) -> list[str]:
+        notes = list(report.damage)
+        if report.unread:
+            notes.append(
+                f"partition {report.offsets_partition}: {report.unread} records of a kind or version unknown here are "
+                "kept in group_records with their bytes."
+            )
+        if report.gaps and report.offsets_partition in self.before:
+            notes.append(
+                f"partition {report.offsets_partition}: {report.gaps} offsets behind the last run have no record any "
+                "more; its state was read from the whole log."
+            )
+        return notes
+
+    def read_again_where_records_are_missing(self) -> None:
+        """A tombstone may have come and gone behind the last run: there the whole log says what is in force.
+
+        State alone keeps no markers, so there a commit that waited for one can be judged by the whole log only.
+        """
+        cut = {each.offsets_partition for each in self.cuts}
+        for report in self._reports():
+            number = report.offsets_partition
+            if number in self.before and (report.gaps or number in cut or not self.request.history):
+                self.rebuilt[number] = self.before[number].next_offset
+        works = [work for work in plan(self.states, {}).works if work.offsets_partition in self.rebuilt]
+        self.found_again = self._extract(works, "again", False)
+
+    def append_history(self) -> None:
+        for table in FROM_THE_LOG if self.request.history else ():
+            self._append(table, [file for each in self.found for file in each.files if file.table == table])
+
+    def _append(self, table: str, files: Sequence[WrittenFile]) -> None:
+        self.changes.append(table, files)
+        self.summary.new_rows[table] = self.summary.new_rows.get(table, 0) + sum(file.rows for file in files)
+
+    def observe_log_ends(self) -> None:
+        """Where the data's logs end now: lag is measured against it; later runs interpolate between such moments."""
+        ends = self.source.log_ends()
+        self.changes.append_rows("log_ends", ends)
+        self.summary.new_rows["log_ends"] = ends.num_rows
+
+    def merge_state(self) -> None:
+        """What is in force, in every partition; and what history learns from the comparison with the last run."""
+        numbers = sorted({*self.before, *(state.offsets_partition for state in self.states)})
+        sizes = {state.offsets_partition: state.size_bytes for state in self.states}
+        works = [self._merge_work(some) for some in shared(numbers, sizes, self.runner.cores)]
+        answers: list[MergeAnswer] = self.runner.map(merge_task, works)
+        files = [file for answer in answers for file in answer.files]
+        for table in STATE if self.request.history else STATE_ALONE:
+            of_table = [file for file in files if file.table == table]
+            self.changes.replace(table, of_table)
+            self.summary.rows[table] = sum(file.rows for file in of_table)
+        for table in HISTORY if self.request.history else ():
+            self._append(table, [file for file in files if file.table == table])
+        unmeasured = sum(answer.unmeasured for answer in answers)
+        if unmeasured:
+            self.summary.notes.append(f"the lag in time of {unmeasured:,} partitions is interpolated, not looked up.")
+
+    def _merge_work(self, partitions: tuple[int, ...]) -> MergeWork:
+        files = self.changes.files
+        new = {table: self._named(self.found, table, f"{self.changes.store.address}/{table}") for table in FROM_THE_LOG}
+        if any(cut.offsets_partition in partitions for cut in self.cuts):
+            new["group_records"] = tuple(files("group_records"))
+        staged = ("winners_commits", "winners_groups", "open_commits", "activity")
+        return MergeWork(
+            run_id=self.changes.run_id,
+            tables=self.changes.store.address,
+            storage_options=self._options,
+            history=self.request.history,
+            partitions=partitions,
+            rebuilt=tuple(sorted(self.rebuilt.items())),
+            cuts=self.cuts,
+            before={table: tuple(files(table)) for table in STATE},
+            staged={name: self._named(self.found, name, f"{self.changes.staging}/new") for name in staged},
+            staged_again={
+                name: self._named(self.found_again, name, f"{self.changes.staging}/again") for name in staged
+            },
+            new=new,
+            log_ends=tuple(files("log_ends")),
+            times=self.source.times(),
+        )
+
+    @staticmethod
+    def _named(found: Iterable[Extracted], table: str, root: str) -> tuple[str, ...]:
+        return tuple(f"{root}/{file.path}" for each in found for file in each.files if file.table == table)
+
+    def publish(self) -> None:
+        progress = dict(self.before)
+        for report in self._reports():
+            progress[report.offsets_partition] = advanced(self.before.get(report.offsets_partition), report)
+        since = [each.complete_since_ms for each in progress.values() if each.complete_since_ms is not None]
+        self.summary.complete_since_ms = max(since, default=None)
+        source = {
+            "cluster_id": self.source.cluster_id or self._known("cluster_id"),
+            "kind": self.source.kind,
+            "topic_names": {**(self._known("topic_names") or {}), **self.topic_names},
+            "history": self.request.history,
+        }
+        self.changes.publish(progress, source)
+
+    def _known(self, name: str) -> Any:
+        return self.changes.manifest.source.get(name) if self.changes.manifest else None

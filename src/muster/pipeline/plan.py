@@ -1,0 +1,115 @@
+"""What a run has to read: progress compared with what is there now. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from muster.pipeline.model import LiveLog, PartitionReport, PartitionWork, SegmentFiles
+from muster.tables.manifest import PartitionProgress as Progress
+
+SMALL_BYTES = 32 * 1024 * 1024
+
+
+class PartitionState(NamedTuple):
+    """One partition of the offsets topic as the source has it now."""
+
+    offsets_partition: int
+    source: SegmentFiles | LiveLog
+    log_start_offset: int
+    log_end_offset: int
+    epochs: tuple[tuple[int, int], ...]
+    """(leader epoch, its first offset), rising; empty for a log without epochs."""
+    size_bytes: int
+
+
+class Cut(NamedTuple):
+    """The log was truncated: what earlier runs read from `log_offset` on is no longer part of it."""
+
+    offsets_partition: int
+    log_offset: int
+
+
+class Plan(NamedTuple):
+    works: tuple[PartitionWork, ...]
+    cuts: tuple[Cut, ...]
+
+
+def plan(states: Iterable[PartitionState], progress: Mapping[int, Progress]) -> Plan:
+    """Read each partition from where the last run stopped, or from where its log was cut.
+
+    Progress is offset and leader epoch: after an unclean election another record can stand at an offset already read.
+    """
+    works, cuts = [], []
+    for state in sorted(states):
+        known = progress.get(state.offsets_partition)
+        from_offset = state.log_start_offset if known is None else known.next_offset
+        cut = None if known is None else _cut(state, known)
+        if cut is not None:
+            cuts.append(Cut(state.offsets_partition, cut))
+            from_offset = cut
+        if known is not None and cut is None and state.log_end_offset <= from_offset:
+            continue
+        works.append(
+            PartitionWork(
+                state.offsets_partition,
+                state.source,
+                from_offset,
+                state.log_end_offset,
+                cut is not None,
+                _new_bytes(state, from_offset) if cut is None else state.size_bytes,
+            )
+        )
+    return Plan(tuple(works), tuple(cuts))
+
+
+def _cut(state: PartitionState, known: Progress) -> int | None:
+    """Where the log parts from what was read, if it does: the end of the last epoch that both have."""
+    end = state.log_end_offset
+    for epoch, first_offset in state.epochs:
+        if epoch > known.leader_epoch >= 0:
+            end = min(end, first_offset)
+            break
+    return end if end < known.next_offset else None
+
+
+def _new_bytes(state: PartitionState, from_offset: int) -> int:
+    """A guess, for the progress bar and for packing: bytes spread evenly over offsets."""
+    span = max(state.log_end_offset - state.log_start_offset, 1)
+    new = max(state.log_end_offset - from_offset, 0)
+    return max(state.size_bytes * min(new, span) // span, 1)
+
+
+def packed(works: Sequence[PartitionWork], tasks: int) -> list[list[PartitionWork]]:
+    """Works of like size together, largest first: a task costs a tenth of a second even when it has nothing to do."""
+    bins: list[list[PartitionWork]] = [[] for _ in range(max(1, min(tasks, len(works))))]
+    sizes = [0] * len(bins)
+    for work in sorted(works, key=lambda work: -work.size_bytes):
+        lightest = sizes.index(min(sizes))
+        bins[lightest].append(work)
+        sizes[lightest] += work.size_bytes
+    return [found for found in bins if found]
+
+
+def shared(partitions: Sequence[int], sizes: Mapping[int, int], tasks: int) -> list[tuple[int, ...]]:
+    """Partitions by task, for merging: by the size of their logs, and in one task where that is little."""
+    small = sum(sizes.values()) < SMALL_BYTES
+    works = [PartitionWork(number, SegmentFiles((), ()), 0, None, False, sizes.get(number, 1)) for number in partitions]
+    bins = packed(works, 1 if small else tasks)
+    return [tuple(sorted(work.offsets_partition for work in each)) for each in bins]
+
+
+def advanced(known: Progress | None, report: PartitionReport) -> Progress:
+    """Progress after a partition was read. Completeness holds on only where nothing was missing in between."""
+    continues = known is not None and report.gaps == 0
+    epoch = report.leader_epoch if report.records or known is None else known.leader_epoch
+    newest = max(
+        (time for time in (report.newest_timestamp_ms, known and known.newest_timestamp_ms) if time is not None),
+        default=None,
+    )
+    return Progress(
+        report.next_offset,
+        epoch,
+        report.log_start_offset,
+        known.complete_since_offset if known is not None and continues else report.complete_since_offset,
+        known.complete_since_ms if known is not None and continues else report.complete_since_ms,
+        newest,
+    )

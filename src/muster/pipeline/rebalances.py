@@ -1,0 +1,399 @@
+"""The rebalances of a group, from its records in log order: who came and went, what moved, and the likely cause.
+
+A classic group writes one record per generation, so that record is the row. Newer groups (consumer, share, streams)
+write members, then an epoch, then, perhaps seconds later, the target assignment of that epoch. The epoch record makes
+the row, and the assignment completes it; until the next row comes the newest one is *open*, and a later run may change
+it. So of the rows returned for a group the last one belongs to `latest_rebalances`, with all that is needed to go on
+in `carry`, and those before it are final. However the log is cut into runs, the rows are the same.
+
+Some rows are no rebalance, and have `generation = previous_generation`. A static member that comes back in time takes
+over its place under a new member id (`static member returned`): worth seeing, and nothing stopped for it. A group goes
+on as one of another type (`type changed`). Or it ends (`group deleted`). `since_last_ms` counts from the last row that
+is a rebalance.
+
+`cause` is the first that applies:
+
+    type changed               classic to consumer, or back, with the members that were there
+    group deleted
+    group emptied              the last member left
+    first members              into a group that was empty, or new
+    members joined and left    also a dynamic member that was restarted: it has no name that lasts
+    member joined
+    member left                it left, or its session ended
+    static member returned     in the same generation
+    static member replaced     it came back, and that took a rebalance
+    protocol changed           another assignor
+    subscription changed       of a member that was there before
+    matched topics changed     newer groups: of a regular expression
+    topology changed           streams groups
+    revoked partitions assigned   the second half of a cooperative rebalance
+    partitions changed         same members and subscriptions, another number of assigned partitions
+    rejoined                   classic groups: nothing visible changed
+    metadata changed           newer groups: nothing visible changed but the epoch
+
+NULL, as are `joined`, `left` and `replaced`: what came before this generation is no longer in the log.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from copy import deepcopy
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from muster.pipeline.rebalance_state import (
+    NO_CHANGES,
+    NOTHING,
+    Changes,
+    Member,
+    Members,
+    Owned,
+    Row,
+    Snapshot,
+    assigned_count,
+    changes,
+    hands_out_revoked,
+    moved_count,
+    named_partitions,
+    owner_of,
+    owners_of,
+    subscription_of,
+    subscriptions,
+)
+from muster.tables.schemas import LATEST_REBALANCES
+
+CLASSIC, CONSUMER, SHARE, STREAMS = "classic", "consumer", "share", "streams"
+EPOCHS = {3: CONSUMER, 11: SHARE, 17: STREAMS}
+MEMBERS, ASSIGNMENT_EPOCHS, TARGETS = (5, 10, 19), (6, 12, 20), (7, 13, 21)
+CLASSIC_GROUP, REGULAR_EXPRESSION, TOPOLOGY = 2, 16, 23
+
+FIRST_GENERATION = {CLASSIC: 1, CONSUMER: 2, SHARE: 2, STREAMS: 2}
+"""Nothing can have come before it: newer brokers count a new group's creation and its first member in one go."""
+
+RETURNED, DELETED, EMPTIED, TYPE_CHANGED = "static member returned", "group deleted", "group emptied", "type changed"
+
+
+def rebalances_of(records: Iterable[Row], before: Snapshot | None) -> list[Row]:
+    """The rows of one group: the open row of `before` as it is now, if there was one, and all that follow it.
+
+    `records` are rows of `group_records` in log order. Only the last row has a `carry`.
+    """
+    history = _History(deepcopy(before) if before is not None else Snapshot())
+    for record in records:
+        history.take(record)
+    return history.all_rows()
+
+
+def snapshot_of(state: Iterable[Row], latest: Row | None) -> Snapshot:
+    """The group as the last run left it: from its newest row, or, where it has none yet, from its rows of state."""
+    if latest is not None and latest.get("carry"):
+        return Snapshot.of_carry(latest["carry"], {**latest, "carry": None})
+    history = _History(Snapshot())
+    for record in sorted(state, key=lambda record: int(record["log_offset"])):
+        history.take(record)
+    history.at.open_row = latest
+    return history.at
+
+
+def with_first_commit(row: Row, timestamp_ms: int | None) -> Row:
+    """The row, completed by the group's first commit behind it, if that was still missing."""
+    if timestamp_ms is None or row["first_commit_after_ms"] is not None:
+        return row
+    return row | {
+        "first_commit_after_ms": timestamp_ms,
+        "commit_gap_ms": _gap(row["last_commit_before_ms"], timestamp_ms),
+    }
+
+
+def rebalances_table(group_records: pa.Table, state: pa.Table | None, latest: pa.Table | None) -> pa.Table:
+    """`rebalances_of` for every group of a table that is sorted by (group_id, log_offset).
+
+    `state` and `latest` are as of before these records; rows of other groups in them are left alone. The newest row of
+    a group (the only one with `carry`) replaces its row in `latest_rebalances`, the others are final.
+    """
+    groups = pc.unique(group_records["group_id"]) if group_records.num_rows else pa.array([], pa.string())
+    latest_of = {row["group_id"]: row for row in _rows_of(latest, groups)}
+    state_of: dict[str, list[Row]] = {}
+    for row in _rows_of(state, groups):
+        if row["group_id"] not in latest_of:  # whoever has a row carries its state there
+            state_of.setdefault(row["group_id"], []).append(row)
+    tables = [LATEST_REBALANCES.empty_table()]
+    for group_id, records in _by_group(group_records):
+        known = group_id in latest_of or group_id in state_of
+        before = snapshot_of(state_of.get(group_id, ()), latest_of.get(group_id)) if known else None
+        tables.append(pa.Table.from_pylist(rebalances_of(records, before), LATEST_REBALANCES))
+    return pa.concat_tables(tables).combine_chunks()
+
+
+def _rows_of(table: pa.Table | None, groups: pa.Array) -> list[Row]:
+    if table is None or not table.num_rows:
+        return []
+    rows: list[Row] = table.filter(pc.is_in(table["group_id"], value_set=groups)).to_pylist()
+    return rows
+
+
+def _by_group(table: pa.Table) -> Iterator[tuple[str, list[Row]]]:
+    """Rows as Python objects only for one group at a time."""
+    if not table.num_rows:
+        return
+    runs = pc.run_end_encode(table["group_id"].combine_chunks())
+    start = 0
+    for group_id, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
+        if group_id is not None:
+            yield group_id, table.slice(start, end - start).to_pylist()
+        start = end
+
+
+def _gap(before_ms: int | None, after_ms: int | None) -> int | None:
+    return None if before_ms is None or after_ms is None else after_ms - before_ms
+
+
+class _History:
+    """Takes the records of one group in order; `at` is where it has got to, `rows` are those that are final."""
+
+    def __init__(self, at: Snapshot) -> None:
+        self.at = at
+        self.rows: list[Row] = []
+
+    def all_rows(self) -> list[Row]:
+        if self.at.open_row is None:
+            return self.rows
+        return [*self.rows, self.at.open_row | {"carry": self.at.carry()}]
+
+    def take(self, record: Row) -> None:
+        kind = record["record_type"]
+        if record["problem"] is not None or kind is None:
+            return
+        if kind == CLASSIC_GROUP:
+            self._classic(record)
+        elif kind in EPOCHS:
+            self._epoch(record, EPOCHS[kind])
+        elif kind in MEMBERS:
+            self._member(record)
+        elif kind in TARGETS:
+            self._target(record)
+        elif kind in ASSIGNMENT_EPOCHS and not record["is_tombstone"]:
+            self._assigned()
+        elif kind == REGULAR_EXPRESSION:
+            self._matched(record)
+        elif kind == TOPOLOGY:
+            self._topology(record)
+
+    # Classic groups.
+
+    def _classic(self, record: Row) -> None:
+        if record["is_tombstone"]:
+            self._deleted(record, CLASSIC)
+            return
+        listed = record["members"] or []
+        members = {
+            one["member_id"]: Member(one["instance_id"], subscription_of(one["subscribed_topics"])) for one in listed
+        }
+        readable = all(one["assignment"] is not None for one in listed)
+        assigned = {one["member_id"]: named_partitions(one["assignment"] or ()) for one in listed}
+        self._generation(record, CLASSIC, members, lambda: owners_of(assigned, members) if readable else None)
+
+    # Newer groups.
+
+    def _epoch(self, record: Row, group_type: str) -> None:
+        if record["is_tombstone"]:
+            self._deleted(record, group_type)
+            return
+        members = dict(self.at.current)
+        self._generation(record, group_type, members, lambda: self._still_owned(members, group_type))
+
+    def _still_owned(self, members: Members, group_type: str) -> dict[str, Owned]:
+        """Until the assignment of a new epoch is there, whoever stays keeps what it has."""
+        if self.at.owners is None or self.at.type != group_type:
+            return owners_of({one: self.at.targets.get(one, NOTHING) for one in members}, members)
+        staying = {owner_of(member_id, members) for member_id in members}
+        return {owner: owned for owner, owned in self.at.owners.items() if owner in staying}
+
+    def _member(self, record: Row) -> None:
+        at, member_id = self.at, record["member_id"]
+        if record["is_tombstone"]:
+            at.current.pop(member_id, None)
+            return
+        value = json.loads(record["json"] or "{}")
+        topics, regex = value.get("subscribedTopicNames"), value.get("subscribedTopicRegex")
+        member = Member(record["instance_id"], subscription_of([*(topics or ()), f"/{regex}"] if regex else topics))
+        at.current[member_id] = member
+        instances = {one.instance_id: name for name, one in at.members.items() if one.instance_id}
+        predecessor = instances.get(member.instance_id or "", member_id)
+        if predecessor != member_id and at.type != CLASSIC and at.generation is not None:
+            members = {name: one for name, one in at.members.items() if name != predecessor} | {member_id: member}
+            found = changes(at.members, members)
+            assert at.type is not None
+            self._add(record, at.type, at.generation, members, at.owners, found, RETURNED)
+
+    def _target(self, record: Row) -> None:
+        if record["is_tombstone"]:
+            self.at.targets.pop(record["member_id"], None)
+            return
+        value = json.loads(record["json"] or "{}")
+        self.at.targets[record["member_id"]] = frozenset(
+            (one.get("topicId") or one.get("subtopologyId") or "", partition)
+            for one in value.get("topicPartitions") or value.get("activeTasks") or ()
+            for partition in one["partitions"]
+        )
+
+    def _assigned(self) -> None:
+        at = self.at
+        first, generation = at.first_epoch, at.generation
+        if first is not None and at.current:
+            at.known, at.generation = False, None
+            self._add(first, EPOCHS[first["record_type"]], generation, dict(at.current), {}, NO_CHANGES, None)
+        at.owners = owners_of(at.targets, at.current)
+        row = at.open_row
+        if row is None or row["cause"] == DELETED:
+            return
+        if row["cause"] is None:  # members that compaction has moved behind their epoch
+            at.members = dict(at.current)
+            row["members"] = len(at.members)
+        self._complete(row)
+
+    def _matched(self, record: Row) -> None:
+        pattern = record["regular_expression"] or ""
+        if record["is_tombstone"]:
+            self.at.topics.pop(pattern, None)
+            return
+        topics = sorted(json.loads(record["json"] or "{}").get("topics") or ())
+        if self.at.topics.get(pattern, topics) != topics:
+            self.at.news = "matched topics changed"
+        self.at.topics[pattern] = topics
+
+    def _topology(self, record: Row) -> None:
+        if self.at.topology is not None and record["epoch"] is not None and record["epoch"] != self.at.topology:
+            self.at.news = "topology changed"
+        self.at.topology = record["epoch"]
+
+    # Rows.
+
+    def _generation(
+        self, record: Row, group_type: str, members: Members, owners: Callable[[], dict[str, Owned] | None]
+    ) -> None:
+        """A generation or epoch, with everybody in it; a row, unless nothing came of it."""
+        at, generation = self.at, record["epoch"]
+        same_type = at.type == group_type
+        if at.ended:
+            if same_type:  # it did end, and this is another life
+                at.members, at.owners, at.generation = {}, {}, None
+            else:
+                at.open_row = None
+            at.ended = False
+        found = changes(at.members, members)
+        repeated = at.known and same_type and generation == at.generation and not (found.joined or found.left)
+        cause = None
+        if at.members and not same_type:
+            cause = TYPE_CHANGED
+        elif repeated and found.replaced:
+            cause = RETURNED
+        if (members or at.members) and not (repeated and cause is None):
+            self._add(record, group_type, generation, members, owners(), found, cause)
+            return
+        if at.open_row is not None:
+            at.open_row = with_first_commit(at.open_row, record["first_commit_after_ms"])
+        at.owners = owners()
+        unseen = not at.known and group_type != CLASSIC and generation > FIRST_GENERATION[group_type]
+        self._note(record, group_type, generation, members)
+        at.first_epoch = record if unseen else None
+
+    def _deleted(self, record: Row, group_type: str) -> None:
+        at = self.at
+        if at.type != group_type or at.ended:
+            return
+        if at.open_row is None:  # nobody ever came
+            self.at = Snapshot(type=group_type, known=True)
+            return
+        if at.open_row["cause"] == DELETED:
+            return
+        members, generation = at.members, at.generation
+        self._add(record, group_type, at.generation, {}, {}, changes(members, {}), DELETED)
+        at.generation, at.news, at.topology = None, None, None
+        at.current, at.targets, at.topics = {}, {}, {}
+        if members:  # another type of group may go on with them
+            at.members, at.generation, at.ended = members, generation, True
+
+    def _add(
+        self,
+        record: Row,
+        group_type: str,
+        generation: int | None,
+        members: Members,
+        owners: dict[str, Owned] | None,
+        found: Changes,
+        cause: str | None,
+    ) -> None:
+        """Close the open row and open the next one."""
+        at = self.at
+        unknown = not at.known and (generation or 0) > FIRST_GENERATION[group_type]
+        leader = None if record["leader"] is None else owner_of(record["leader"], members)
+        row = _empty_row() | {
+            "group_id": record["group_id"], "generation": generation, "type": group_type,
+            "at_ms": record["timestamp_ms"] if record["timestamp_ms"] is not None else record["state_timestamp_ms"],
+            "members": len(members), "leader": record["leader"], "protocol": record["protocol"],
+            "leader_changed": _differ(at.leader, leader), "protocol_changed": _differ(at.protocol, record["protocol"]),
+            "previous_generation": at.generation or None,
+            "last_commit_before_ms": record["last_commit_before_ms"],
+            "offsets_partition": record["offsets_partition"], "log_offset": record["log_offset"],
+        }  # fmt: skip
+        if not unknown:
+            row |= {"joined": found.joined, "left": found.left, "replaced": found.replaced}
+        if at.rebalanced_at_ms is not None and row["at_ms"] is not None:
+            row["since_last_ms"] = row["at_ms"] - at.rebalanced_at_ms
+        row["cause"] = None if unknown else cause or self._cause(found, members, row["protocol_changed"])
+        if generation != at.generation:
+            at.rebalanced_at_ms = row["at_ms"]
+        if row["cause"] is None and not unknown and hands_out_revoked(at.owners_before, at.owners, owners):
+            row["cause"] = "revoked partitions assigned"
+        at.settled = unknown or row["cause"] is not None
+        at.owners_before = None if unknown or cause == TYPE_CHANGED else at.owners
+        at.owners = owners
+        if at.open_row is not None:
+            self.rows.append(at.open_row)
+        self._note(record, group_type, generation, members)
+        self._complete(with_first_commit(row, record["first_commit_after_ms"]))
+
+    def _cause(self, found: Changes, members: Members, protocol_changed: bool | None) -> str | None:
+        """What members tell; None where they do not tell anything."""
+        at = self.at
+        if not members:
+            return EMPTIED
+        if not at.members:
+            return "first members"
+        if found.joined or found.left:
+            both = "members joined and left"
+            return both if found.joined and found.left else "member joined" if found.joined else "member left"
+        if found.replaced:
+            return "static member replaced"
+        if protocol_changed:
+            return "protocol changed"
+        return "subscription changed" if subscriptions(members) != subscriptions(at.members) else at.news
+
+    def _complete(self, row: Row) -> None:
+        """What the assignment has to say; again when there is another one."""
+        at = self.at
+        assigned, before = assigned_count(at.owners), assigned_count(at.owners_before)
+        row = row | {"partitions_assigned": assigned, "partitions_moved": moved_count(at.owners_before, at.owners)}
+        if not at.settled:
+            unchanged = "rejoined" if at.type == CLASSIC else "metadata changed"
+            differs = assigned is not None and before is not None and assigned != before
+            row["cause"] = "partitions changed" if differs else unchanged
+        at.open_row = row
+
+    def _note(self, record: Row, group_type: str, generation: int | None, members: Members) -> None:
+        at = self.at
+        at.type, at.generation, at.known = group_type, generation, True
+        at.protocol = record["protocol"]
+        at.leader = None if record["leader"] is None else owner_of(record["leader"], members)
+        at.members, at.first_epoch = members, None
+        if record["record_type"] in EPOCHS:
+            at.news = None
+
+
+def _empty_row() -> Row:
+    return dict.fromkeys(LATEST_REBALANCES.names)
+
+
+def _differ(before: str | None, now: str | None) -> bool | None:
+    return None if before is None or now is None else before != now

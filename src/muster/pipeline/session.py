@@ -1,0 +1,114 @@
+"""A Spark session that fits the job: few tasks, no console noise, the Java that is there."""
+
+import atexit
+import os
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from muster.errors import BadInput
+from muster.java import java_env
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOCAL = "local[*]"
+QUIET = str(files("muster.pipeline") / "log4j2.properties")
+
+
+def spark_session(
+    master: str | None = None, conf: Mapping[str, str] | None = None, *, name: str = "muster"
+) -> "SparkSession":
+    """Start Spark, or take the session that runs already. `conf` has the last word over everything set here."""
+    _use_java()
+    try:
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkRuntimeError
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise BadInput("the pipeline needs Spark: pip install 'muster[pipeline]'.") from None
+    if SparkSession.getActiveSession() is None:
+        # Local workers are this very Python; elsewhere the cluster says which one it has (spark.pyspark.python).
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable if _is_local(master) else "python3")
+        os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(name).master(master or os.environ.get("SPARK_MASTER", LOCAL))
+    for key, value in {**_defaults(master), **(conf or {})}.items():
+        builder = builder.config(key, value)
+    with _chatter_aside() as chatter:
+        try:
+            session = builder.getOrCreate()
+        except (PySparkRuntimeError, Py4JError) as error:
+            told = chatter.read_text(errors="replace").strip().splitlines()[-5:]
+            raise BadInput(
+                f"Spark did not start: {error}. It said: {' | '.join(told)}. "
+                "`python -m muster.java` says which Java it was given; --master and --conf are Spark's own words."
+            ) from None
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def parse_conf(pairs: Iterable[str]) -> dict[str, str]:
+    """`--conf spark.x=y`, as spark-submit takes it."""
+    parsed = {}
+    for pair in pairs:
+        key, separator, value = pair.partition("=")
+        if not separator or not key.strip():
+            raise BadInput(f"--conf {pair!r} is not NAME=VALUE, like spark.executor.memory=2g.")
+        parsed[key.strip()] = value
+    return parsed
+
+
+def _is_local(master: str | None) -> bool:
+    return (master or os.environ.get("SPARK_MASTER", LOCAL)).startswith("local")
+
+
+def _defaults(master: str | None) -> dict[str, str]:
+    common = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{QUIET} -XX:+UseParallelGC",
+        # What reaches Spark's own operators is small: one state row a key. Two hundred shuffle tasks would only wait.
+        "spark.sql.shuffle.partitions": "4",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.parquet.compression.codec": "zstd",
+        "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
+        "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
+        "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+    }
+    if not _is_local(master):
+        return common
+    return common | {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": "2g",
+        "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
+    }
+
+
+def _use_java() -> None:
+    os.environ["JAVA_HOME"] = java_env()["JAVA_HOME"]
+
+
+@contextmanager
+def _chatter_aside() -> Iterator[Path]:
+    """While the JVM starts, what it inherits as its stderr is a file: it greets with four lines nobody asked for.
+
+    The file lives as long as the process, and is what to read when Spark itself goes wrong.
+    """
+    sys.stderr.flush()
+    file = tempfile.NamedTemporaryFile(prefix="muster-spark-", suffix=".log", delete=False)  # noqa: SIM115
+    atexit.register(lambda: Path(file.name).unlink(missing_ok=True))
+    ours = os.dup(2)
+    os.dup2(file.fileno(), 2)
+    try:
+        yield Path(file.name)
+    finally:
+        os.dup2(ours, 2)
+        os.close(ours)
+        file.close()

@@ -1,0 +1,194 @@
+"""Where an offsets topic is read from: log directories of one cluster, or a live cluster."""
+
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from muster.errors import BadInput
+from muster.log.sources import ARCHIVE_SUFFIXES, OFFSETS_TOPIC, PARTITION_NAME, Sources
+from muster.pipeline.plan import PartitionState
+
+LIVE = "kafka://"
+Wanted = Mapping[tuple[str, int], Sequence[int]]
+Times = Callable[[Wanted], pa.Table]
+"""Timestamps of the records at these offsets of the data (`schemas.TIMES`); picklable."""
+
+
+class Source(Protocol):
+    """One cluster's offsets topic, and what is known of the data it speaks of."""
+
+    kind: str
+    cluster_id: str | None
+
+    def partitions(self, epochs: Mapping[int, int]) -> list[PartitionState]:
+        """Every partition; `epochs` has the leader epoch under which some of them were last read."""
+
+    def topic_names(self) -> dict[str, str]:
+        """Topic id to name, as far as known."""
+
+    def log_ends(self) -> pa.Table:
+        """Ends of the data's logs now (`schemas.LOG_ENDS`)."""
+
+    def times(self) -> "Times":
+        """How to ask for timestamps of records of the data, from any task."""
+
+    def close(self) -> None: ...
+
+
+def open_source(sources: Sequence[str], kafka_config: Mapping[str, str], storage_options: Mapping[str, str]) -> Source:
+    """What `--source` names. Several are log directories of brokers of one cluster."""
+    if not sources:
+        raise BadInput("--source is missing: a broker's log directory, or kafka://host:port.")
+    live = [source for source in sources if source.startswith(LIVE)]
+    if live and len(sources) > 1:
+        raise BadInput("a live cluster is one source: give one kafka://host:port,host:port and no directories with it.")
+    if live:
+        from muster.pipeline.live_source import LiveSource
+
+        return LiveSource({**kafka_config, "bootstrap.servers": live[0].removeprefix(LIVE).rstrip("/")})
+    if any("://" in source and not source.startswith("file://") for source in sources):
+        from muster.pipeline.remote_source import RemoteDirectories
+
+        return RemoteDirectories(sources, storage_options)
+    return LogDirectories([Path(source.removeprefix("file://")) for source in sources])
+
+
+class SegmentTimes(NamedTuple):
+    """Timestamps from the data's own segments."""
+
+    log_dirs: tuple[str, ...]
+
+    def __call__(self, wanted: Wanted) -> pa.Table:
+        from muster.pipeline.log_ends import times_table, timestamps_at
+
+        return times_table(timestamps_at(self.log_dirs, wanted))
+
+
+class LogDirectories:
+    """Log directories: of one broker, of several brokers of one cluster, of muster; or an archive of one."""
+
+    kind = "log directory"
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._stack = ExitStack()
+        try:
+            self._roots = [self._unpacked(path) for path in paths]
+            with Sources(self._roots) as found:
+                self._found = found.partitions
+            if any(partition.partition is None for partition in self._found):
+                raise BadInput(
+                    "a segment on its own does not say which partition it is of. Point at its directory, "
+                    f"{OFFSETS_TOPIC}-N, or at the log directory above it; `muster dump` reads single segments."
+                )
+            self.cluster_id: str | None = one_cluster(self._log_dirs())
+        except BaseException:
+            self._stack.close()
+            raise
+
+    def _unpacked(self, path: Path) -> Path:
+        if not (path.name.endswith(ARCHIVE_SUFFIXES) and path.is_file()):
+            return path
+        import tarfile
+
+        codec = {".zst": "zstd", ".gz": "gzip", ".tgz": "gzip"}.get(path.suffix)
+        folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="muster-"))
+        try:
+            with (
+                pa.input_stream(str(path), compression=codec) as stream,
+                tarfile.open(fileobj=stream, mode="r|") as tar,
+            ):
+                tar.extractall(folder, filter="data")
+        except (tarfile.TarError, OSError) as error:
+            raise BadInput(
+                f"{path} cannot be unpacked: {error}. Unpack it yourself, and point at the folder."
+            ) from None
+        return Path(folder)
+
+    def _log_dirs(self) -> list[Path]:
+        return sorted({partition.directory.resolve().parent for partition in self._found})
+
+    def partitions(self, epochs: Mapping[int, int]) -> list[PartitionState]:
+        from muster.pipeline.replicas import describe_partition
+
+        by_number: dict[int, list[Path]] = {}
+        for partition in self._found:
+            assert partition.partition is not None
+            by_number.setdefault(partition.partition, []).append(partition.directory.resolve())
+        states = []
+        for number, directories in sorted(by_number.items()):
+            source, start, end, _ = describe_partition(directories)
+            size = sum(file.stat().st_size for file in Path(source.directories[0]).glob("*.log"))
+            states.append(PartitionState(number, source, start, end, source.epochs, size))
+        return states
+
+    def topic_names(self) -> dict[str, str]:
+        names = {}
+        for directory in self._log_dirs():
+            for entry in os.scandir(directory):
+                match = PARTITION_NAME.match(entry.name)
+                topic_id = _topic_id(Path(entry.path)) if match else None
+                if match and topic_id:
+                    names[topic_id] = match["topic"]
+        return names
+
+    def log_ends(self) -> pa.Table:
+        """The moment is that of the newest record anywhere: a copy of yesterday's disk is not a day behind."""
+        from muster.pipeline.log_ends import log_ends
+
+        ends = log_ends(self._log_dirs(), 0)
+        newest = pc.max(ends["newest_timestamp_ms"]).as_py()
+        moment = pa.array([newest] * len(ends), pa.int64())
+        place = ends.schema.get_field_index("observed_at_ms")
+        is_data = pc.not_equal(ends["topic"], OFFSETS_TOPIC)
+        return ends.set_column(place, ends.schema.field(place), moment).filter(is_data)
+
+    def times(self) -> "Times":
+        return SegmentTimes(tuple(str(directory) for directory in self._log_dirs())).__call__
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+def one_cluster(log_dirs: Iterable[Path]) -> str | None:
+    """The cluster these directories belong to, by their meta.properties; refuses a mixture."""
+    found: dict[str, Path] = {}
+    for directory in log_dirs:
+        cluster = _properties(directory / "meta.properties").get("cluster.id")
+        if cluster:
+            found.setdefault(cluster, directory)
+    if len(found) > 1:
+        named = " and ".join(f"{directory} of cluster {cluster}" for cluster, directory in sorted(found.items()))
+        raise BadInput(
+            f"these log directories are not of one cluster: {named}. Run once for each, with tables of its own."
+        )
+    return next(iter(found), None)
+
+
+def _properties(path: Path) -> dict[str, str]:
+    try:
+        return parsed_properties(path.read_text(encoding="utf-8", errors="replace"))
+    except OSError:
+        return {}
+
+
+def parsed_properties(text: str) -> dict[str, str]:
+    """Lines NAME=VALUE, as brokers write them."""
+    lines = (line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#"))
+    return {key.strip(): value.strip() for key, value in lines}
+
+
+def _topic_id(directory: Path) -> str | None:
+    try:
+        text = (directory / "partition.metadata").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    for line in text.splitlines():
+        if line.startswith("topic_id:"):
+            return line.split(":", 1)[1].strip()
+    return None

@@ -1,0 +1,203 @@
+"""One Delta table: its versions, and commits that land on the next version or not at all.
+
+Files are Parquet and lie in the table's directory before they are committed; a commit only names them. deltalake would
+repeat a commit that met another's on a later version, and so mix two writers: here it is told not to.
+"""
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction, create_table_with_add_actions
+from pyarrow import fs
+
+from muster.errors import BadInput, MusterError
+
+ONE_ATTEMPT = CommitProperties(max_commit_retries=0)
+HOOKS = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
+"""Old log entries are removed by `vacuum` alone, which knows what the manifests still name."""
+
+CONFIGURATION: dict[str, str | None] = {"delta.enableExpiredLogCleanup": "false"}
+WITH_BOUNDS = ("offsets_partition", "log_offset", "timestamp_ms", "observed_at_ms", "at_ms")
+"""Columns whose smallest and largest value are told with each file, so that readers can leave files out."""
+
+
+class TableMoved(MusterError):
+    """A table is not in the version this run left it in: somebody else writes to it."""
+
+
+class WrittenFile(Protocol):
+    """A Parquet file that is there already; `path` is relative to the table's directory."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def size_bytes(self) -> int: ...
+    @property
+    def rows(self) -> int: ...
+
+
+class OneTable:
+    """A Delta table by name; it need not exist yet. Its version is what this process last saw or made."""
+
+    def __init__(
+        self,
+        name: str,
+        uri: str,
+        storage_options: Mapping[str, str],
+        filesystem: fs.FileSystem,
+        path: str,
+    ) -> None:
+        self.name = name
+        self._uri = uri
+        self._options = dict(storage_options)
+        self._filesystem = filesystem
+        self._path = path
+        self._table: DeltaTable | None = None
+
+    def open(self, version: int | None = None) -> bool:
+        """Look at the newest version, or at one; False if there is no such table."""
+        try:
+            with self._told():
+                self._table = DeltaTable(self._uri, version=version, storage_options=self._options)
+        except TableNotFoundError:
+            self._table = None
+        return self._table is not None
+
+    @property
+    def version(self) -> int:
+        """-1 for a table that does not exist."""
+        return -1 if self._table is None else self._table.version()
+
+    def files(self) -> list[str]:
+        """Addresses of the files of the version in sight."""
+        if self._table is None:
+            return []
+        return sorted(uri.removeprefix("file://") for uri in self._table.file_uris())
+
+    def append(self, schema: pa.Schema, files: Sequence[WrittenFile]) -> None:
+        self._commit(schema, files, "append")
+
+    def replace(self, schema: pa.Schema, files: Sequence[WrittenFile]) -> None:
+        """Make these files the whole table."""
+        self._commit(schema, files, "overwrite")
+
+    def delete(self, predicate: str) -> int:
+        """Delete the rows that match an SQL predicate; how many they were."""
+        if self._table is None:
+            return 0
+        with self._told():
+            counts = self._table.delete(predicate, commit_properties=ONE_ATTEMPT, post_commithook_properties=HOOKS)
+        return int(counts.get("num_deleted_rows") or 0)
+
+    def restore(self, version: int) -> None:
+        """Make an earlier version's content the newest again, as a version of its own; -1 stands for no rows."""
+        assert self._table is not None, "nothing to restore"
+        before = self._table.version()
+        if version < 0:
+            with self._told():
+                self._table.create_write_transaction(
+                    [], "overwrite", self._table.schema(), commit_properties=ONE_ATTEMPT,
+                    post_commithook_properties=HOOKS,
+                )  # fmt: skip
+        else:
+            with self._told():
+                self._table.restore(version, commit_properties=ONE_ATTEMPT, post_commithook_properties=HOOKS)
+        self._look_at(before + 1)
+
+    def _commit(self, schema: pa.Schema, files: Sequence[WrittenFile], mode: str) -> None:
+        with self._told():
+            actions = [self._add_action(file) for file in files]
+            if self._table is None:
+                create_table_with_add_actions(
+                    self._uri, Schema.from_arrow(schema), actions, "error", configuration=CONFIGURATION,
+                    storage_options=self._options, post_commithook_properties=HOOKS,
+                )  # fmt: skip
+                self._table = DeltaTable(self._uri, version=0, storage_options=self._options)
+                return
+            self._add_missing_columns(schema)
+            before = self._table.version()
+            self._table.create_write_transaction(
+                [*actions], mode, self._table.schema(), commit_properties=ONE_ATTEMPT, post_commithook_properties=HOOKS
+            )
+        self._look_at(before + 1)
+
+    def _add_missing_columns(self, schema: pa.Schema) -> None:
+        """A newer muster knows more columns than the one that made the table; files without them stay as they are."""
+        assert self._table is not None
+        known = {field.name for field in self._table.schema().fields}
+        missing = [field for field in schema if field.name not in known]
+        if missing:
+            added = list(Schema.from_arrow(pa.schema(missing)).fields)
+            self._table.alter.add_columns(added, commit_properties=ONE_ATTEMPT, post_commithook_properties=HOOKS)
+
+    def _look_at(self, version: int) -> None:
+        """See the version that a commit just made, and not what another may have put on top of it."""
+        with self._told():
+            self._table = DeltaTable(self._uri, version=version, storage_options=self._options)
+
+    def _add_action(self, file: WrittenFile) -> AddAction:
+        with self._filesystem.open_input_file(f"{self._path}/{file.path}") as opened:
+            footer = pq.read_metadata(opened)
+        if footer.num_rows != file.rows:
+            raise MusterError(
+                f"{self.name}/{file.path} has {footer.num_rows} rows where {file.rows} were written. "
+                "Nothing was committed; run again."
+            )
+        now_ms = time.time_ns() // 1_000_000
+        return AddAction(file.path, file.size_bytes, {}, now_ms, True, json.dumps(statistics(footer)))
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """What deltalake says, in our families of errors."""
+        try:
+            yield
+        except TableNotFoundError:
+            raise
+        except CommitFailedError as error:
+            raise self._moved() from error
+        except DeltaError as error:
+            if "already exists" in str(error):  # created by another since we looked
+                raise self._moved() from error
+            raise self._failed(error) from error
+        except OSError as error:
+            if error.errno is not None:  # it says itself what happened: no space, no rights
+                raise
+            raise self._failed(error) from error
+
+    def _failed(self, error: Exception) -> BadInput:
+        return BadInput(
+            f"the table {self.name} at {self._uri} cannot be read or written: {_first_line(error)}. "
+            "Check the address, the rights on it and the storage options; what was published before still holds."
+        )
+
+    def _moved(self) -> TableMoved:
+        return TableMoved(
+            f"somebody else has written to the table {self.name} at {self._uri} since this run began. Nothing of this "
+            "run was published; run again when the other has ended."
+        )
+
+
+def statistics(footer: Any) -> dict[str, Any]:
+    """Delta's statistics of one file, from the footer that its writer made."""
+    smallest: dict[str, int] = {}
+    largest: dict[str, int] = {}
+    places = {footer.schema.column(place).path: place for place in range(footer.num_columns)}
+    for name in WITH_BOUNDS:
+        if name not in places:
+            continue
+        found = [footer.row_group(group).column(places[name]).statistics for group in range(footer.num_row_groups)]
+        if found and all(each is not None and each.has_min_max for each in found):
+            smallest[name] = min(each.min for each in found)
+            largest[name] = max(each.max for each in found)
+    return {"numRecords": footer.num_rows, "minValues": smallest, "maxValues": largest, "nullCount": {}}
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0].rstrip(".") if str(error).strip() else type(error).__name__

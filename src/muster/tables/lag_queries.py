@@ -1,0 +1,132 @@
+"""How far behind, as SQL in the words that Spark and duckdb share (`queries` says how its functions are to be used).
+
+Unknown is NULL and never 0: where nobody has looked at the end of a topic, its lag is not known. (`greatest` skips
+NULL, so it is asked only where both sides are there.)
+
+Time lag is exact where `times` has the timestamp of the first record not consumed yet. Otherwise it is interpolated
+between two observations of the end of the log, the last that was not beyond the committed offset and the first that
+was; a commit older than all observations has no time lag.
+"""
+
+from muster.tables.queries import SPARK_EXPLODE
+from muster.tables.schemas import LAG
+
+
+def newest_log_ends(log_ends: str, as_of_ms: int | None = None) -> str:
+    """The last observation of each topic and partition (up to a moment)."""
+    until = "" if as_of_ms is None else f"WHERE r.observed_at_ms <= {int(as_of_ms)}"
+    return f"""
+        SELECT e.topic, e.partition, e.observed_at_ms, max(e.log_end_offset) AS log_end_offset,
+            max(e.last_stable_offset) AS last_stable_offset, max(e.data_end_offset) AS data_end_offset
+        FROM {log_ends} e JOIN (
+            SELECT r.topic, r.partition, max(r.observed_at_ms) AS observed_at_ms FROM {log_ends} r {until}
+            GROUP BY r.topic, r.partition
+        ) n ON e.topic = n.topic AND e.partition = n.partition AND e.observed_at_ms = n.observed_at_ms
+        GROUP BY e.topic, e.partition, e.observed_at_ms"""
+
+
+def owners(members: str, explode: str = SPARK_EXPLODE) -> str:
+    """Which member has a partition: `group_id`, `topic`, `partition` and the member's columns.
+
+    Share groups give a partition to many, and streams groups assign tasks: neither is here. Two owners can only be the
+    work of a client's own assignor; one of them is shown.
+    """
+    assigned = f"""
+        SELECT m.group_id, m.member_id, {explode}(m.assignment) AS a FROM {members} m
+        WHERE m.type IN ('classic', 'consumer')"""
+    each = f"""
+        SELECT b.group_id, b.member_id, b.a.topic AS topic, {explode}(b.a.partitions) AS partition
+        FROM ({assigned}) b"""
+    return f"""
+        SELECT o.group_id, o.topic, o.partition, o.member_id, c.client_id, c.client_host FROM (
+            SELECT p.group_id, p.topic, p.partition, min(p.member_id) AS member_id FROM ({each}) p
+            WHERE p.topic IS NOT NULL GROUP BY p.group_id, p.topic, p.partition
+        ) o JOIN {members} c ON o.group_id = c.group_id AND o.member_id = c.member_id"""
+
+
+def interpolated(offsets: str, log_ends: str, as_of_ms: int | None = None) -> str:
+    """When the log's end passed each committed offset: `group_id`, `topic`, `partition`, `passed_at_ms` or NULL.
+
+    Observations and commits of a partition are put in one row by offset, and each commit looks to both sides. Where
+    ends fell from one observation to the next (a topic made anew under its old name) there may be no answer.
+    """
+    until = "" if as_of_ms is None else f"AND r.observed_at_ms <= {int(as_of_ms)}"
+    window = "PARTITION BY p.topic, p.partition ORDER BY p.place, p.is_commit ROWS BETWEEN"
+    return f"""
+        SELECT w.group_id, w.topic, w.partition,
+            CASE WHEN w.right_ms >= w.left_ms THEN CAST(round(w.right_ms
+                - CAST(w.right_offset - w.place AS DOUBLE) * CAST(w.right_ms - w.left_ms AS DOUBLE)
+                / CAST(w.right_offset - w.left_offset AS DOUBLE)) AS BIGINT) END AS passed_at_ms
+        FROM (
+            SELECT p.group_id, p.topic, p.partition, p.place, p.is_commit,
+                max(p.last_ms) OVER ({window} UNBOUNDED PRECEDING AND CURRENT ROW) AS left_ms,
+                max(p.observed) OVER ({window} UNBOUNDED PRECEDING AND CURRENT ROW) AS left_offset,
+                min(p.first_ms) OVER ({window} CURRENT ROW AND UNBOUNDED FOLLOWING) AS right_ms,
+                min(p.observed) OVER ({window} CURRENT ROW AND UNBOUNDED FOLLOWING) AS right_offset
+            FROM (
+                SELECT NULL AS group_id, r.topic, r.partition, r.log_end_offset AS place, 0 AS is_commit,
+                    r.log_end_offset AS observed, min(r.observed_at_ms) AS first_ms, max(r.observed_at_ms) AS last_ms
+                FROM {log_ends} r WHERE r.log_end_offset IS NOT NULL {until}
+                GROUP BY r.topic, r.partition, r.log_end_offset
+                UNION ALL
+                SELECT o.group_id, o.topic, o.partition, o.committed_offset AS place, 1 AS is_commit,
+                    NULL AS observed, NULL AS first_ms, NULL AS last_ms FROM {offsets} o
+            ) p
+        ) w WHERE w.is_commit = 1"""
+
+
+def lag(
+    offsets: str,
+    log_ends: str,
+    members: str,
+    times: str | None = None,
+    as_of_ms: int | None = None,
+    explode: str = SPARK_EXPLODE,
+) -> str:
+    """How far each group is behind, for what it has committed and for what is assigned to its members.
+
+    `lag` leaves out transaction markers at the very end where the observation could tell, and is 0 for a commit beyond
+    the end; `offset_lag` and `stable_lag` are plain differences, so negative there. `times` has the columns of TIMES.
+    """
+    exact = (
+        "SELECT NULL AS topic, NULL AS partition, NULL AS place, NULL AS timestamp_ms WHERE 1 = 0"
+        if times is None
+        else f"""SELECT t.topic, t.partition, t.offset AS place, min(t.timestamp_ms) AS timestamp_ms FROM {times} t
+            WHERE t.timestamp_ms IS NOT NULL GROUP BY t.topic, t.partition, t.offset"""
+    )
+    return f"""
+        WITH wanted AS (
+            SELECT o.group_id, o.topic, o.partition, o.committed_offset, o.commit_timestamp_ms, o.leader_epoch,
+                o.metadata, w.member_id, w.client_id, w.client_host
+            FROM {offsets} o LEFT JOIN ({owners(members, explode)}) w
+                ON o.group_id = w.group_id AND o.topic = w.topic AND o.partition = w.partition
+            UNION ALL
+            SELECT w.group_id, w.topic, w.partition, NULL, NULL, NULL, NULL, w.member_id, w.client_id, w.client_host
+            FROM ({owners(members, explode)}) w LEFT JOIN {offsets} o
+                ON o.group_id = w.group_id AND o.topic = w.topic AND o.partition = w.partition
+            WHERE o.group_id IS NULL
+        ), measured AS (
+            SELECT w.*, e.log_end_offset, e.last_stable_offset, e.observed_at_ms,
+                coalesce(e.data_end_offset, e.log_end_offset) - w.committed_offset AS behind
+            FROM wanted w LEFT JOIN ({newest_log_ends(log_ends, as_of_ms)}) e
+                ON w.topic = e.topic AND w.partition = e.partition
+        ), timed AS (
+            SELECT m.*, m.log_end_offset - m.committed_offset AS offset_lag,
+                m.last_stable_offset - m.committed_offset AS stable_lag,
+                CASE WHEN m.behind IS NOT NULL THEN greatest(m.behind, 0) END AS lag,
+                CASE WHEN m.behind <= 0 THEN 0
+                    WHEN t.timestamp_ms IS NOT NULL AND m.behind IS NOT NULL
+                        THEN greatest(m.observed_at_ms - t.timestamp_ms, 0) END AS exact_ms,
+                CASE WHEN i.passed_at_ms IS NOT NULL AND m.behind IS NOT NULL
+                    THEN greatest(m.observed_at_ms - i.passed_at_ms, 0) END AS interpolated_ms
+            FROM measured m
+            LEFT JOIN ({exact}) t ON m.topic = t.topic AND m.partition = t.partition AND m.committed_offset = t.place
+            LEFT JOIN ({interpolated(offsets, log_ends, as_of_ms)}) i
+                ON m.group_id = i.group_id AND m.topic = i.topic AND m.partition = i.partition
+        ), named AS (
+            SELECT l.*, coalesce(l.exact_ms, l.interpolated_ms) AS lag_ms,
+                CASE WHEN l.exact_ms IS NOT NULL THEN 'exact'
+                    WHEN l.interpolated_ms IS NOT NULL THEN 'interpolated' END AS lag_ms_by
+            FROM timed l
+        )
+        SELECT {", ".join(f"n.{name}" for name in LAG.names)} FROM named n"""

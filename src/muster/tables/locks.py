@@ -1,0 +1,50 @@
+"""One run at a time in a directory. The kernel forgets the lock when its holder dies, however it dies.
+
+Object stores have no such lock; there the version of each commit decides, and the later of two runs ends with an error.
+"""
+
+import fcntl
+import json
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from muster.errors import BadInput
+
+LOCK_FILE = "_lock"
+
+
+@contextmanager
+def locked(root: Path, now_ms: int) -> Iterator[None]:
+    """Hold the tables in `root` for one run; a second taker fails at once and is told who has them."""
+    path = root / LOCK_FILE
+    # Never removed: who unlinks a locked file lets two others lock two files of one name.
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BadInput(
+                f"another run is writing to the tables in {root}{_holder(path)}. Wait for it to end, or stop it; "
+                "reading them is possible all the while."
+            ) from None
+        os.ftruncate(descriptor, 0)
+        holder = {"pid": os.getpid(), "host": socket.gethostname(), "since_ms": now_ms}
+        os.pwrite(descriptor, json.dumps(holder).encode(), 0)
+        yield
+        os.ftruncate(descriptor, 0)
+    finally:
+        os.close(descriptor)
+
+
+def _holder(path: Path) -> str:
+    """Who wrote its name into the lock file; nothing where it cannot be told."""
+    try:
+        holder = json.loads(path.read_bytes())
+        since = datetime.fromtimestamp(holder["since_ms"] / 1000, UTC)
+        return f" (process {holder['pid']} on {holder['host']}, since {since:%Y-%m-%d %H:%M:%S} UTC)"
+    except (OSError, ValueError, KeyError, TypeError, OverflowError):
+        return ""

@@ -1,0 +1,74 @@
+"""What belongs together: the version of each table, how far the log has been read, and which log it was."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from muster.errors import BadInput
+
+FORMAT_VERSION = 1
+
+MANIFEST = pa.schema(
+    [
+        pa.field("run_id", pa.string()),
+        pa.field("created_at_ms", pa.int64()),
+        pa.field("format_version", pa.int32()),
+        pa.field("tables", pa.map_(pa.string(), pa.int64())),
+        pa.field("progress", pa.string()),
+        pa.field("source", pa.string()),
+    ]
+)
+"""The one row of the table `_manifest`."""
+
+
+class PartitionProgress(NamedTuple):
+    """How far one partition of the offsets topic has been read, and since when nothing is missing."""
+
+    next_offset: int
+    leader_epoch: int
+    log_start_offset: int
+    complete_since_offset: int
+    complete_since_ms: int | None
+    """None: complete from the first record ever on, or there is no record with a time."""
+    newest_timestamp_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One run's result, as readers see it."""
+
+    run_id: str
+    created_at_ms: int
+    tables: Mapping[str, int]
+    """Name of a table to the version of it that belongs here."""
+    progress: Mapping[int, PartitionProgress] = field(default_factory=dict)
+    source: Mapping[str, Any] = field(default_factory=dict)
+    """Which cluster it was: `cluster_id`, `kind`, topic names by id, and whatever else the run wants to find again."""
+
+    def as_row(self) -> pa.Table:
+        """The manifest as it is stored."""
+        row = {
+            "run_id": self.run_id,
+            "created_at_ms": self.created_at_ms,
+            "format_version": FORMAT_VERSION,
+            "tables": sorted(self.tables.items()),
+            "progress": json.dumps({str(number): progress._asdict() for number, progress in self.progress.items()}),
+            "source": json.dumps(dict(self.source)),
+        }
+        return pa.Table.from_pylist([row], schema=MANIFEST)
+
+
+def manifest_of(row: Mapping[str, Any]) -> Manifest:
+    """A stored manifest; what a newer muster wrote is refused rather than half understood."""
+    if row["format_version"] > FORMAT_VERSION:
+        raise BadInput(
+            f"these tables have format {row['format_version']}, this muster knows {FORMAT_VERSION}. Use a newer muster."
+        )
+    progress = {
+        int(number): PartitionProgress(*(fields.get(name) for name in PartitionProgress._fields))
+        for number, fields in json.loads(row["progress"]).items()
+    }
+    return Manifest(row["run_id"], row["created_at_ms"], dict(row["tables"]), progress, json.loads(row["source"]))

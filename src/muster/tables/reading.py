@@ -1,0 +1,251 @@
+"""Asking the tables with duckdb: no JVM, the same files, the same SQL as Spark's.
+
+Everything is read in the versions that one manifest names, so an answer is of one run even while another is under way.
+"""
+
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import duckdb
+import pyarrow as pa
+
+from muster.errors import BadInput
+from muster.tables.addresses import is_local
+from muster.tables.manifest import Manifest
+from muster.tables.moments import Moment
+from muster.tables.schemas import REBALANCES, TABLES
+from muster.tables.store import TableStore
+
+NOT_SHOWN = {"latest_rebalances": "rebalances"}
+"""Tables that are the pipeline's own, and where their rows are shown."""
+
+ORDERS = {
+    "commits": "offsets_partition, log_offset",
+    "open_commits": "offsets_partition, log_offset",
+    "group_records": "offsets_partition, log_offset",
+    "markers": "offsets_partition, log_offset",
+    "group_state": "group_id, record_type, log_offset",
+    "rebalances": "at_ms, offsets_partition, log_offset",
+    "log_ends": "topic, partition, observed_at_ms",
+    "offsets": "group_id, topic, partition",
+    "lag": "group_id, topic, partition",
+    "groups": "group_id",
+    "members": "group_id, member_id",
+    "activity": "group_id",
+}
+
+
+class Answer(NamedTuple):
+    """Rows, and what their absence means."""
+
+    rows: Any  # pyarrow.RecordBatchReader
+    schema: Any
+    complete_since: Mapping[int, int | None]
+    """Partitions of the offsets topic of which the moment asked for is not wholly known, and since when they are
+    (None: nobody knows). A key of theirs that is not among the rows is *unknown*, not absent."""
+
+    def table(self) -> Any:
+        """All rows as one `pyarrow.Table`."""
+        return self.rows.read_all()
+
+
+class TableFacts(NamedTuple):
+    """One line of the list of tables."""
+
+    table: str
+    rows: int
+    version: int
+    files: int
+    newest_ms: int | None
+
+
+def open_tables(address: str | Path, storage_options: Mapping[str, str] | None = None) -> "Tables":
+    """The tables at an address as the last published run left them."""
+    store = TableStore(address, storage_options)
+    manifest = store.manifest()
+    if manifest is None:
+        raise BadInput(
+            f"there are no tables at {store.address}. "
+            f"`muster pipeline run --source SOURCE --out {store.address}` makes them."
+        )
+    return Tables(store, manifest)
+
+
+class Tables:
+    """Tables of one run, open for questions. Close it, or use it in a `with`."""
+
+    def __init__(self, store: TableStore, manifest: Manifest) -> None:
+        self.store = store
+        self.manifest = manifest
+        self._connection = duckdb.connect(config={"temp_directory": tempfile.gettempdir()})
+        self._opened: set[str] = set()
+        self._moments: dict[int, Moment] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def read(
+        self,
+        table: str,
+        as_of_ms: int | None = None,
+        where: Mapping[str, Sequence[str]] | None = None,
+        limit: int | None = None,
+    ) -> Answer:
+        """Rows of a table now or as of a moment, in the order people look for them.
+
+        `where` has patterns by column (`*` and `?` are wildcards); a row must match one of each column's. Take the rows
+        before asking for more: duckdb does one thing at a time.
+        """
+        table = self._known(table)
+        conditions, values = _conditions(table, where or {})
+        with self._told():
+            relation = self._now(table) if as_of_ms is None else self._moment(as_of_ms).relation(table)
+        sql = f"SELECT {_names(table)} FROM {relation} q {conditions} ORDER BY {ORDERS[table]}"
+        if limit is not None:
+            sql += f" LIMIT {int(limit)}"
+        schema = TABLES[table]
+        with self._told():
+            batches = self._connection.sql(sql, params=values).to_arrow_reader()
+        rows = pa.RecordBatchReader.from_batches(schema, self._each(batches, schema))
+        return Answer(rows, schema, {} if as_of_ms is None else self.incomplete(as_of_ms))
+
+    def incomplete(self, as_of_ms: int) -> dict[int, int | None]:
+        """Partitions whose history begins later than this moment: compaction was there before the first run."""
+        return {
+            number: progress.complete_since_ms
+            for number, progress in sorted(self.manifest.progress.items())
+            if progress.complete_since_offset > 0
+            and (progress.complete_since_ms is None or progress.complete_since_ms > as_of_ms)
+        }
+
+    def facts(self) -> list[TableFacts]:
+        """What there is: rows and newest time of each table."""
+        found = []
+        for table in ORDERS:
+            with self._told():
+                relation = self._now(table)
+            times = [name for name in ("timestamp_ms", "at_ms", "observed_at_ms") if name in TABLES[table].names]
+            newest = f"max({times[0]})" if times else "NULL"
+            rows, newest_ms = self._one(f"SELECT count(*), {newest} FROM {relation} q")
+            version = self.manifest.tables.get(table, -1)
+            found.append(TableFacts(table, rows, version, len(self._files(table)), newest_ms))
+        return found
+
+    # Relations, by name or as a query in parentheses.
+
+    def _known(self, table: str) -> str:
+        table = NOT_SHOWN.get(table, table)
+        if table not in ORDERS:
+            raise BadInput(f"there is no table '{table}'. There are: {', '.join(sorted(ORDERS))}.")
+        return table
+
+    def _files(self, table: str) -> list[str]:
+        version = self.manifest.tables.get(table)
+        return [] if version is None else self.store.files(table, version)
+
+    def _now(self, table: str) -> str:
+        """A relation with the rows of a table; for rebalances with the newest of each group, kept apart on disk."""
+        self._open(table)
+        if table != "rebalances":
+            return table
+        self._open("latest_rebalances")
+        names = ", ".join(f'"{name}"' for name in REBALANCES.names)
+        return (
+            f"(SELECT {names} FROM rebalances UNION ALL SELECT {names} FROM latest_rebalances WHERE at_ms IS NOT NULL)"
+        )
+
+    def _open(self, table: str) -> None:
+        if table in self._opened:
+            return
+        self._opened.add(table)
+        files = self._files(table)
+        schema = TABLES[table]
+        if not files:
+            self._connection.register(table, schema.empty_table())
+        elif is_local(self.store.address):
+            self._open_here(table, schema, files)
+        else:
+            self._connection.register(table, _dataset(self.store, schema, files))
+
+    def _open_here(self, table: str, schema: pa.Schema, files: list[str]) -> None:
+        self._connection.read_parquet(files, union_by_name=True).create_view(f"{table}_files")
+        there = {row[0] for row in self._connection.execute(f"DESCRIBE {table}_files").fetchall()}
+        wanted = [name for name in schema.names if name in there]
+        names = ", ".join(f'"{name}"' for name in wanted)
+        sql = f"SELECT {names} FROM {table}_files"
+        if len(wanted) < len(schema):  # columns that came after these files
+            self._connection.register(f"{table}_columns", schema.empty_table())
+            sql = f"SELECT * FROM {table}_columns UNION ALL BY NAME {sql}"
+        self._connection.execute(f"CREATE TEMP VIEW {table} AS {sql}")
+
+    def _moment(self, as_of_ms: int) -> Moment:
+        if as_of_ms not in self._moments:
+            self._moments[as_of_ms] = Moment(self._connection, self._now, as_of_ms, f"moment{len(self._moments)}")
+        return self._moments[as_of_ms]
+
+    def _one(self, sql: str) -> tuple[Any, ...]:
+        with self._told():
+            (row,) = self._connection.execute(sql).fetchall()
+        return tuple(row)
+
+    def _each(self, batches: Any, schema: pa.Schema) -> Iterator[Any]:
+        with self._told():
+            for batch in batches:
+                yield batch.cast(schema)
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """What duckdb says about files, as a sentence."""
+        try:
+            yield
+        except (duckdb.Error, pa.ArrowException) as error:
+            line = str(error).strip().splitlines()[0].rstrip(".")
+            raise BadInput(
+                f"the tables at {self.store.address} cannot be read: {line}. If they were cleaned up meanwhile, ask "
+                "again; if a file is lost or damaged, build them anew in another place."
+            ) from error
+
+
+def _names(table: str) -> str:
+    return ", ".join(f'q."{name}"' for name in TABLES[table].names)
+
+
+def _conditions(table: str, where: Mapping[str, Sequence[str]]) -> tuple[str, list[str]]:
+    """A WHERE clause and the values for its question marks."""
+    clauses, values = [], list[str]()
+    for column, patterns in where.items():
+        if column not in TABLES[table].names:
+            raise BadInput(f"the table {table} has no column {column}, so it cannot be searched by it.")
+        if patterns:
+            clauses.append("(" + " OR ".join(f'q."{column}" {_operator(each)} ?' for each in patterns) + ")")
+            values += [_glob(pattern) for pattern in patterns]
+    return ("WHERE " + " AND ".join(clauses) if clauses else ""), values
+
+
+def _operator(pattern: str) -> str:
+    return "GLOB" if "*" in pattern or "?" in pattern else "="
+
+
+def _glob(pattern: str) -> str:
+    """Brackets are letters like any other here, as in `muster dump`."""
+    return pattern.replace("[", "[[]") if _operator(pattern) == "GLOB" else pattern
+
+
+def _dataset(store: TableStore, schema: pa.Schema, files: Iterable[str]) -> Any:
+    """Files of an object store by way of pyarrow: duckdb would have to fetch an extension for it."""
+    from pyarrow import dataset
+
+    paths = [f"{store.root}{file.removeprefix(store.address)}" for file in files]
+    return dataset.dataset(paths, schema=schema, format="parquet", filesystem=store.filesystem)

@@ -1,0 +1,275 @@
+"""Tables that change together: a run commits to each in turn, and one swap of the manifest shows it all to readers.
+
+Readers ask the manifest for the version of each table, so they see the last run that was published and nothing of one
+that is under way or was killed. A run begins where the manifest is: a table that has moved on since holds what a
+killed run left, and is rolled back first. Nothing is ever published twice; a run that ends without `publish` changes
+nothing for readers.
+"""
+
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from os import link
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from muster.errors import BadInput, MusterError
+from muster.tables.addresses import checked, filesystem, is_local
+from muster.tables.delta import OneTable, TableMoved, WrittenFile
+from muster.tables.locks import locked
+from muster.tables.manifest import MANIFEST, Manifest, PartitionProgress, manifest_of
+from muster.tables.schemas import TABLES
+from muster.tables.vacuum import STAGING, Vacuumed, vacuum
+
+MANIFEST_TABLE = "_manifest"
+COMPRESSION = "zstd"
+DAY_MS = 86_400_000
+
+
+class RowsFile(NamedTuple):
+    """A Parquet file that the store itself has written."""
+
+    path: str
+    size_bytes: int
+    rows: int
+
+
+class TableStore:
+    """The tables at one address. Opening it reads and makes nothing."""
+
+    def __init__(self, address: str | Path, storage_options: Mapping[str, str] | None = None) -> None:
+        self.storage_options = dict(storage_options or {})
+        self.address = checked(address, self.storage_options)
+        self._opened: tuple[fs.FileSystem, str] | None = None
+
+    @property
+    def filesystem(self) -> fs.FileSystem:
+        return self._files_at[0]
+
+    @property
+    def root(self) -> str:
+        """The address as a path in `filesystem`."""
+        return self._files_at[1]
+
+    @property
+    def _files_at(self) -> tuple[fs.FileSystem, str]:
+        if self._opened is None:
+            self._opened = filesystem(self.address, self.storage_options)
+        return self._opened
+
+    def manifest(self) -> Manifest | None:
+        """What the last published run left; None where there are no tables yet."""
+        table = self._table(MANIFEST_TABLE)
+        return self._manifest_in(table) if table.open() else None
+
+    def manifests(self, newest: int) -> list[Manifest]:
+        """The last few manifests, newest first; fewer where older ones have been cleaned away."""
+        table, found = self._table(MANIFEST_TABLE), list[Manifest]()
+        if not table.open():
+            return []
+        for version in range(table.version, max(-1, table.version - newest), -1):
+            try:
+                table.open(version)
+                found.append(self._manifest_in(table))
+            except (BadInput, FileNotFoundError):
+                if not found:
+                    raise
+                break
+        return found
+
+    def files(self, table: str, version: int) -> list[str]:
+        """Absolute paths, or addresses, of the Parquet files of one version of a table."""
+        one = self._table(table)
+        if not one.open(version):
+            raise BadInput(f"{self.address} has no table {table}. Was it removed by hand? Build the tables again.")
+        return one.files()
+
+    def newest_version(self, table: str) -> int:
+        """The newest version of a table, published or not; -1 where there is none."""
+        one = self._table(table)
+        one.open()
+        return one.version
+
+    @contextmanager
+    def run(self, run_id: str | None = None, now_ms: int | None = None) -> Iterator["Run"]:
+        """Begin a run; what a killed run left is rolled back first. Without `publish` readers notice nothing."""
+        now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+        run_id = run_id or f"{datetime.fromtimestamp(now_ms / 1000, UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
+        with self._alone(now_ms):
+            run = Run(self, run_id, now_ms)
+            try:
+                yield run
+            finally:
+                run.clear_staging()
+
+    def vacuum(self, keep_runs: int = 10, leftovers_after_ms: int | None = None) -> Vacuumed:
+        """Remove the files that none of the last `keep_runs` manifests names, and what killed runs left in staging.
+
+        Refused while a run is under way. An object store cannot tell: there nothing younger than `leftovers_after_ms`
+        is touched (a day unless told).
+        """
+        if keep_runs < 1:
+            raise BadInput("at least one run must be kept. Delete the directory to be rid of all tables.")
+        now_ms = time.time_ns() // 1_000_000
+        with self._alone(now_ms):
+            if is_local(self.address):
+                Run(self, "vacuum", now_ms)  # rolls back, so that no table's newest version names a removed file
+            manifests = self.manifests(keep_runs)
+            kept: dict[str, set[int]] = {}
+            for manifest in manifests:
+                for table, version in manifest.tables.items():
+                    kept.setdefault(table, set()).add(version)
+            newest = self._table(MANIFEST_TABLE)
+            if newest.open():
+                kept[MANIFEST_TABLE] = {newest.version - age for age in range(len(manifests))}
+            if leftovers_after_ms is None and not is_local(self.address):
+                leftovers_after_ms = DAY_MS
+            return vacuum(self, kept, None if leftovers_after_ms is None else now_ms - leftovers_after_ms)
+
+    def _alone(self, now_ms: int) -> ExitStack:
+        """The lock, where there is such a thing; and a check that files can be committed here at all."""
+        stack = ExitStack()
+        if is_local(self.address):
+            root = Path(self.address)
+            root.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(locked(root, now_ms))
+            _check_links(root)
+        return stack
+
+    def _table(self, name: str) -> OneTable:
+        return OneTable(name, f"{self.address}/{name}", self.storage_options, self.filesystem, f"{self.root}/{name}")
+
+    def _manifest_in(self, table: OneTable) -> Manifest:
+        files = table.files()
+        if len(files) != 1:
+            raise BadInput(f"{self.address}/{MANIFEST_TABLE} is no manifest of muster: it has {len(files)} files.")
+        name = files[0].rsplit("/", 1)[1]
+        with self.filesystem.open_input_file(f"{self.root}/{MANIFEST_TABLE}/{name}") as opened:
+            return manifest_of(pq.ParquetFile(opened).read().to_pylist()[0])  # read_table would import pandas
+
+
+class Run:
+    """One run's changes, on top of what the manifest named when it began."""
+
+    def __init__(self, store: TableStore, run_id: str, now_ms: int) -> None:
+        self.store = store
+        self.run_id = run_id
+        self.started_at_ms = now_ms
+        self._manifest_table = store._table(MANIFEST_TABLE)
+        found = self._manifest_table.open()
+        self.manifest = store._manifest_in(self._manifest_table) if found else None
+        """What the last published run left; None for the first."""
+        self._tables = {name: self._begin(name) for name in TABLES}
+        self._written = 0
+        self._published = False
+
+    @property
+    def staging(self) -> str:
+        """Where tasks put what only this run needs; gone when the run ends."""
+        return f"{self.store.address}/{STAGING}/{self.run_id}"
+
+    def files(self, table: str) -> list[str]:
+        """Files of the table as this run sees it: the manifest's version, and what the run did since."""
+        return self._tables[table].files()
+
+    def append(self, table: str, files: Sequence[WrittenFile]) -> None:
+        """Commit Parquet files that tasks have written into the table's directory; no files, no commit."""
+        self._assert_open()
+        if files:
+            self._tables[table].append(TABLES[table], files)
+
+    def append_rows(self, table: str, rows: pa.Table) -> None:
+        """Write rows and commit them; no rows, no commit."""
+        if rows.num_rows:
+            self.append(table, [self._write(table, rows)])
+
+    def replace(self, table: str, content: Sequence[WrittenFile] | pa.Table) -> None:
+        """Make these files, or these rows, the whole table."""
+        self._assert_open()
+        files = [self._write(table, content)] if isinstance(content, pa.Table) else content
+        self._tables[table].replace(TABLES[table], files)
+
+    def withdraw(self, table: str, predicate: str) -> int:
+        """Delete rows by an SQL predicate (what a truncation of the log cut off); how many there were."""
+        self._assert_open()
+        return self._tables[table].delete(predicate)
+
+    def publish(
+        self, progress: Mapping[int, PartitionProgress], source: Mapping[str, Any], now_ms: int | None = None
+    ) -> Manifest:
+        """Show readers everything at once; the run is then over."""
+        self._assert_open()
+        now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+        versions = {name: table.version for name, table in self._tables.items() if table.version >= 0}
+        manifest = Manifest(self.run_id, now_ms, versions, dict(progress), dict(source))
+        file = self._write_file(MANIFEST_TABLE, manifest.as_row())
+        self._manifest_table.replace(MANIFEST, [file])
+        self._published = True
+        return manifest
+
+    def clear_staging(self) -> None:
+        directory = f"{self.store.root}/{STAGING}/{self.run_id}"
+        if self.store.filesystem.get_file_info(directory).type == fs.FileType.Directory:
+            self.store.filesystem.delete_dir(directory)
+
+    def _begin(self, name: str) -> OneTable:
+        """The table at the manifest's version; anything on top of it was left by a run that never published."""
+        table = self.store._table(name)
+        version = -1 if self.manifest is None else self.manifest.tables.get(name, -1)
+        if not table.open():
+            if version >= 0:
+                raise BadInput(
+                    f"{self.store.address} has lost its table {name}, which its manifest names. "
+                    "Restore it, or build the tables again in another place."
+                )
+            return table
+        if table.version < version:
+            raise TableMoved(f"the table {name} at {self.store.address} is older than its manifest says. Restore it.")
+        if table.version > version:
+            table.restore(version)
+        return table
+
+    def new_name(self) -> str:
+        """A name for a file, or a folder of files, that no other has."""
+        self._written += 1
+        return f"{self.run_id}-{self._written}"
+
+    def _write(self, table: str, rows: pa.Table) -> RowsFile:
+        return self._write_file(table, rows.select(TABLES[table].names).cast(TABLES[table]))
+
+    def _write_file(self, table: str, rows: pa.Table) -> RowsFile:
+        name = f"{self.new_name()}.parquet"
+        directory = f"{self.store.root}/{table}"
+        files = self.store.filesystem
+        if is_local(self.store.address):
+            files.create_dir(directory)
+        with files.open_output_stream(f"{directory}/{name}") as out:
+            pq.write_table(rows, out, compression=COMPRESSION)
+            size_bytes = out.tell()
+        return RowsFile(name, size_bytes, rows.num_rows)
+
+    def _assert_open(self) -> None:
+        if self._published:
+            raise MusterError(f"the run {self.run_id} is over: it has been published.")
+
+
+def _check_links(root: Path) -> None:
+    """A commit is a hard link: it fails if the name is taken. Some mounts have none, and there nothing is atomic."""
+    probe, linked = root / f"_probe-{uuid.uuid4().hex}", root / f"_probe-{uuid.uuid4().hex}"
+    probe.touch()
+    try:
+        link(probe, linked)
+    except OSError as error:
+        raise BadInput(
+            f"tables cannot be kept in {root}: its file system knows no hard links ({error.strerror}), so a commit "
+            "could overwrite another. Name a directory on a local disk, or the object store itself (s3://, gs://, az://)."
+        ) from None
+    finally:
+        probe.unlink(missing_ok=True)
+        linked.unlink(missing_ok=True)

@@ -1,0 +1,151 @@
+"""Ports that are closed, silent, something else, or garbled: a sentence with a next step, and soon."""
+
+import socket
+import struct
+import threading
+import time
+
+import pytest
+
+from muster.errors import ClusterError, ClusterUnreachable
+from muster.live import cluster as live_cluster
+from muster.live.cluster import Cluster
+from muster.live.connection import Connection
+from muster.live.frames import SPOKEN, Api
+from muster.live.settings import Address, client_settings
+from tests.kit.kafka import free_ports
+from tests.live.fake import HANG, HANG_UP, TOPIC, FakeBroker, FakeCluster, FakeLog, batch, says
+
+SECURE = {"security.protocol": "SSL", "ssl.endpoint.identification.algorithm": "none"}
+
+
+def asked(port: int, **config: str) -> ClusterError:
+    """What somebody is told who asks that port for metadata."""
+    given = {"bootstrap.servers": f"127.0.0.1:{port}"} | {
+        name.replace("_", "."): value for name, value in config.items()
+    }
+    with pytest.raises(ClusterError) as caught, Cluster(given) as cluster:
+        cluster.metadata()
+    return caught.value
+
+
+def test_a_closed_port() -> None:
+    started = time.monotonic()
+    problem = asked(free_ports(1)[0])
+    assert isinstance(problem, ClusterUnreachable)
+    assert "Connection refused" in str(problem)
+    assert "Is the broker up" in str(problem)
+    assert time.monotonic() - started < 2
+
+
+def test_several_servers_of_which_one_answers() -> None:
+    closed, other = free_ports(2)
+    with FakeCluster(FakeLog.of(batch(0))) as fake:
+        servers = f"127.0.0.1:{closed}, 127.0.0.1:{other},{fake.config['bootstrap.servers']}"
+        with Cluster({"bootstrap.servers": servers}) as cluster:
+            assert cluster.metadata().cluster_id == "fake"
+    with pytest.raises(ClusterUnreachable, match="none of 2 brokers"), Cluster({
+        "bootstrap.servers": f"127.0.0.1:{closed},127.0.0.1:{other}"
+    }) as cluster:  # fmt: skip
+        cluster.metadata()
+
+
+def test_a_name_that_nobody_knows() -> None:
+    problem = asked(1, bootstrap_servers="no-such-host.invalid:9092")
+    assert "no-such-host.invalid:9092 cannot be resolved" in str(problem)
+
+
+def test_a_port_that_never_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_cluster, "FIRST_CONTACT_S", 0.3)
+    with says() as port:
+        problem = asked(port)
+        assert "does not answer ApiVersions" in str(problem)
+        problem = asked(port, **SECURE)
+        assert "was not answered" in str(problem)
+        assert "security.protocol=PLAINTEXT" in str(problem)
+
+
+def test_the_whole_of_the_first_contact_has_one_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connecting works and takes its time, then there is silence: ten seconds at most, not ten for each."""
+    assert live_cluster.FIRST_CONTACT_S + 1 < 10
+    monkeypatch.setattr(live_cluster, "FIRST_CONTACT_S", 1.5)
+
+    def script(api: Api, version: int, body: object) -> object:
+        if api is Api.METADATA:
+            return HANG
+        time.sleep(0.7)
+        return None
+
+    with FakeBroker(script) as broker:
+        started = time.monotonic()
+        assert "does not answer Metadata" in str(asked(broker.port))
+        assert time.monotonic() - started < 2.0
+
+
+@pytest.mark.parametrize(
+    ("said", "what"),
+    [
+        (b"\x15\x03\x03\x00\x02\x02\x46", "speaks TLS: set security.protocol=SSL"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "is a web server"),
+        (b"SSH-2.0-OpenSSH_9\r\n", r"begins its answer with b'SSH-'"),
+        (struct.pack(">i", 2) + b"??", "begins its answer with"),
+        (struct.pack(">i", 1 << 30), "begins its answer with"),
+        (struct.pack(">iihi", 10, 1, 0, 1000), "cannot be read"),
+        (struct.pack(">iihi", 10, 4711, 0, 0), "answer 4711 to request 1"),
+        (struct.pack(">iihi", 10, 1, 35, 0), "answers ApiVersions with UNSUPPORTED_VERSION"),
+        (struct.pack(">iihi", 10, 1, 0, 0), "does not serve Metadata"),
+        (
+            struct.pack(">iihihhh", 16, 1, 0, 1, Api.METADATA, 14, 20),
+            "speaks Metadata 14 to 20, and this release 4 to 13",
+        ),
+    ],
+)
+def test_something_else_than_an_answer(said: bytes, what: str) -> None:
+    with says(said) as port, pytest.raises(ClusterError, match=what), Cluster({
+        "bootstrap.servers": f"127.0.0.1:{port}"
+    }) as cluster:  # fmt: skip
+        cluster.metadata()
+
+
+def test_an_answer_cut_short_by_silence_or_the_end() -> None:
+    settings = client_settings({"bootstrap.servers": "x"})
+    with says(struct.pack(">ii", 100, 1)) as port, pytest.raises(ClusterUnreachable, match="does not answer"):
+        Connection(Address("127.0.0.1", port), settings, timeout_s=0.2)
+    with FakeBroker(lambda api, version, body: HANG_UP) as broker:
+        assert "hangs up at the first request" in str(asked(broker.port))
+    with FakeBroker(lambda api, version, body: HANG_UP if api is Api.METADATA else None) as broker:
+        assert "A port that wants SASL" in str(asked(broker.port))
+
+
+def test_tls_at_a_port_that_does_not_speak_it() -> None:
+    with says(b"\0\0\0\4????") as port:
+        assert "probably does not speak TLS" in str(asked(port, **SECURE))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=lambda: listener.accept()[0].close(), daemon=True).start()
+        assert "probably does not speak TLS" in str(asked(listener.getsockname()[1], **SECURE))
+
+
+def test_an_answer_that_is_too_large_names_the_setting() -> None:
+    def script(api: Api, version: int, body: object) -> object:
+        return struct.pack(">i", 5000) if api is Api.METADATA else None
+
+    with FakeBroker(script) as broker:
+        problem = asked(broker.port, receive_message_max_bytes="4000")
+    assert "an answer of 5000 bytes, and receive.message.max.bytes is 4000" in str(problem)
+
+
+def test_an_address_that_only_the_broker_can_reach() -> None:
+    with FakeCluster(FakeLog.of(batch(0))) as fake, Cluster(fake.config, patience_s=0.1) as cluster:
+        (closed,) = free_ports(1)
+        fake.brokers[1].port = closed
+        (ends,) = cluster.log_ends([(TOPIC, 0)]).values()
+    assert ends.high_watermark is None
+    assert f"broker 1 gives 127.0.0.1:{closed} as its address (advertised.listeners)" in str(ends.problem)
+
+
+def test_versions_are_negotiated() -> None:
+    with FakeCluster(FakeLog.of(batch(0)), versions=SPOKEN | {Api.LIST_OFFSETS: (0, 3)}) as fake:
+        with Cluster(fake.config) as cluster:
+            assert cluster.log_ends([(TOPIC, 0)])[TOPIC, 0].high_watermark == 1
+        asked = {(api, version) for api, version, _ in fake.brokers[1].asked}
+        assert asked == {(Api.METADATA, 13), (Api.LIST_OFFSETS, 3)}

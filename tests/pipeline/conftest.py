@@ -1,0 +1,34 @@
+"""One small Spark session for all tests of the pipeline in a process."""
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from muster.java import find_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator["SparkSession"]:
+    if find_java() is None:
+        if os.environ.get("CI"):
+            pytest.fail("Spark needs a Java 17 or 21, and none was found")
+        pytest.skip("Spark needs Java 17 or 21: install one, or run `python -m muster.java --install`")
+    from muster.pipeline.session import spark_session
+
+    session = spark_session(
+        "local[2]",
+        {
+            "spark.sql.shuffle.partitions": "1",
+            "spark.driver.memory": "1g",
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "spark.python.worker.reuse": "true",
+        },
+        name="muster tests",
+    )
+    yield session
+    session.stop()

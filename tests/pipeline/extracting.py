@@ -1,0 +1,63 @@
+"""Running the extract step in tests: a work for each partition of a folder, and the rows of what was written."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow.parquet as pq
+
+from muster.log.sources import partitions_under
+from muster.pipeline.extract import extract
+from muster.pipeline.model import ExtractContext, Extracted, PartitionReport, PartitionWork
+from muster.pipeline.replicas import describe_partition
+
+Row = dict[str, Any]
+HISTORY = ("commits", "group_records", "markers")
+STAGED = ("open_commits", "winners_commits", "winners_groups")
+DAY_MS = 24 * 60 * 60 * 1000
+
+
+class Found(NamedTuple):
+    """What one task wrote, table by table in log order, and what it reported."""
+
+    tables: Mapping[str, list[Row]]
+    extracted: Extracted
+
+    @property
+    def report(self) -> PartitionReport:
+        (report,) = self.extracted.reports
+        return report
+
+    def offsets(self, table: str) -> list[int]:
+        return [row["log_offset"] for row in self.tables[table]]
+
+
+def context_in(folder: Path, **changes: Any) -> ExtractContext:
+    plain = ExtractContext("run", str(folder / "tables"), (), str(folder / "staging"), True, 7 * DAY_MS, (), ())
+    return plain._replace(**changes)
+
+
+def works_of(folder: Path, **changes: Any) -> list[PartitionWork]:
+    """A work for everything there is of each partition in a folder."""
+    works = []
+    for partition in partitions_under(folder):
+        described = describe_partition([partition.directory])
+        number = partition.partition or 0
+        work = PartitionWork(number, described.source, 0, described.end_offset, False, 0)
+        works.append(work._replace(**changes))
+    return works
+
+
+def run(works: Iterable[PartitionWork], context: ExtractContext) -> Found:
+    extracted = extract(list(works), context)
+    tables: dict[str, list[Row]] = {name: [] for name in HISTORY + STAGED}
+    for file in extracted.files:
+        folder = Path(context.tables) / file.table if file.table in HISTORY else Path(context.staging)
+        path = folder / file.path
+        assert path.stat().st_size == file.size_bytes
+        rows = pq.ParquetFile(path).read().to_pylist()
+        assert len(rows) == file.rows
+        tables[file.table] += rows
+    for rows in tables.values():
+        rows.sort(key=lambda row: (row["offsets_partition"], row["log_offset"]))
+    return Found(tables, extracted)

@@ -1,0 +1,103 @@
+"""Logs and tables that are not on this machine: an object store, and a live cluster's hook."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from pyarrow import fs
+
+from muster.errors import BadInput
+from muster.live import download as live
+from muster.pipeline.extract import extract
+from muster.pipeline.extract_store import is_local, open_store, s3_arguments
+from muster.pipeline.model import LiveLog, PartitionWork, SegmentFiles
+from muster.pipeline.replicas import describe_partition
+from tests.log import batch
+from tests.pipeline.extracting import context_in, run
+
+Options = tuple[tuple[str, str], ...]
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[Options]:
+    """A bucket named `bucket` in an object store on loopback."""
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    try:
+        _, port = server.get_host_and_port()
+        options = (
+            ("AWS_ACCESS_KEY_ID", "key"),
+            ("AWS_SECRET_ACCESS_KEY", "secret"),
+            ("AWS_REGION", "us-east-1"),
+            ("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}"),
+        )
+        store, _ = open_store("s3://bucket", options)
+        fs.S3FileSystem(**s3_arguments(options), allow_bucket_creation=True).create_dir("bucket")
+        assert store.get_file_info("bucket").type == fs.FileType.Directory
+        yield options
+    finally:
+        server.stop()
+
+
+def test_a_log_and_tables_in_an_object_store(bucket: Options, tmp_path: Path) -> None:
+    store, _ = open_store("s3://bucket", bucket)
+    for base in (0, 4, 8):
+        with store.open_output_stream(f"bucket/logs/__consumer_offsets-0/{base:020}.log") as file:
+            file.write(batch(base, 2) + batch(base + 2, 2))
+    with store.open_output_stream("bucket/logs/__consumer_offsets-0/leader-epoch-checkpoint") as file:
+        file.write(b"0\n1\n0 0\n")
+    source, *described = describe_partition(["s3://bucket/logs/__consumer_offsets-0"], bucket)
+    assert source == SegmentFiles(("s3://bucket/logs/__consumer_offsets-0",), ((0, 0),), bucket)
+    assert described == [0, 12, 0]
+    context = context_in(tmp_path, tables="s3://bucket/tables", staging="s3://bucket/staging", storage_options=bucket)
+    extracted = extract([PartitionWork(0, source, 5, 11, False, 0)], context)
+    (report,) = extracted.reports
+    assert (report.next_offset, report.records, report.gaps) == (10, 5, 0)
+    paths = {file.table: file.path for file in extracted.files}
+    rows = pq.read_table(f"bucket/tables/commits/{paths['commits']}", filesystem=store)
+    assert rows.column("log_offset").to_pylist() == [5, 6, 7, 8, 9]
+    winners = pq.read_table(f"bucket/staging/{paths['winners_commits']}", filesystem=store)
+    assert winners.column("log_offset").to_pylist() == [9]
+
+
+def test_a_live_log_is_downloaded_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+
+    def download(config: object, topic: str, partition: int, from_offset: int, to_offset: int, directory: Path) -> int:
+        asked.append((config, topic, partition, from_offset, to_offset))
+        (directory / f"{from_offset:020}.log").write_bytes(batch(2, 4) + batch(6, 2))  # begins before what was asked
+        return to_offset
+
+    monkeypatch.setattr(live, "download", download)
+    source = LiveLog((("bootstrap.servers", "localhost:9"),), "__consumer_offsets")
+    found = run([PartitionWork(3, source, 4, 8, False, 0)], context_in(tmp_path))
+    assert asked == [({"bootstrap.servers": "localhost:9"}, "__consumer_offsets", 3, 4, 8)]
+    assert found.offsets("commits") == [4, 5, 6, 7]
+    assert (found.report.next_offset, found.report.gaps, found.report.damage) == (8, 0, ())
+
+
+def test_options_named_as_deltalake_has_them() -> None:
+    options = (
+        ("aws_access_key_id", "a"),
+        ("AWS_ENDPOINT_URL", "http://x:1"),
+        ("secret_access_key", "s"),
+        ("other", "1"),
+    )
+    assert s3_arguments(options) == {
+        "access_key": "a",
+        "endpoint_override": "http://x:1",
+        "secret_key": "s",
+        "scheme": "http",
+    }
+
+
+def test_addresses() -> None:
+    assert is_local("/logs")
+    assert is_local("file:///logs")
+    assert not is_local("s3://bucket/logs")
+    assert open_store("file:///logs")[1] == "/logs"
+    with pytest.raises(BadInput, match="cannot be opened"):
+        open_store("nowhere://logs")

@@ -1,0 +1,97 @@
+"""Logs that grow, and runs over them without Spark: the same tasks, in this process."""
+
+import pickle
+import shutil
+import struct
+import tarfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+
+from muster.log.sources import OFFSETS_TOPIC
+from muster.pipeline.job import Request, Summary, run
+from muster.tables.reading import open_tables
+from tests.codec.corpus_records import CORPORA
+
+Row = dict[str, Any]
+Rows = list[Row]
+
+
+class Here:
+    """Runs tasks one after the other; each goes through pickle, as on the way to a worker."""
+
+    cores = 2
+
+    def map(self, task: Callable[[Any], Any], works: Sequence[Any]) -> list[Any]:
+        return [pickle.loads(pickle.dumps(task(pickle.loads(pickle.dumps(work))))) for work in works]
+
+
+def unpacked(name: str, folder: Path) -> Path:
+    """The log directory of a corpus."""
+    with (
+        pa.input_stream(str(CORPORA / name / f"{name}.tar.zst"), compression="zstd") as stream,
+        tarfile.open(fileobj=stream, mode="r|") as tar,
+    ):
+        tar.extractall(folder, filter="data")
+    return folder / "logs"
+
+
+def run_here(tables: Path, *logs: Path, **more: Any) -> Summary:
+    return run(Here(), Request([str(log) for log in logs], str(tables), **more))
+
+
+def rows_of(tables: Path, *names: str, as_of_ms: int | None = None) -> dict[str, Rows]:
+    with open_tables(tables) as opened:
+        return {name: opened.read(name, as_of_ms).table().to_pylist() for name in names}
+
+
+def batch_ends(segment: Path) -> list[int]:
+    """Byte positions behind each whole batch."""
+    data, position, ends = segment.read_bytes(), 0, []
+    while position + 12 <= len(data):
+        size = 12 + struct.unpack_from(">i", data, position + 8)[0]
+        if size <= 12 or position + size > len(data):
+            break
+        position += size
+        ends.append(position)
+    return ends
+
+
+class GrowingLog:
+    """A copy of an offsets topic that reveals itself batch by batch."""
+
+    def __init__(self, source: Path, target: Path, random: Random) -> None:
+        self._source, self.target, self._random = source, target, random
+        shutil.copytree(
+            source, target, ignore=lambda _, names: [name for name in names if name.startswith(OFFSETS_TOPIC)]
+        )
+        self._batches = {
+            directory.name: [
+                (segment, end)
+                for segment in sorted(directory.glob("*.log"))
+                for end in (batch_ends(segment) or [0])
+            ]
+            for directory in sorted(source.glob("__consumer_offsets-*"))
+        }  # fmt: skip
+        self._shown = dict.fromkeys(self._batches, 0)
+
+    def grow(self, all_of_it: bool = False) -> None:
+        """Some more batches of every partition, or all that are left."""
+        for name, batches in self._batches.items():
+            left = len(batches) - self._shown[name]
+            self._shown[name] += left if all_of_it else self._random.randint(0, left)
+            self._show(name, batches[: self._shown[name]])
+
+    def _show(self, name: str, batches: list[tuple[Path, int]]) -> None:
+        folder = self.target / name
+        folder.mkdir(exist_ok=True)
+        for file in ("leader-epoch-checkpoint", "partition.metadata"):
+            if (self._source / name / file).exists():
+                shutil.copy(self._source / name / file, folder)
+        ends = dict(batches)  # of each segment the last end
+        first = next(iter(self._batches[name]))[0]
+        for segment, end in (ends or {first: 0}).items():
+            (folder / segment.name).write_bytes(segment.read_bytes()[:end])

@@ -1,0 +1,170 @@
+"""How far behind: small cases where the reader can see them, and the ends that live brokers told."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from muster.tables.lag_queries import lag
+from muster.tables.queries import DUCKDB_EXPLODE
+from muster.tables.schemas import LAG, LOG_ENDS, MEMBERS, OFFSETS, TIMES
+from tests.codec.corpus_records import NAMES
+from tests.tables.history import answers, asked, state_at_the_end
+
+Row = dict[str, Any]
+
+
+def committed(offset: int, group: str = "g", partition: int = 0) -> Row:
+    return {"group_id": group, "topic": "t", "partition": partition, "committed_offset": offset}
+
+
+def end(at_ms: int, offset: int | None, partition: int = 0, **more: int) -> Row:
+    return {"topic": "t", "partition": partition, "observed_at_ms": at_ms, "log_end_offset": offset, **more}
+
+
+def member(name: str, *partitions: int, group: str = "g", type: str = "consumer") -> Row:
+    assignment = [{"topic": "t", "topic_id": None, "partitions": list(partitions)}]
+    return {"group_id": group, "type": type, "member_id": name, "client_id": f"c-{name}", "assignment": assignment}
+
+
+def lags(
+    offsets: list[Row], ends: list[Row], members: Sequence[Row] = (), times: list[Row] | None = None, **asking: Any
+) -> list[Row]:
+    tables = {
+        "offsets": pa.Table.from_pylist(offsets, schema=OFFSETS),
+        "log_ends": pa.Table.from_pylist(ends, schema=LOG_ENDS),
+        "members": pa.Table.from_pylist(list(members), schema=MEMBERS),
+        "times": pa.Table.from_pylist(times or [], schema=TIMES),
+    }
+    sql = lag("offsets", "log_ends", "members", None if times is None else "times", explode=DUCKDB_EXPLODE, **asking)
+    rows: list[Row] = asked(tables, sql).select(LAG.names).cast(LAG).to_pylist()
+    return sorted(rows, key=lambda row: (row["group_id"], row["topic"], row["partition"]))
+
+
+def one(*given: Any, **more: Any) -> Row:
+    (row,) = lags(*given, **more)
+    return row
+
+
+def test_lag_is_against_the_newest_end() -> None:
+    row = one([committed(5)], [end(100, 9, last_stable_offset=8), end(200, 12, last_stable_offset=10), end(150, 50)])
+    assert (row["lag"], row["offset_lag"], row["stable_lag"]) == (7, 7, 5)
+    assert (row["log_end_offset"], row["last_stable_offset"], row["observed_at_ms"]) == (12, 10, 200)
+
+
+def test_unknown_is_not_zero() -> None:
+    row = one([committed(5)], [end(100, 9, partition=1)])
+    assert [row[name] for name in ("lag", "offset_lag", "stable_lag", "lag_ms", "lag_ms_by", "log_end_offset")] == [
+        None
+    ] * 6
+    assert one([committed(5)], [end(100, None)])["lag"] is None
+    assert one([committed(5)], [end(100, 9)])["stable_lag"] is None
+
+
+def test_markers_at_the_end_are_no_lag_where_that_is_known() -> None:
+    row = one([committed(9)], [end(100, 10, data_end_offset=9)])
+    assert (row["lag"], row["offset_lag"], row["lag_ms"], row["lag_ms_by"]) == (0, 1, 0, "exact")
+    assert one([committed(9)], [end(100, 10)])["lag"] == 1
+
+
+def test_a_commit_beyond_the_end_has_nothing_left_to_read() -> None:
+    row = one([committed(100)], [end(100, 10, last_stable_offset=8)])
+    assert (row["lag"], row["offset_lag"], row["stable_lag"], row["lag_ms"]) == (0, -90, -92, 0)
+
+
+def test_time_is_exact_where_the_record_was_looked_at() -> None:
+    times = [{"topic": "t", "partition": 0, "offset": 5, "timestamp_ms": 130}]
+    row = one([committed(5)], [end(100, 4), end(200, 9)], times=times)
+    assert (row["lag_ms"], row["lag_ms_by"]) == (70, "exact")
+    late = [{"topic": "t", "partition": 0, "offset": 5, "timestamp_ms": 900}]  # by a clock that is ahead of ours
+    assert one([committed(5)], [end(200, 9)], times=late)["lag_ms"] == 0
+
+
+def test_time_is_interpolated_between_two_ends_otherwise() -> None:
+    ends = [end(0, 0), end(100, 10), end(200, 10), end(300, 30)]
+    expected = {
+        0: (300, "interpolated"),
+        5: (250, "interpolated"),
+        10: (100, "interpolated"),  # the end stood at 10 until 200: what came then is what is waited for
+        20: (50, "interpolated"),
+        30: (0, "exact"),
+    }
+    for offset, (lag_ms, by) in expected.items():
+        row = one([committed(offset)], ends)
+        assert (row["lag_ms"], row["lag_ms_by"]) == (lag_ms, by), offset
+    nothing_looked_up = one([committed(5)], ends, times=[])
+    assert (nothing_looked_up["lag_ms"], nothing_looked_up["lag_ms_by"]) == (250, "interpolated")
+
+
+def test_time_is_unknown_before_the_first_end_and_with_only_one() -> None:
+    assert one([committed(5)], [end(100, 10), end(200, 20)])["lag_ms"] is None
+    row = one([committed(5)], [end(100, 10)])
+    assert (row["lag"], row["lag_ms"], row["lag_ms_by"]) == (5, None, None)
+
+
+def test_a_log_that_shrank_gives_no_time() -> None:
+    """A topic made anew under the same name: ends in time are not ends by offset."""
+    row = one([committed(15)], [end(100, 20), end(200, 10)])
+    assert row["lag"] == 0
+    row = one([committed(7)], [end(100, 20), end(200, 5), end(300, 9)])
+    assert (row["lag"], row["lag_ms"]) == (2, None)
+
+
+def test_large_numbers_do_not_overflow() -> None:
+    row = one([committed(2**61)], [end(0, 0), end(2**41, 2**62)])
+    assert (row["lag"], row["lag_ms"]) == (2**61, 2**40)
+
+
+def test_as_of_a_moment_later_ends_are_unknown() -> None:
+    ends = [end(0, 0), end(100, 10), end(200, 20)]
+    row = one([committed(5)], ends, as_of_ms=150)
+    assert (row["lag"], row["lag_ms"], row["observed_at_ms"]) == (5, 50, 100)
+
+
+def test_owners_and_what_is_assigned_but_never_committed() -> None:
+    rows = lags(
+        [committed(5)], [end(100, 10), end(100, 3, partition=1)], [member("m", 0, 1), member("s", 0, type="share")]
+    )
+    assert [(row["partition"], row["committed_offset"], row["lag"], row["member_id"]) for row in rows] == [
+        (0, 5, 5, "m"),
+        (1, None, None, "m"),
+    ]
+    assert rows[1]["log_end_offset"] == 3
+    assert rows[0]["client_id"] == "c-m"
+
+
+def test_two_owners_do_not_double_a_row() -> None:
+    rows = lags([committed(5), committed(6, "h")], [end(100, 10), end(100, 10)], [member("m", 0), member("n", 0)])
+    assert [(row["group_id"], row["lag"], row["member_id"]) for row in rows] == [("g", 5, "m"), ("h", 4, None)]
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith("damaged")])
+def test_lag_is_what_the_broker_told(name: str) -> None:
+    """End offsets by both isolation levels, minus what is committed."""
+    told = answers(name)
+    ends: dict[tuple[str, int], Row] = {}
+    for topic, facts in told["topics"].items():
+        for key, column in (("endReadUncommitted", "log_end_offset"), ("endReadCommitted", "last_stable_offset")):
+            for partition, facts_of_one in (facts.get(key) or {}).items():
+                number = int(partition.rpartition("-")[2])
+                row = ends.setdefault((topic, number), {"topic": topic, "partition": number, "observed_at_ms": 1})
+                row[column] = facts_of_one["offset"]
+    state = state_at_the_end(name) | {"log_ends": pa.Table.from_pylist(list(ends.values()), schema=LOG_ENDS)}
+    rows = asked(state, lag("offsets", "log_ends", "members", explode=DUCKDB_EXPLODE)).to_pylist()
+    ours = {
+        (row["group_id"], f"{row['topic']}-{row['partition']}"): (row["offset_lag"], row["stable_lag"])
+        for row in rows
+        if row["committed_offset"] is not None
+    }
+    theirs = {}
+    for group in told["groups"]:
+        for partition, offset in (group.get("committed") or {}).items():
+            topic, _, number = partition.rpartition("-")
+            known = ends.get((topic, int(number)), {})
+            theirs[group["groupId"], partition] = tuple(
+                None if known.get(column) is None else known[column] - offset["offset"]
+                for column in ("log_end_offset", "last_stable_offset")
+            )
+    assert ours == theirs
+    assert any(lag is not None for lag, _ in theirs.values())

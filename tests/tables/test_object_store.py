@@ -1,0 +1,133 @@
+"""The same store against moto's server, which answers as S3 does."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from importlib.util import find_spec
+
+import pyarrow as pa
+import pytest
+
+from muster.errors import BadInput
+from muster.tables.addresses import filesystem
+from muster.tables.delta import TableMoved
+from muster.tables.reading import open_tables
+from muster.tables.schemas import COMMITS
+from muster.tables.store import Run, TableStore
+
+STARTS_WITHIN_S = 60
+
+
+@pytest.fixture(scope="module")
+def options() -> Iterator[dict[str, str]]:
+    """Storage options of a store with one bucket, `bucket`."""
+    if find_spec("moto") is None and not os.environ.get("CI"):
+        pytest.skip("needs moto's server, the stand-in for S3: pip install 'muster[dev]'")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    url = f"http://127.0.0.1:{port}"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        _make_bucket(process, url)
+        yield {
+            "AWS_ENDPOINT_URL": url,
+            "AWS_ALLOW_HTTP": "true",
+            "AWS_REGION": "us-east-1",
+            "AWS_ACCESS_KEY_ID": "anyone",
+            "AWS_SECRET_ACCESS_KEY": "anything",
+        }
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _make_bucket(process: "subprocess.Popen[bytes]", url: str) -> None:
+    deadline = time.monotonic() + STARTS_WITHIN_S
+    while True:
+        try:
+            urllib.request.urlopen(urllib.request.Request(f"{url}/bucket", method="PUT"), timeout=10).close()
+            return
+        except OSError:
+            assert process.poll() is None, "moto's server did not start"
+            assert time.monotonic() < deadline, "moto's server does not answer"
+            time.sleep(0.1)
+
+
+def commits(*offsets: int) -> pa.Table:
+    row = {"offsets_partition": 0, "kind": "commit", "group_id": "g", "topic": "t", "partition": 0}
+    given = [row | {"log_offset": n, "timestamp_ms": n, "committed_offset": n} for n in offsets]
+    return pa.Table.from_pylist(given, schema=COMMITS)
+
+
+def seen(address: str, options: dict[str, str]) -> list[int]:
+    with open_tables(address, options) as tables:
+        return [row["log_offset"] for row in tables.read("commits").table().to_pylist()]
+
+
+def test_a_run_is_published_whole_or_not_at_all(options: dict[str, str]) -> None:
+    address = "s3://bucket/whole/tables"
+    store = TableStore(address, options)
+    with pytest.raises(BadInput, match="there are no tables"):
+        open_tables(address, options)
+    with store.run() as run:
+        run.append_rows("commits", commits(1, 2, 3))
+        run.withdraw("commits", "log_offset = 2")
+        run.publish({}, {"cluster_id": "abc"})
+    assert seen(address, options) == [1, 3]
+    with store.run() as run:
+        run.append_rows("commits", commits(4))
+    assert seen(address, options) == [1, 3]
+    with store.run() as run:
+        assert len(run.files("commits")) == 1
+        run.append_rows("commits", commits(5))
+        files, path = filesystem(run.staging, options)
+        with files.open_output_stream(f"{path}/winners.parquet") as out:
+            out.write(b"x")
+        run.publish({}, {})
+    assert seen(address, options) == [1, 3, 5]
+    with open_tables(address, options) as tables:
+        assert [row["committed_offset"] for row in tables.read("offsets", as_of_ms=4).table().to_pylist()] == [3]
+
+
+def test_two_runs_at_once_do_not_mix(options: dict[str, str]) -> None:
+    store = TableStore("s3://bucket/two", options)
+    with store.run() as run:
+        run.append_rows("commits", commits(1))
+        run.publish({}, {})
+    one, other = Run(store, "one", 0), Run(store, "other", 0)
+    one.append_rows("commits", commits(2))
+    with pytest.raises(TableMoved, match="somebody else has written"):
+        other.append_rows("commits", commits(3))
+    one.publish({}, {})
+    with pytest.raises(TableMoved, match="somebody else has written"):
+        other.publish({}, {})
+    assert seen(store.address, options) == [1, 2]
+
+
+def test_vacuum_leaves_what_is_young(options: dict[str, str]) -> None:
+    store = TableStore("s3://bucket/vacuum", options)
+    for offset in (1, 2, 3):
+        with store.run() as run:
+            run.replace("commits", commits(offset))
+            run.publish({}, {})
+    assert store.vacuum(keep_runs=1).files == 0
+    assert store.vacuum(keep_runs=1, leftovers_after_ms=-60_000).files == 2 + 2  # of commits, and of manifests
+    assert seen(store.address, options) == [3]
+
+
+def test_an_unreachable_store_is_a_sentence(options: dict[str, str]) -> None:
+    store = TableStore("s3://no-such-bucket/tables", options)
+    with (
+        pytest.raises(BadInput, match="Check the address, the rights on it and the storage options"),
+        store.run() as run,
+    ):
+        run.publish({}, {})

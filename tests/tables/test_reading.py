@@ -1,0 +1,179 @@
+"""Asking published tables with duckdb."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from muster.errors import BadInput
+from muster.tables.manifest import PartitionProgress
+from muster.tables.reading import ORDERS, Tables, open_tables
+from muster.tables.schemas import COMMITS, LATEST_REBALANCES, LOG_ENDS, OFFSETS, REBALANCES, TABLES
+from tests.tables.history import History, history_of, published, state_at_the_end
+
+PROGRESS = {
+    0: PartitionProgress(100, 0, 0, 0, None, 9),  # the whole log was read
+    1: PartitionProgress(100, 0, 40, 50, 5_000, 9),
+    2: PartitionProgress(100, 0, 40, 100, None, 9),  # nobody knows
+}
+
+
+def rows(tables: Tables, table: str, **asked: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = tables.read(table, **asked).table().to_pylist()
+    return found
+
+
+def commits(*given: dict[str, Any]) -> History:
+    defaults = {"offsets_partition": 0, "kind": "commit", "group_id": "g", "topic": "t", "partition": 0}
+    return {"commits": pa.Table.from_pylist([defaults | row for row in given], schema=COMMITS)}
+
+
+def test_every_table_is_read_as_it_was_published(tmp_path: Path) -> None:
+    state = state_at_the_end("k43-full")
+    published(tmp_path, state)
+    with open_tables(tmp_path) as tables:
+        for name in ORDERS:
+            answer = tables.read(name).table()
+            assert answer.schema == TABLES[name]
+            order = [(column, "ascending") for column in ORDERS[name].split(", ")]
+            expected = state[name].sort_by(order) if name in state else TABLES[name].empty_table()
+            assert answer.sort_by(order).to_pylist() == expected.to_pylist(), name
+
+
+def test_a_moment_after_all_is_now(tmp_path: Path) -> None:
+    state = state_at_the_end("k43-full")
+    published(tmp_path, state)
+    with open_tables(tmp_path) as tables:
+        for name in ("offsets", "groups", "members", "open_commits", "commits", "markers", "group_state"):
+            assert rows(tables, name, as_of_ms=2**62) == rows(tables, name), name
+
+
+def test_moments_do_not_mix(tmp_path: Path) -> None:
+    published(tmp_path, commits(*({"log_offset": n, "timestamp_ms": n, "committed_offset": n} for n in range(5))))
+    with open_tables(tmp_path) as tables:
+        for moment in (3, 1, 3, 4, 0):
+            assert [row["committed_offset"] for row in rows(tables, "offsets", as_of_ms=moment)] == [moment]
+        assert rows(tables, "offsets", as_of_ms=-1) == []
+
+
+def test_what_comes_behind_a_later_record_was_not_there_yet(tmp_path: Path) -> None:
+    """The clock stepped back: log order decides."""
+    published(tmp_path, commits(
+        {"log_offset": 0, "timestamp_ms": 10, "committed_offset": 1},
+        {"log_offset": 1, "timestamp_ms": 30, "committed_offset": 2},
+        {"log_offset": 2, "timestamp_ms": 15, "committed_offset": 3},
+    ))  # fmt: skip
+    with open_tables(tmp_path) as tables:
+        assert [row["committed_offset"] for row in rows(tables, "offsets", as_of_ms=20)] == [1]
+        assert [row["log_offset"] for row in rows(tables, "commits", as_of_ms=20)] == [0]
+
+
+def test_filters_have_wildcards_and_take_brackets_as_they_are(tmp_path: Path) -> None:
+    names = ["app-1", "app-2", "other", "a[b]", "ab"]
+    given = [{"log_offset": n, "timestamp_ms": 1, "group_id": name} for n, name in enumerate(names)]
+    published(tmp_path, commits(*given))
+    with open_tables(tmp_path) as tables:
+
+        def groups(*patterns: str) -> list[str]:
+            return [row["group_id"] for row in rows(tables, "commits", where={"group_id": patterns})]
+
+        assert groups("app-*") == ["app-1", "app-2"]
+        assert groups("app-?", "other") == ["app-1", "app-2", "other"]
+        assert groups("a[b]*") == ["a[b]"]
+        assert groups("a[b]") == ["a[b]"]
+        assert groups("x' OR TRUE --") == []
+        with pytest.raises(BadInput, match="markers has no column group_id"):
+            tables.read("markers", where={"group_id": ["x"]})
+
+
+def test_a_limit_takes_the_first(tmp_path: Path) -> None:
+    published(tmp_path, commits(*({"log_offset": n, "timestamp_ms": 1} for n in (3, 1, 2))))
+    with open_tables(tmp_path) as tables:
+        assert [row["log_offset"] for row in rows(tables, "commits", limit=2)] == [1, 2]
+
+
+def test_unknown_is_told_where_history_begins_later(tmp_path: Path) -> None:
+    published(tmp_path, commits({"log_offset": 60, "timestamp_ms": 6_000}), PROGRESS)
+    with open_tables(tmp_path) as tables:
+        assert tables.read("offsets", as_of_ms=4_999).complete_since == {1: 5_000, 2: None}
+        assert tables.read("offsets", as_of_ms=5_000).complete_since == {2: None}
+        assert tables.read("offsets").complete_since == {}
+
+
+def test_the_newest_rebalance_of_a_group_is_shown_with_the_others(tmp_path: Path) -> None:
+    row = {"group_id": "g", "at_ms": 5, "generation": 1, "offsets_partition": 0, "log_offset": 3, "left": ["m"]}
+    final = pa.Table.from_pylist([row], schema=REBALANCES)
+    newest = [row | {"at_ms": 9, "generation": 2, "log_offset": 8, "carry": "{}"}, {"group_id": "h", "carry": "{}"}]
+    latest = pa.Table.from_pylist(newest, schema=LATEST_REBALANCES)
+    given = commits({"log_offset": 7, "timestamp_ms": 8})
+    published(tmp_path, {"rebalances": final, "latest_rebalances": latest, **given})
+    with open_tables(tmp_path) as tables:
+        assert [row["generation"] for row in rows(tables, "rebalances")] == [1, 2]
+        assert [row["generation"] for row in rows(tables, "rebalances", as_of_ms=7)] == [1]
+        assert [row["generation"] for row in rows(tables, "latest_rebalances")] == [1, 2]
+
+
+def test_lag_of_a_moment_is_against_the_ends_known_by_then(tmp_path: Path) -> None:
+    ends = [
+        {"topic": "t", "partition": 0, "observed_at_ms": at, "log_end_offset": end}
+        for at, end in ((100, 10), (200, 30))
+    ]
+    given = commits({"log_offset": 0, "timestamp_ms": 50, "committed_offset": 4})
+    published(tmp_path, given | {"log_ends": pa.Table.from_pylist(ends, schema=LOG_ENDS)})
+    with open_tables(tmp_path) as tables:
+        assert [row["lag"] for row in rows(tables, "lag", as_of_ms=150)] == [6]
+        assert [row["lag"] for row in rows(tables, "lag", as_of_ms=200)] == [26]
+        assert [row["lag"] for row in rows(tables, "lag", as_of_ms=99)] == [None]  # unknown, not 0
+
+
+def test_files_of_an_older_schema_have_nulls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from muster.tables import store as module
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "TABLES", module.TABLES | {"offsets": pa.schema(list(OFFSETS)[:-3])})
+        older = pa.Table.from_pylist([{"group_id": "g"}], schema=OFFSETS)
+        store = published(tmp_path, {"offsets": older})
+    with open_tables(tmp_path) as tables:
+        assert rows(tables, "offsets") == older.to_pylist()
+    with store.run() as run:
+        run.append_rows("offsets", pa.Table.from_pylist([{"group_id": "h", "log_offset": 7}], schema=OFFSETS))
+        run.publish({}, {})
+    with open_tables(tmp_path) as tables:
+        assert [(row["group_id"], row["log_offset"]) for row in rows(tables, "offsets")] == [("g", None), ("h", 7)]
+
+
+def test_a_reader_stays_with_its_run(tmp_path: Path) -> None:
+    store = published(tmp_path, commits({"log_offset": 1, "timestamp_ms": 1}))
+    with open_tables(tmp_path) as tables:
+        with store.run() as run:
+            run.append_rows("commits", commits({"log_offset": 2, "timestamp_ms": 1})["commits"])
+            run.publish({}, {})
+        assert [row["log_offset"] for row in rows(tables, "commits")] == [1]
+    with open_tables(tmp_path) as tables:
+        assert [row["log_offset"] for row in rows(tables, "commits")] == [1, 2]
+
+
+def test_facts(tmp_path: Path) -> None:
+    published(tmp_path, history_of("k26"))
+    with open_tables(tmp_path) as tables:
+        facts = {one.table: one for one in tables.facts()}
+    assert facts["commits"].rows == history_of("k26")["commits"].num_rows
+    assert facts["commits"].newest_ms == max(filter(None, history_of("k26")["commits"]["timestamp_ms"].to_pylist()))
+    assert (facts["lag"].rows, facts["lag"].version) == (0, -1)
+
+
+def test_bad_input(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"there are no tables at .* `muster pipeline run"):
+        open_tables(tmp_path / "nothing")
+    store = published(tmp_path, commits({"log_offset": 1, "timestamp_ms": 1}))
+    (file,) = store.files("commits", 0)
+    Path(file).write_bytes(b"PAR1 not a file")
+    with open_tables(tmp_path) as tables:
+        with pytest.raises(BadInput, match=r"cannot be read: .*build them anew"):
+            tables.read("commits")
+        with pytest.raises(BadInput, match="no table 'comits'"):
+            tables.read("comits")
+    Path(file).unlink()
+    with open_tables(tmp_path) as tables, pytest.raises(BadInput, match="cannot be read"):
+        tables.read("commits")

@@ -1,0 +1,310 @@
+"""Tables change together or not at all, whoever is killed and whoever else writes."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+from muster.errors import BadInput, MusterError
+from muster.tables.delta import TableMoved
+from muster.tables.manifest import PartitionProgress
+from muster.tables.schemas import COMMITS, MARKERS, OFFSETS
+from muster.tables.store import RowsFile, Run, TableStore
+
+PROGRESS = {0: PartitionProgress(10, 3, 0, 4, None, 1_000), 7: PartitionProgress(0, -1, 0, 0, None, None)}
+SOURCE = {"cluster_id": "abc", "topics": {"id": "orders"}}
+
+
+def commits(*offsets: int, partition: int = 0) -> pa.Table:
+    rows = [{"offsets_partition": partition, "log_offset": offset, "timestamp_ms": offset * 10} for offset in offsets]
+    return pa.Table.from_pylist(rows, schema=COMMITS)
+
+
+def seen(store: TableStore, table: str = "commits") -> list[int]:
+    """Offsets of the rows a reader is shown."""
+    manifest = store.manifest()
+    if manifest is None or table not in manifest.tables:
+        return []
+    files = store.files(table, manifest.tables[table])
+    return sorted(
+        offset for file in files for offset in pq.ParquetFile(file).read(["log_offset"])["log_offset"].to_pylist()
+    )
+
+
+def publish(store: TableStore, *offsets: int) -> None:
+    with store.run() as run:
+        run.append_rows("commits", commits(*offsets))
+        run.publish(PROGRESS, SOURCE)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> TableStore:
+    return TableStore(tmp_path / "tables")
+
+
+def test_what_is_published_is_read_back(store: TableStore) -> None:
+    assert store.manifest() is None
+    with store.run(run_id="first", now_ms=5_000) as run:
+        run.append_rows("commits", commits(1, 2))
+        run.append_rows("commits", commits(3))
+        run.replace("offsets", pa.Table.from_pylist([{"group_id": "g", "log_offset": 3}], schema=OFFSETS))
+        run.append_rows("markers", MARKERS.empty_table())
+        assert seen(store) == []
+        published = run.publish(PROGRESS, SOURCE, now_ms=6_000)
+    manifest = store.manifest()
+    assert manifest == published
+    assert manifest is not None
+    assert (manifest.run_id, manifest.created_at_ms) == ("first", 6_000)
+    assert manifest.tables == {"commits": 1, "offsets": 0}
+    assert manifest.progress == PROGRESS
+    assert manifest.source == SOURCE
+    assert seen(store) == [1, 2, 3]
+    assert seen(store, "offsets") == [3]
+
+
+def test_files_that_tasks_wrote_are_committed_where_they_are(store: TableStore) -> None:
+    folder = Path(store.address) / "commits"
+    with store.run() as run:
+        folder.mkdir(parents=True)
+        pq.write_table(commits(5, 9), folder / "task-0.parquet")
+        size = (folder / "task-0.parquet").stat().st_size
+        run.append("commits", [RowsFile("task-0.parquet", size, 2)])
+        assert run.files("commits") == [str(folder / "task-0.parquet")]
+        run.publish({}, {})
+    actions = pa.table(DeltaTable(str(folder)).get_add_actions(flatten=True)).to_pylist()
+    assert actions[0]["num_records"] == 2
+    assert (actions[0]["min.log_offset"], actions[0]["max.log_offset"]) == (5, 9)
+    assert (actions[0]["min.timestamp_ms"], actions[0]["max.timestamp_ms"]) == (50, 90)
+
+
+def test_a_file_with_other_rows_than_reported_is_not_committed(store: TableStore) -> None:
+    folder = Path(store.address) / "commits"
+    folder.mkdir(parents=True)
+    pq.write_table(commits(5), folder / "task-0.parquet")
+    with store.run() as run, pytest.raises(MusterError, match="has 1 rows where 2 were written"):
+        run.append("commits", [RowsFile("task-0.parquet", 1, 2)])
+
+
+def test_a_run_without_publish_changes_nothing_and_is_rolled_back(store: TableStore) -> None:
+    publish(store, 1)
+    before = store.manifest()
+    with store.run() as run:
+        run.append_rows("commits", commits(2))
+        run.append_rows("markers", pa.Table.from_pylist([{"log_offset": 4}], schema=MARKERS))
+    assert store.manifest() == before
+    assert seen(store) == [1]
+    with store.run() as run:
+        assert len(run.files("commits")) == 1
+        assert run.files("markers") == []  # a table that the manifest does not name is emptied
+        run.append_rows("commits", commits(3))
+        run.publish(PROGRESS, SOURCE)
+    assert seen(store) == [1, 3]
+    assert seen(store, "markers") == []
+
+
+def test_replacing_leaves_the_earlier_version_to_those_who_read_it(store: TableStore) -> None:
+    publish(store, 1, 2)
+    earlier = store.manifest()
+    assert earlier is not None
+    with store.run() as run:
+        run.replace("commits", commits(8))
+        run.publish({}, {})
+    assert seen(store) == [8]
+    assert len(store.files("commits", earlier.tables["commits"])) == 1
+    assert [manifest.run_id for manifest in store.manifests(5)][1:] == [earlier.run_id]
+
+
+def test_a_truncation_withdraws_rows(store: TableStore) -> None:
+    publish(store, 1, 2, 3)
+    with store.run() as run:
+        run.append_rows("commits", commits(2, partition=1))
+        assert run.withdraw("commits", "offsets_partition = 0 AND log_offset >= 2") == 2
+        assert run.withdraw("commits", "log_offset >= 100") == 0
+        run.append_rows("commits", commits(7))
+        run.publish({}, {})
+    assert seen(store) == [1, 2, 7]
+
+
+def test_a_second_run_is_told_who_is_at_work(store: TableStore) -> None:
+    with store.run():
+        with pytest.raises(BadInput, match=rf"process {os.getpid()} on .*, since 20"), store.run():
+            pass
+        with pytest.raises(BadInput, match="another run is writing"):
+            store.vacuum()
+    publish(store, 1)
+
+
+MARKER = pa.Table.from_pylist([{"log_offset": 4}], schema=MARKERS)
+ACTS: dict[str, Callable[[Run], object]] = {
+    "append": lambda run: run.append_rows("commits", commits(3)),
+    "replace": lambda run: run.replace("commits", commits(3)),
+    "withdraw": lambda run: run.withdraw("commits", "log_offset = 1"),
+    "create": lambda run: run.append_rows("markers", MARKER),
+    "publish": lambda run: run.publish({}, {}),
+}
+
+
+@pytest.mark.parametrize("act", ACTS)
+def test_a_table_that_moves_under_a_run_ends_it(store: TableStore, act: str) -> None:
+    """As on an object store, where no lock keeps the other out."""
+    publish(store, 1)
+    run, other = Run(store, "mine", 0), Run(store, "other", 0)
+    ACTS[act if act in ("publish", "create") else "append"](other)
+    with pytest.raises(TableMoved, match="somebody else has written"):
+        ACTS[act](run)
+    assert seen(store) == [1]
+
+
+def test_a_published_run_is_over(store: TableStore) -> None:
+    with store.run() as run:
+        run.publish({}, {})
+        with pytest.raises(MusterError, match="is over"):
+            run.append_rows("commits", commits(1))
+
+
+def test_a_newer_schema_adds_its_columns_to_an_older_table(store: TableStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    from muster.tables import store as module
+
+    older = {**module.TABLES, "commits": pa.schema(list(COMMITS)[:-2])}
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "TABLES", older)
+        publish(store, 1)
+    with store.run() as run:
+        run.append_rows("commits", commits(2))
+        run.append_rows("commits", commits(3))
+        run.publish({}, {})
+    assert seen(store) == [1, 2, 3]
+    newest = DeltaTable(f"{store.address}/commits")
+    assert [field.name for field in newest.schema().fields] == COMMITS.names
+    assert newest.to_pyarrow_table().num_rows == 3
+
+
+def test_vacuum_removes_what_no_kept_run_names(store: TableStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    for offset in range(5):
+        with store.run() as run:
+            run.append_rows("commits", commits(offset))
+            run.replace("offsets", pa.Table.from_pylist([{"log_offset": offset}], schema=OFFSETS))
+            run.publish({}, {})
+    with store.run() as run:  # killed, say
+        run.append_rows("commits", commits(99))
+        left = Path(run.staging)
+        left.mkdir(parents=True)
+        (left / "winners.parquet").write_bytes(b"x")
+        monkeypatch.setattr(run, "clear_staging", lambda: None)
+    stray = Path(store.address) / "commits" / "task-7.parquet"
+    stray.write_bytes(b"half a file")
+    removed = store.vacuum(keep_runs=2)
+    assert removed.files == 3 + 3 + 3  # of offsets, of manifests; the killed run's commit, its staging, the stray file
+    assert not stray.exists()
+    assert not left.exists()
+    assert seen(store) == [0, 1, 2, 3, 4]
+    assert seen(store, "offsets") == [4]
+    earlier = store.manifests(10)
+    assert len(earlier) == 2
+    assert [
+        pq.read_table(file)["log_offset"].to_pylist() for file in store.files("offsets", earlier[1].tables["offsets"])
+    ] == [[3]]
+    assert DeltaTable(f"{store.address}/commits").to_pyarrow_table().num_rows == 5
+    assert store.vacuum(keep_runs=2).files == 0
+
+
+def test_vacuum_shortens_the_log_behind_a_checkpoint(store: TableStore) -> None:
+    for offset in range(4):
+        publish(store, offset)
+        DeltaTable(f"{store.address}/commits").create_checkpoint()
+    entries = Path(store.address) / "commits" / "_delta_log"
+    before = len(list(entries.iterdir()))
+    store.vacuum(keep_runs=2)
+    assert len(list(entries.iterdir())) < before
+    assert seen(store) == [0, 1, 2, 3]
+    publish(store, 4)
+    assert seen(store) == [0, 1, 2, 3, 4]
+    assert [len(store.files("commits", each.tables["commits"])) for each in store.manifests(3)] == [5, 4, 3]
+
+
+def test_at_least_one_run_is_kept(store: TableStore) -> None:
+    with pytest.raises(BadInput, match="at least one"):
+        store.vacuum(keep_runs=0)
+
+
+@pytest.mark.parametrize(
+    "address", ["http://host/x", "https://host/x", "ftp://host/x", "hdfs://name/x", "dbfs://x/y", "memory://x"]
+)
+def test_an_address_without_atomic_commits_is_refused(address: str) -> None:
+    with pytest.raises(BadInput, match="Name a local or mounted directory, or an address of s3://"):
+        TableStore(address)
+
+
+def test_other_addresses_that_cannot_be(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(BadInput, match="is a file"):
+        TableStore(file)
+    with pytest.raises(BadInput, match="names no bucket"):
+        TableStore("s3://")
+    with pytest.raises(BadInput, match="overwrite each other"):
+        TableStore("s3://bucket/x", {"AWS_S3_ALLOW_UNSAFE_RENAME": "true"})
+    assert TableStore(f"file://{tmp_path}/t/").address == f"{tmp_path}/t"
+
+
+def test_a_file_system_without_hard_links_is_refused(store: TableStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr("muster.tables.store.link", refuse)
+    with pytest.raises(BadInput, match="knows no hard links"), store.run():
+        pass
+
+
+def test_tables_of_a_newer_muster_are_refused(store: TableStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("muster.tables.manifest.FORMAT_VERSION", 99)
+        publish(store, 1)
+    with pytest.raises(BadInput, match="format 99, this muster knows 1"):
+        store.manifest()
+
+
+ENDLESS_RUNS = """
+import sys
+import pyarrow as pa
+from muster.tables.store import TableStore
+from muster.tables.schemas import COMMITS, OFFSETS
+store = TableStore(sys.argv[1])
+while True:
+    with store.run() as run:
+        first = 0 if run.manifest is None else run.manifest.source["rows"]
+        for offset in range(first, first + 3):
+            run.append_rows("commits", pa.Table.from_pylist([{"log_offset": offset}], schema=COMMITS))
+        run.replace("offsets", pa.Table.from_pylist([{"log_offset": first + 3}], schema=OFFSETS))
+        run.publish({}, {"rows": first + 3})
+        print("published", flush=True)
+"""
+
+
+def test_a_killed_run_leaves_what_was_published(store: TableStore) -> None:
+    rows = 0
+    for number in range(4):
+        process = subprocess.Popen([sys.executable, "-c", ENDLESS_RUNS, store.address], stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"published\n"
+        time.sleep(0.017 * number)  # somewhere in the next run
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+        manifest = store.manifest()
+        assert manifest is not None
+        assert manifest.source["rows"] >= rows + 3
+        rows = manifest.source["rows"]
+        assert seen(store) == list(range(rows))
+        assert seen(store, "offsets") == [rows]
+    with store.run() as run:  # the lock died with its holder, and leftovers are rolled back
+        assert len(run.files("commits")) == rows
