@@ -13,7 +13,7 @@ from pathlib import Path
 import muster
 from muster.errors import BadInput
 
-ROOTS = ("numba", "pyarrow", "cramjam", "crc32c", "kio")
+ROOTS = ("numba", "pyarrow", "duckdb", "cramjam", "crc32c", "kio")
 FOLDER = "muster-workers"
 """The name under which Spark unpacks the archive, in the directory a worker's Python starts in."""
 
