@@ -54,7 +54,7 @@ mutants: setup ## break the core on purpose, and see that the tests notice (ONLY
 
 scenarios: setup ## which behaviour is tested where: a table made from a run of its own
 	@mkdir -p .cache
-	@$(BIN)/python -m pytest tests/codec tests/core -m "not long and not matrix" --junitxml=.cache/results.xml; ran=$$?; \
+	@$(BIN)/python -m pytest tests/codec tests/core tests/server/wire_diff/test_scenarios.py -m "not long and not matrix" --junitxml=.cache/results.xml; ran=$$?; \
 	  $(BIN)/python -m tests.scenarios.table .cache/results.xml && exit $$ran
 
 bench: setup ## measure muster beside Kafka in one run (BENCH=full for everything)

@@ -1,4 +1,7 @@
-"""`make bench`: every measurement of muster beside Kafka's own tools, in one run."""
+"""`make bench`: every measurement of muster beside Kafka's own tools, in one run.
+
+`python -m bench coordinator` measures the server beside a broker and nothing else.
+"""
 
 import json
 import os
@@ -7,7 +10,7 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
-from bench import compaction, core, disk, dump, load
+from bench import compaction, coordinator, core, disk, dump, load
 from bench.dump import CACHE, Line
 
 
@@ -50,6 +53,8 @@ def main() -> None:
         results[records] = [line._asdict() for line in [*lines, kafka]]
     sections()
     (CACHE / "last.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    print("\nthe coordinator beside a broker", flush=True)
+    coordinator.main()
 
 
 def _megabytes(folder: os.PathLike[str]) -> int:
@@ -57,4 +62,10 @@ def _megabytes(folder: os.PathLike[str]) -> int:
 
 
 if __name__ == "__main__":
-    main()
+    match sys.argv[1:]:
+        case ["coordinator", *stages]:
+            sys.exit(coordinator.main(stages))
+        case []:
+            main()
+        case unknown:
+            sys.exit(f"python -m bench [coordinator [STAGE ...]]: what is '{' '.join(unknown)}'?")
