@@ -36,8 +36,8 @@ RECORDS = (
     ),
     Mutant(
         "commits.py",
-        "            expire_ms = now.wall_ms + event.retention_ms\n",
-        "            expire_ms = event.retention_ms\n",
+        "            expire_ms = _as_int64(now.wall_ms + event.retention_ms)",
+        "            expire_ms = now.wall_ms",
         "a commit with a retention of its own is over at once",
     ),
     Mutant(

@@ -78,7 +78,7 @@ class Commits:
         if event.retention_ms == DEFAULT_RETENTION:
             self._store(event, now.wall_ms, NO_TIMESTAMP, self._value_version, out)
         else:
-            expire_ms = now.wall_ms + event.retention_ms
+            expire_ms = _as_int64(now.wall_ms + event.retention_ms)  # a retention beyond all time wraps, as in Java
             self._store(event, now.wall_ms, expire_ms, self._expiring_value_version, out)
 
     def _commit_refusal(self, event: OffsetCommit, group: Group | None) -> ErrorCode:
@@ -227,3 +227,7 @@ def key_prefix(group_id: str, topic: str) -> bytes:
 
 def commit_key(group_id: str, topic: str, partition: int) -> bytes:
     return key_prefix(group_id, topic) + pack_partition(partition)
+
+
+def _as_int64(number: int) -> int:
+    return (number + 2**63) % 2**64 - 2**63

@@ -22,6 +22,8 @@ Read = Callable[[Reader], Any]
 Write = Callable[[Writer, Any], None]
 
 _NULL_STRUCT, _PRESENT_STRUCT = -1, 1
+_VARINT_BITS = 35
+_JAVA_MAX, _ALL_ONES, _JAVA_WRAPS = (1 << 31) - 1, (1 << 32) - 1, 1 << 32
 _FIXED: dict[str, tuple[Read, Write]] = {
     "bool": (Reader.boolean, Writer.boolean),
     "int8": (Reader.int8, Writer.int8),
@@ -53,7 +55,11 @@ _COUNTS: dict[tuple[bool, bool], tuple[Read, Write]] = {
 
 
 class WireReader(Reader):
-    """A reader for one message of a stranger's: there is a limit on the elements of all its arrays together."""
+    """A reader for one message of a stranger's: there is a limit on the elements of all its arrays together.
+
+    Lengths are Java's, so that what Kafka makes of an odd one is made of it here: 32 bits with a sign, and null if that
+    is negative, where null may be.
+    """
 
     __slots__ = ("elements_left",)
 
@@ -70,13 +76,33 @@ class WireReader(Reader):
             self.elements_left -= count
         return super()._count(count)
 
+    def uvarint(self) -> int:
+        """As Java has it: of five bytes the bits beyond 32 are lost, and the topmost that is left is the sign."""
+        position = self.position
+        if position < self.end and self._data[position] < 0x80:
+            self.position = position + 1
+            return self._data[position]
+        value = self._varint(max_bits=_VARINT_BITS) & _ALL_ONES
+        return value - _JAVA_WRAPS if value > _JAVA_MAX else value
+
+    def _size(self, size: int, what: str) -> int | None:
+        return None if size < 0 else size
+
+    def _compact_size(self) -> int | None:
+        size = self.uvarint() - 1
+        if size < -_JAVA_MAX - 1:
+            return size + _JAVA_WRAPS
+        return None if size < 0 else size
+
     def skip(self, size: int) -> None:
+        if size < 0:
+            raise Malformed(f"{size} bytes to step over at byte {self.position}")
         self._take(size)
 
     def tagged_field_count(self) -> int:
         """How many tagged fields follow. They count as elements, since each has to be stepped over."""
         count = self.uvarint()
-        if count:
+        if count > 0:
             self._count(count)
         return count
 
