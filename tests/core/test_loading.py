@@ -572,8 +572,8 @@ def of_group(broker: tuple[dict[str, Any], dict[int, Coordinator]], group_id: st
 def answer(coordinator: Coordinator, event: OffsetFetch) -> Any:
     out = Outcome()
     coordinator.handle(event, Instant(0, 0), out)
-    (reply,) = out.replies
-    return reply.answer
+    ((_, answered),) = out.replies
+    return answered
 
 
 def test_committed_offsets_are_those_that_the_broker_told(

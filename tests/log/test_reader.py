@@ -1,5 +1,6 @@
 """Reading in bounded chunks: damage told by byte and batch, large batches, and files that change under the reader."""
 
+import struct
 import threading
 from pathlib import Path
 
@@ -265,3 +266,69 @@ def test_markers_are_found_in_windows_of_any_fill(tmp_path: Path) -> None:
     with Sources([tmp_path]) as sources:
         markers = read_markers(sources.segments)
     assert np.array_equal(np.sort(markers.offsets), np.arange(40_000))
+
+
+class TestFromAnOffset:
+    """A segment read from the middle on, by its index where that can be believed."""
+
+    INDEXED = b"".join(struct.pack(">ii", last, start) for last, start in ((3, STARTS[1]), (8, STARTS[2])))
+
+    def first_byte(self, folder: Path, offset: int, index: bytes | None, data: bytes = WHOLE) -> int:
+        path = write_segment(folder, data)
+        if index is not None:
+            path.with_suffix(".index").write_bytes(index)
+        segment = Segment(path, path.name, 0, path.stat().st_size)
+        damage: list[Damage] = []
+        first = next(iter(read_segment(segment, Scratch(), damage, from_offset=offset)))
+        assert first.chunk.records[-1, 0] == 10
+        assert not damage
+        return first.file_position
+
+    @pytest.mark.parametrize(
+        ("offset", "batch_number"), [(0, 0), (2, 0), (3, 1), (4, 1), (7, 1), (8, 2), (10, 2), (99, 2)]
+    )
+    def test_the_index_says_where_to_begin(self, offset: int, batch_number: int, tmp_path: Path) -> None:
+        assert self.first_byte(tmp_path, offset, self.INDEXED) == STARTS[batch_number]
+        assert self.first_byte(tmp_path, offset, self.INDEXED + bytes(80)) == STARTS[batch_number]  # allocated ahead
+
+    @pytest.mark.parametrize("index", [
+        None,
+        b"",
+        b"\x00\x00",
+        bytes(80),
+        struct.pack(">ii", 3, STARTS[1] + 1),  # no batch begins there
+        struct.pack(">ii", 3, STARTS[2]),  # another one does
+        struct.pack(">ii", 3, 1 << 30),
+        struct.pack(">ii", 3, -5),
+        struct.pack(">ii", 3, len(WHOLE) - 3),
+    ])  # fmt: skip
+    def test_an_index_that_is_wrong_is_not_believed(self, index: bytes | None, tmp_path: Path) -> None:
+        assert self.first_byte(tmp_path, 5, index) == 0
+
+    def test_damage_in_a_segment_that_was_not_read_from_its_beginning(self, tmp_path: Path) -> None:
+        damaged = bytearray(WHOLE)
+        damaged[STARTS[3] + 70] ^= 1
+        path = write_segment(tmp_path, bytes(damaged))
+        path.with_suffix(".index").write_bytes(self.INDEXED)
+        damage: list[Damage] = []
+        list(read_segment(Segment(path, "s", 0, len(damaged)), Scratch(), damage, from_offset=8))
+        assert f"s at byte {STARTS[3]}: a batch (base offset 9) says CRC" in str(damage[0])
+
+    def test_an_unfinished_end_is_damage_only_where_nobody_writes(self, tmp_path: Path) -> None:
+        for end in (WHOLE[:-3], WHOLE + bytes(4096), WHOLE + bytes(5)):
+            path = write_segment(tmp_path, end)
+            segment = Segment(path, "s", 0, len(end))
+            for may_grow in (True, False):
+                damage: list[Damage] = []
+                list(read_segment(segment, Scratch(), damage, may_grow=may_grow))
+                assert bool(damage) != may_grow
+        wild = WHOLE + batch(11)[:8] + b"\x7f\xff\xff\x00" + batch(11)[12:]
+        path = write_segment(tmp_path, wild)
+        damage = []
+        list(read_segment(Segment(path, "s", 0, len(wild)), Scratch(), damage, may_grow=True))
+        assert "2147483404 bytes" in str(damage[0])
+
+    def test_a_segment_that_must_exist(self, tmp_path: Path) -> None:
+        gone = Segment(tmp_path / "00000000000000000000.log", "s", 0, 5)
+        with pytest.raises(FileNotFoundError):
+            list(read_segment(gone, Scratch(), [], must_exist=True))

@@ -110,12 +110,18 @@ class _Printed:
         texts = cells(values, column.kind)
         if not all(map(str.isprintable, texts)):
             texts = ["".join(one if one.isprintable() else "·" for one in text) for text in texts]
+        if all(map(str.isascii, texts)):
+            return cls(column, texts, max(len(column.title), max(map(len, texts), default=0)))
         return cls(column, texts, max(map(_width, [column.title, *texts])))
 
     def padded(self) -> list[str]:
         """Title and cells, all of the column's width."""
         is_number = self.column.kind in NUMBERS
-        return [_padded(text, self.width, is_number) for text in (self.column.title, *self.texts)]
+        texts = (self.column.title, *self.texts)
+        if all(map(str.isascii, texts)) and max(map(len, texts)) <= self.width:  # nearly always, and much quicker
+            pad = str.rjust if is_number else str.ljust
+            return [pad(text, self.width) for text in texts]
+        return [_padded(text, self.width, is_number) for text in texts]
 
 
 def plain_text(table: Table) -> str:

@@ -1,15 +1,20 @@
 """`muster serve`: a broker for groups, until it is told to stop."""
 
 import asyncio
+import os
 import signal
+import sys
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from muster.cli.status import Status
 from muster.errors import BadInput
+
+if TYPE_CHECKING:
+    from muster.server.journal import Journal
 
 EPILOG = """
 [bold]Examples[/bold]
@@ -29,7 +34,9 @@ def serve(
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting by Kafka's name; repeatable.")
     ] = None,
-    metrics_port: Annotated[int | None, typer.Option(help="Serve Prometheus metrics on this port.")] = None,
+    metrics_port: Annotated[
+        int | None, typer.Option(help="Serve Prometheus metrics on this port; 0: a free one.")
+    ] = None,
     log_json: Annotated[bool, typer.Option("--log-json", help="Log lines as JSON objects.")] = False,
 ) -> int:
     """Run a coordinator that Kafka clients use as their broker for groups.
@@ -74,23 +81,32 @@ def _with_host(listen: str) -> str:
 async def _serve(
     pairs: list[tuple[str, str]], data: Path, metrics_port: int | None, log_json: bool, started: float
 ) -> int:
+    from muster.server import garbage, open_files
     from muster.server.journal import Journal
     from muster.server.server import Server
     from muster.server.settings import settings_from
 
     settings = settings_from(pairs)
     journal = Journal(as_json=log_json)
+    open_files.raise_limit()
+    garbage.set_aside_survivors()
     for ignored in settings.ignored:
         journal.say(str(ignored), event="setting ignored", setting=ignored.name)
     server = Server(data, settings.groups, settings.broker, journal)
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     await server.start()
+    metrics = None
     if metrics_port is not None:
-        from muster.server.metrics import serve_metrics
+        from muster.server.metrics import MetricsPort
 
-        serve_metrics(server, metrics_port)
+        try:
+            metrics = MetricsPort(server, metrics_port)
+        except BaseException:
+            await server.stop()
+            raise
+        journal.say(f"metrics at {metrics.url}", event="metrics", url=metrics.url)
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, _asked_to_stop, stop)
+        loop.add_signal_handler(number, _asked_to_stop, stop, journal)
     print(
         f"muster is ready at {server.host}:{server.port} after {time.perf_counter() - started:.2f} s; "
         f"data in {data}, {len(server.shards.shells)} partitions. Ctrl-C stops it.",
@@ -99,12 +115,23 @@ async def _serve(
     await stop.wait()
     journal.say("stopping: nobody is accepted any more, whoever waits is answered", event="stopping")
     well = await server.stop()
+    if metrics is not None:
+        metrics.close()
     journal.say("stopped" if well else "stopped, but not all logs could be closed well", event="stopped")
-    return Status.OK if well else Status.DAMAGED
+    if not well:
+        _end_at_once(Status.DAMAGED)
+    return Status.OK
 
 
-def _asked_to_stop(stop: asyncio.Event) -> None:
-    """The first signal stops in steps; the next one is the default again, and stops at once."""
+def _asked_to_stop(stop: asyncio.Event, journal: "Journal") -> None:
+    """The first signal stops in steps, the second at once."""
     if stop.is_set():
-        raise SystemExit(Status.INTERRUPTED)
+        journal.say("stopped at once, as was asked for", event="stopped")
+        _end_at_once(Status.INTERRUPTED)
     stop.set()
+
+
+def _end_at_once(status: Status) -> NoReturn:
+    """Without a wait for threads, which may wait for a disk that does not answer; the log knows how to bear it."""
+    sys.stdout.flush()
+    os._exit(status)

@@ -366,7 +366,7 @@ class Membership(Rebalancing):
     # Heartbeats and sessions.
 
     def heartbeat(self, request: Heartbeat, now: Instant, out: Outcome) -> None:
-        out.replies.append(Reply(request.reply_to, self._heartbeat_error(request, now, out)))
+        out.replies.append((request.reply_to, self._heartbeat_error(request, now, out)))
 
     def _heartbeat_error(self, request: Heartbeat, now: Instant, out: Outcome) -> ErrorCode:
         if not request.group_id:

@@ -36,6 +36,7 @@ from muster.core.notices import Cause, Notice, What
 from muster.core.outcome import NO_PRODUCER, OffsetsRecord, Outcome, Reply, StagedCommit, Write
 
 NO_OFFSET = -1
+_named = tuple.__new__  # the constructor of a named tuple is Python code that ends in this
 _NONE = ErrorCode.NONE
 
 
@@ -148,7 +149,7 @@ class Offsets(Commits):
         else:
             topic_ids = event.topic_ids if event.partitions is not None else None
             found = _fetched(group, wanted, event.require_stable and bool(group.pending), topic_ids or {})
-        out.replies.append(Reply(event.reply_to, FetchAnswer(_NONE, found)))
+        out.replies.append((event.reply_to, FetchAnswer(_NONE, found)))
 
     # Delete.
 
@@ -274,7 +275,7 @@ def _fetched(
             found.append(FetchedOffset(topic, partition, NO_OFFSET, -1, "", _NONE))
             continue
         offset, leader_epoch, metadata = fetched(packed)
-        found.append(FetchedOffset(topic, partition, offset, leader_epoch, metadata, _NONE))
+        found.append(_named(FetchedOffset, (topic, partition, offset, leader_epoch, metadata, _NONE)))
     return tuple(found)
 
 

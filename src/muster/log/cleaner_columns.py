@@ -3,7 +3,7 @@
 import numpy as np
 
 from muster.codec.columns.chunks import Longs
-from muster.log.compaction_kernels import W_LAST_OFFSET, W_MAX_TIMESTAMP, W_SIZE
+from muster.codec.columns.compaction import W_LAST_OFFSET, W_MAX_TIMESTAMP, W_SIZE
 from muster.log.index import OffsetEntry, TimeEntry
 
 

@@ -54,14 +54,27 @@ class LogCleaner:
         self.uncleanable: dict[TopicPartition, str] = {}
         self.in_progress: TopicPartition | None = None
         self._to_come: list[Segment] = []  # of the round in progress, those not yet replaced
+        self._cleaned_log: DiskLog | None = None  # of the round in progress
         self._offsets = self._read_offsets()
 
     def _read_offsets(self) -> dict[TopicPartition, int]:
+        """What can be true of the logs as they were opened: what is appended later must not make more of it so."""
         try:
-            return read_offsets(self._files, self._path)
+            written_down = read_offsets(self._files, self._path)
         except Malformed as error:
             self.notes.append(f"{error}: ignored, so logs are compacted from their start")
             return {}
+        offsets = {}
+        for key, clean_up_to in written_down.items():
+            log = self._logs.get(key)
+            if log is not None and clean_up_to > log.end_offset:
+                self._tell_lost(key, clean_up_to)
+            elif log is not None:
+                offsets[key] = clean_up_to
+        return offsets
+
+    def _tell_lost(self, key: TopicPartition, clean_up_to: int) -> None:
+        self.notes.append(f"{key}: was clean up to {clean_up_to}, which it does not reach; all of it is dirty")
 
     def cleanable(self, now_ms: int) -> dict[TopicPartition, tuple[Cleanable, CompactionConfig]]:
         """The dirty part of every compacted log that may be cleaned now."""
@@ -86,15 +99,14 @@ class LogCleaner:
             return None
         part, config = candidates[key]
         if part.lost_checkpoint:
-            self.notes.append(
-                f"{key}: was clean up to {self._offsets[key]}, which it does not reach; all of it is dirty"
-            )
+            self._tell_lost(key, self._offsets[key])
         try:
             job = prepare(key, self._logs[key], part, config, now_ms, self._memory_bytes)
         except (OSError, LogDamaged) as error:
             self._give_up(key, error)
             return None
         self.in_progress, self._to_come = key, list(job.segments)
+        self._cleaned_log = self._logs[key]
         return job
 
     def swap(self, old: Sequence[Segment], new: Segment) -> None:
@@ -108,7 +120,7 @@ class LogCleaner:
     def _was_changed(self) -> bool:
         """Whether the log in progress was deleted, cut or closed meanwhile."""
         log = self._logs.get(self.in_progress) if self.in_progress is not None else None
-        if log is None or log.failure is not None:
+        if log is None or log is not self._cleaned_log or log.failure is not None:
             return True
         segments = log.segments
         return not all(segment in segments for segment in self._to_come)
@@ -116,8 +128,19 @@ class LogCleaner:
     def finished(self, report: Report) -> None:
         """A round has ended well: the next one begins behind it."""
         assert self.in_progress is not None
+        was_changed = self._was_changed()
         key, self.in_progress = self.in_progress, None
-        self._write_offset(key, report.end_offset)
+        if not was_changed:
+            self._write_offset(key, report.end_offset)
+
+    def reopened(self, key: TopicPartition) -> None:
+        """Another log is in the place of one whose disk had failed: it may be compacted, whatever was said before."""
+        self.uncleanable.pop(key, None)
+
+    def topic_deleted(self, name: str) -> None:
+        """Its logs are gone, in the checkpoint too: a new topic of that name begins anew."""
+        self._offsets = {key: offset for key, offset in self._offsets.items() if key.topic != name}
+        self.uncleanable = {key: why for key, why in self.uncleanable.items() if key.topic != name}
 
     def truncated(self, key: TopicPartition, offset: int) -> None:
         """A log was cut at an offset: what is written there from now on is not clean."""

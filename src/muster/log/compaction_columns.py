@@ -13,6 +13,25 @@ from numpy.typing import NDArray
 from muster.codec import compression
 from muster.codec.batches import decode_control, decode_records, read_header
 from muster.codec.columns.chunks import Bytes, Chunk, Longs, Scratch, decode_chunk
+from muster.codec.columns.compaction import (
+    COPY,
+    COUNTS,
+    DROP,
+    EMPTY,
+    LARGEST_GROWTH,
+    N_KEYLESS,
+    N_KEYS,
+    N_LATEST,
+    REWRITE,
+    W_LAST_OFFSET,
+    W_MAX_TIMESTAMP,
+    W_SIZE,
+    WRITTEN_COLUMNS,
+    choose_records,
+    learn_keys,
+    write_batches,
+    write_body,
+)
 from muster.codec.columns.latest import AHEAD_COLUMNS, BLOCK
 from muster.codec.columns.scan import (
     B_ATTRIBUTES,
@@ -52,25 +71,6 @@ from muster.log.compaction import (
     CleanedCount,
     CleaningRules,
     assembled,
-)
-from muster.log.compaction_kernels import (
-    COPY,
-    COUNTS,
-    DROP,
-    EMPTY,
-    LARGEST_GROWTH,
-    N_KEYLESS,
-    N_KEYS,
-    N_LATEST,
-    REWRITE,
-    W_LAST_OFFSET,
-    W_MAX_TIMESTAMP,
-    W_SIZE,
-    WRITTEN_COLUMNS,
-    choose_records,
-    learn_keys,
-    write_batches,
-    write_body,
 )
 from muster.log.compaction_legacy import encode_entry
 from muster.log.compaction_transactions import CleanedTransactions

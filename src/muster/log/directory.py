@@ -17,6 +17,7 @@ from typing import Self, TypeVar
 from muster.codec.error_codes import ErrorCode
 from muster.errors import ConfigError, LogDamaged, Malformed
 from muster.log.checkpoints import (
+    CLEANER_OFFSETS,
     HIGH_WATERMARKS,
     LOG_STARTS,
     RECOVERY_POINTS,
@@ -61,6 +62,8 @@ class LogDirectory:
         self._recovery_points: Offsets = {}
         self._log_starts: Offsets = {}
         self.registry = TopicRegistry(files, path / REGISTRY, {})
+        self.was_truncated: Callable[[TopicPartition, int], None] = lambda key, end_offset: None
+        """Called behind `truncate` with the log's new end: whoever knows how far a log is clean must think again."""
 
     @classmethod
     def open(
@@ -132,13 +135,23 @@ class LogDirectory:
             return {}
 
     def reopen(self, key: TopicPartition) -> DiskLog:
-        """Look at a log again after its disk failed; `LogDamaged` if it still does."""
+        """Look at a log again after its disk failed, and put it in the place of the old one.
+
+        `LogDamaged` if the disk still fails; the old one then stays, of no use to anybody.
+        """
         topic = self.registry.get(key.topic)
         if topic is None:
             raise LogDamaged(f"{key}: there is no such topic any more")
         self.logs[key].abandon()
         self.was_clean = False
-        return self._open_partition(topic, key.partition)
+        self._adopt(key, self._open_partition(topic, key.partition))
+        return self.logs[key]
+
+    def truncate(self, key: TopicPartition, offset: int) -> None:
+        """Cut a log's end off, for good; the batch that holds the offset goes too. `LogDamaged` if the disk fails."""
+        log = self.logs[key]
+        log.truncate_to(offset)
+        self.was_truncated(key, log.end_offset)
 
     def _each(self, work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
         """Do the same to many partitions, several at a time where that is possible."""
@@ -157,12 +170,14 @@ class LogDirectory:
             if errors:
                 log.abandon()
                 continue
-            key = TopicPartition(topic.name, number)
-            log.lower_recovery_point = partial(self._lower_recovery_point, key)
+            self._adopt(TopicPartition(topic.name, number), log)
             self.notes += log.report.notes
-            self.logs[key] = log
         if errors:
             raise errors[0]
+
+    def _adopt(self, key: TopicPartition, log: DiskLog) -> None:
+        log.lower_recovery_point = partial(self._lower_recovery_point, key)
+        self.logs[key] = log
 
     def _open_or_error(self, which: tuple[Topic, int]) -> DiskLog | Exception:
         try:
@@ -255,11 +270,17 @@ class LogDirectory:
             ) from error
 
     def _forget_offsets(self, name: str) -> None:
-        """A new topic of that name must not inherit where the old one started, or how far it was durable."""
+        """A new topic of that name must not inherit where the old one started, how far it was durable, or clean."""
         self._recovery_points = _without(self._recovery_points, name)
         self._log_starts = _without(self._log_starts, name)
         write_offsets(self.files, self.path / RECOVERY_POINTS, self._recovery_points)
         write_offsets(self.files, self.path / LOG_STARTS, self._log_starts)
+        try:
+            clean = read_offsets(self.files, self.path / CLEANER_OFFSETS)
+        except Malformed:
+            return  # nobody will believe it
+        if any(key.topic == name for key in clean):
+            write_offsets(self.files, self.path / CLEANER_OFFSETS, _without(clean, name), "cleaner-offsets")
 
     def _known(self, name: str) -> Topic:
         topic = self.registry.get(name)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Protocol, Self
 
 from muster.errors import LogDamaged
@@ -84,12 +85,10 @@ class Flusher:
     ) -> None:
         self._deliver = deliver
         self._waiting: dict[int, tuple[Flushable, _Waiting]] = {}
-        self._work: deque[tuple[Flushable, SyncTicket]] = deque()
-        self._done: deque[tuple[Flushable, SyncTicket, OSError | None]] = deque()
+        self._work: SimpleQueue[tuple[Flushable, SyncTicket] | None] = SimpleQueue()
+        self._done: SimpleQueue[tuple[Flushable, SyncTicket, OSError | None]] = SimpleQueue()
         self._soon: deque[Callable[[], None]] = deque()  # callbacks of requests that needed no sync
-        self._wake = threading.Condition()
-        self._finished = threading.Condition()
-        self._stopping = False
+        self._is_finish_coming = False
         self.syncs = 0
         """How many tickets were synced so far."""
         self._threads = [
@@ -118,35 +117,36 @@ class Flusher:
             self._call_later(partial(then, None))
             return
         told = then if len(logs) == 1 else _after(len(logs), then)
-        tickets = []
-        for log in logs:
-            ticket = self._join(log, told, indexes)
-            if ticket is not None:
-                tickets.append((log, ticket))
-        if tickets:
-            with self._wake:
-                self._work.extend(tickets)
-                self._wake.notify(len(tickets))
+        self.flush_each([(log, told) for log in logs], indexes=indexes)
 
-    def _join(self, log: Flushable, then: Then, indexes: bool) -> SyncTicket | None:
-        """Enter a request; the ticket to sync for it, unless one is under way."""
+    def flush_each(self, requests: Iterable[tuple[Flushable, Then]], *, indexes: bool = False) -> None:
+        """Several logs at the same time, each with a callback of its own.
+
+        All are written before the first sync begins: threads that wake up between two writes only get in the way.
+        """
+        started = [work for log, then in requests if (work := self._join(log, then, indexes)) is not None]
+        for work in started:
+            self._work.put(work)
+
+    def _join(self, log: Flushable, then: Then, indexes: bool) -> tuple[Flushable, SyncTicket] | None:
+        """Write, and enter a request; what to sync for it, unless a sync is under way."""
         try:
             log.write()
         except LogDamaged as error:
             self._call_later(partial(then, error))
             return None
-        _, waiting = self._waiting.setdefault(id(log), (log, _Waiting()))
-        if waiting.under_way:
+        under_way = self._waiting.get(id(log))
+        if under_way is not None:
+            waiting = under_way[1]
             waiting.next.append(then)
             waiting.next_indexes = waiting.next_indexes or indexes
             return None
         ticket = log.unsynced(indexes)
         if ticket is None:
-            del self._waiting[id(log)]
             self._call_later(partial(then, None))
             return None
-        waiting.under_way.append(then)
-        return ticket
+        self._waiting[id(log)] = (log, _Waiting([then]))
+        return log, ticket
 
     def _call_later(self, call: Callable[[], None]) -> None:
         self._soon.append(call)
@@ -154,13 +154,8 @@ class Flusher:
             self._deliver(self.finish)
 
     def _run(self) -> None:
-        while True:
-            with self._wake:
-                while not self._work and not self._stopping:
-                    self._wake.wait()
-                if not self._work:
-                    return
-                log, ticket = self._work.popleft()
+        while (work := self._work.get()) is not None:
+            log, ticket = work
             error: OSError | None = None
             try:
                 ticket.sync()
@@ -168,19 +163,18 @@ class Flusher:
                 error = problem
             except Exception as problem:  # a thread that dies in silence would leave its callers waiting
                 error = OSError(str(problem))
-            with self._finished:
-                first = not self._done
-                self._done.append((log, ticket, error))
-                self._finished.notify_all()
-            if first and self._deliver is not None:
+            self._done.put((log, ticket, error))
+            # Looked at behind the put, and cleared before the queue is emptied: so nothing is left lying there, and
+            # syncs that end at the same time call for the owner once.
+            if self._deliver is not None and not self._is_finish_coming:
+                self._is_finish_coming = True
                 self._deliver(self.finish)
 
     def finish(self) -> None:
         """Tell logs and callbacks of all syncs that have ended. `deliver` brings this about by itself."""
-        while self._done:
-            with self._finished:
-                log, ticket, error = self._done.popleft()
-            self._finish_one(log, ticket, error)
+        self._is_finish_coming = False
+        while not self._done.empty():
+            self._finish_one(*self._done.get())
         while self._soon:
             self._soon.popleft()()
 
@@ -208,25 +202,19 @@ class Flusher:
                 self._soon.append(partial(then, None))
             return
         self._waiting[id(log)] = (log, _Waiting(waiting.next))
-        with self._wake:
-            self._work.append((log, ticket))
-            self._wake.notify()
+        self._work.put((log, ticket))
 
     def drain(self) -> None:
         """Wait for every flush asked for so far, and call its callbacks here."""
         while self._waiting:
-            with self._finished:
-                while not self._done:
-                    self._finished.wait()
-            self.finish()
+            self._finish_one(*self._done.get())
         self.finish()
 
     def close(self) -> None:
         """Finish what is under way, then end the threads."""
         self.drain()
-        with self._wake:
-            self._stopping = True
-            self._wake.notify_all()
+        for _ in self._threads:
+            self._work.put(None)
         for thread in self._threads:
             thread.join()
 

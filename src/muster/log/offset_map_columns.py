@@ -5,8 +5,8 @@ import secrets
 import numpy as np
 
 from muster.codec.columns.chunks import Longs
+from muster.codec.columns.compaction import SLOT_COLUMNS, move_slots
 from muster.errors import ConfigError
-from muster.log.compaction_kernels import SLOT_COLUMNS, move_slots
 
 BYTES_PER_SLOT = 8 * SLOT_COLUMNS
 FEWEST_SLOTS = 1 << 12

@@ -74,15 +74,29 @@ class Staging:
         if self._start < 0:
             self._open(offset, wall_ms)
         buffer, before = self.buffer, len(self.buffer)
-        delta = self._count
+        numbers, number = VARINTS, self._count
+        head = b"\0\0" if wall_ms == self._base_ms else b"\0" + varint(wall_ms - self._base_ms)
         try:
-            self._encode(records, wall_ms, delta)
+            for key, value in records:
+                try:
+                    if value is None:
+                        record = b"".join((head, numbers[number], numbers[len(key)], key, b"\x01\0"))
+                    else:
+                        record = b"".join(
+                            (head, numbers[number], numbers[len(key)], key, numbers[len(value)], value, b"\0")
+                        )
+                    buffer += numbers[len(record)]
+                except (IndexError, TypeError):  # a long one, or one without a key
+                    record = _encoded(head, number, key, value)
+                    buffer += varint(len(record))
+                buffer += record
+                number += 1
         except BaseException:
             self._undo(before)
             raise
         size = len(buffer) - self._start
         if size <= self.max_batch_bytes:
-            self._count = delta + len(records)
+            self._count = number
             if wall_ms > self._max_ms:
                 self._max_ms = wall_ms
             return 0
@@ -104,22 +118,6 @@ class Staging:
         self._start = len(self.buffer)
         self.buffer += bytes(HEADER_SIZE)
         self._base_offset, self._base_ms, self._max_ms, self._count = offset, wall_ms, wall_ms, 0
-
-    def _encode(self, records: Sequence[tuple[bytes, bytes | None]], wall_ms: int, delta: int) -> None:
-        buffer, numbers = self.buffer, VARINTS
-        head = b"\0\0" if wall_ms == self._base_ms else b"\0" + varint(wall_ms - self._base_ms)
-        for key, value in records:
-            try:
-                if value is None:
-                    record = b"".join((head, numbers[delta], numbers[len(key)], key, b"\x01\0"))
-                else:
-                    record = b"".join((head, numbers[delta], numbers[len(key)], key, numbers[len(value)], value, b"\0"))
-                buffer += numbers[len(record)]
-            except (IndexError, TypeError):  # a long one, or one without a key
-                record = _encoded(head, delta, key, value)
-                buffer += varint(len(record))
-            buffer += record
-            delta += 1
 
     def seal(
         self, attributes: int = 0, producer_id: int = -1, producer_epoch: int = -1,

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from muster.server.server import Server
 
 
+STOP_WITHIN_S = 5.0
+
+
 class Compaction:
     """One round at a time, the dirtiest log first."""
 
@@ -30,10 +33,18 @@ class Compaction:
             directory.path,
             directory.logs,
             self._compaction_of,
+            files=directory.files,
             memory_bytes=server.config.log_cleaner_dedupe_buffer_size,
         )
+        directory.was_truncated = self._cleaner.truncated
+        self.topic_deleted = self._cleaner.topic_deleted
+        self.reopened = self._cleaner.reopened
         self._pace: Pace | None = None
         self._round: asyncio.Task[None] | None = None
+
+    @property
+    def uncleanable_logs(self) -> int:
+        return len(self._cleaner.uncleanable)
 
     def _configs(self, key: TopicPartition) -> dict[str, str]:
         topic = self._server.directory.registry.get(key.topic)
@@ -88,7 +99,7 @@ class Compaction:
         if self._pace is not None:
             self._pace.cancel()
         if self._round is not None:
-            await asyncio.wait([self._round])
+            await asyncio.wait([self._round], timeout=STOP_WITHIN_S)
 
     async def _run(self, job: Job, pace: Pace) -> None:
         try:

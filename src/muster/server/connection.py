@@ -5,7 +5,8 @@ join, a sync, a fetch that waits for data) holds up all that follow it on its co
 at a time; behind a commit that only waits for the disk the next ones go on.
 
 While a client does not read its answers, or holds up its own requests, nothing more is read from it: its requests stay
-in its own socket buffer.
+in its own socket buffer. One that sends a great many requests at once has them handled a few milliseconds' worth at a
+time, so that others get their turn in between.
 """
 
 import asyncio
@@ -13,30 +14,42 @@ import socket
 from collections import deque
 from collections.abc import Callable
 from struct import Struct
+from time import monotonic
 from typing import Any, Protocol, cast
 
 from muster.errors import MusterError
+from muster.server.turns import TURN_S, Turns
 
-_SIZE = Struct(">i")
+_read_size = Struct(">i").unpack_from
 WRITE_HIGH_BYTES = 1 << 20
+LOOK_AT_THE_CLOCK_EVERY = 16
+"""Requests."""
 
 
 class Slot:
-    """The place of one answer in the order of a connection."""
+    """The place of one answer in the order of a connection. `encode(reply, answer)` makes a frame of the answer.
 
-    __slots__ = ("api_key", "connection", "encode", "event", "frame", "since")
+    One is made per request, so it has a function and what to call it with, where a closure would be one object more.
+    """
 
-    def __init__(self, connection: "Connection", api_key: int, since: float, encode: Callable[[Any], bytes]) -> None:
+    __slots__ = ("api_key", "connection", "encode", "event", "frame", "reply", "since")
+
+    def __init__(
+        self, connection: "Connection", api_key: int, encode: Callable[[Any, Any], bytes], reply: Any, event: Any = None
+    ) -> None:
         self.connection = connection
         self.api_key = api_key
-        self.since = since
+        self.since = connection.taken_at
         self.encode = encode
+        self.reply = reply
+        self.event = event
         self.frame: bytes | None = None
-        self.event: Any = None
 
     def answer(self, answer: Any) -> None:
-        self.frame = self.encode(answer)
-        self.connection.answered(self)
+        self.frame = self.encode(self.reply, answer)
+        self.event = None  # which knows us: a cycle, that somebody would have to search for
+        if not self.connection.is_sending_soon:
+            self.connection.send_soon()
 
 
 class Host(Protocol):
@@ -44,6 +57,7 @@ class Host(Protocol):
 
     max_request_bytes: int
     max_unsent_bytes: int
+    turns: Turns
     max_waiting: int
     """Answers that one connection may wait for; reading stops until there are fewer."""
 
@@ -58,7 +72,8 @@ class Host(Protocol):
     def complain(self, connection: "Connection", problem: str) -> None:
         """A client misbehaved, and is sent away; one line of the log."""
 
-    def measure(self, slot: Slot) -> None: ...
+    def measure(self, api_key: int, since: float, count: int) -> None:
+        """So many requests of one kind, taken at that time of the loop, are answered now."""
 
     def buffered(self, change_bytes: int) -> bool:
         """Bytes of unfinished requests come and go; False if there are too many of them in all."""
@@ -72,14 +87,19 @@ class Connection(asyncio.Protocol):
         self.peer = ""
         self.client_host = "/"
         self.last_heard = 0.0
+        self.taken_at = 0.0
+        """When the requests that are being handled were taken from the buffer, by the loop's clock."""
+        self.remembered: dict[int, Any] = {}
+        """What the last request of each hot API looked like: a client says the same again and again (`dispatch.py`)."""
         self._chunks: list[bytes] = []
         self._buffered = 0
         self._needed = 4
         self._slots: deque[Slot] = deque()
         self._out: list[bytes] = []
         self._blocked: Slot | None = None
-        self._is_sending_soon = False
-        self._is_taking = False
+        self.is_sending_soon = False
+        """Whether what is answered will be sent in this turn anyway."""
+        self._is_yielding = False
         self._is_full = False
         self._is_paused = False
         self.full_since: float | None = None
@@ -106,12 +126,19 @@ class Connection(asyncio.Protocol):
             if connected is not None and size_bytes != -1:
                 connected.setsockopt(socket.SOL_SOCKET, option, size_bytes)
 
+    @property
+    def file_number(self) -> int:
+        """The system's; -1 if it is not known."""
+        connected = None if self._transport is None else self._transport.get_extra_info("socket")
+        return -1 if connected is None else int(connected.fileno())
+
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
         self._host.buffered(-self._buffered)
         self._chunks, self._buffered = [], 0
         self._slots.clear()
         self._out.clear()
+        self.remembered.clear()
         self._host.closed(self)
 
     def data_received(self, data: bytes) -> None:
@@ -137,39 +164,56 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._is_full = False
         self.full_since = None
-        self._settle_reading()
+        self._go_on()
 
     # Requests.
 
     def _take(self, data: bytes) -> None:
         """Handle every whole frame, until one has to be waited for."""
         position, end = 0, len(data)
-        self._is_taking = True
+        handle, slots = self._host.handle, self._slots
+        max_bytes, max_waiting = self._host.max_request_bytes, self._host.max_waiting
+        taken, enough = 0, monotonic() + TURN_S
+        is_sending_soon, self.is_sending_soon = self.is_sending_soon, True  # at the end of this
+        self.taken_at = self._loop.time()
+        self._needed = 4
         while end - position >= 4 and self._transport is not None:
-            (size,) = _SIZE.unpack_from(data, position)
-            if not 0 <= size <= self._host.max_request_bytes:
-                self.drop(f"a request of {size} bytes; {self._host.max_request_bytes} are allowed")
+            (size,) = _read_size(data, position)
+            if not 0 <= size <= max_bytes:
+                self.drop(f"a request of {size} bytes; {max_bytes} are allowed")
                 return
             after = position + 4 + size
-            self._needed = 4 + size
             if after > end:
+                self._needed = 4 + size
                 break
             try:
-                self._blocked = self._host.handle(self, data, position + 4, after)
+                waits_for = handle(self, data, position + 4, after)
             except MusterError as error:
                 self.drop(str(error))
                 return
             position = after
-            self._needed = 4
-            if self._is_held_up:
+            if waits_for is not None and waits_for.frame is None:
+                self._blocked = waits_for
                 break
-        self._is_taking = False
+            if len(slots) >= max_waiting:
+                self._collect()
+                if len(slots) >= max_waiting:
+                    break
+            taken += 1
+            if not taken % LOOK_AT_THE_CLOCK_EVERY and position < end and monotonic() > enough:
+                self._is_yielding = True
+                self._host.turns.wait(self._take_turn)
+                break
+        self.is_sending_soon = is_sending_soon
         if position < end and self._transport is not None:
             self._chunks.append(data[position:] if position else data)
             self._grow(end - position)
-        if self._out:
-            self._send()
+        self._send()
         self._settle_reading()
+
+    def _take_turn(self) -> None:
+        self._is_yielding = False
+        self._go_on()
 
     def _grow(self, change_bytes: int) -> None:
         self._buffered += change_bytes
@@ -178,13 +222,15 @@ class Connection(asyncio.Protocol):
 
     @property
     def _is_held_up(self) -> bool:
-        return self._blocked is not None or len(self._slots) >= self._host.max_waiting
+        if self._is_full or self._is_yielding or self._blocked is not None:
+            return True
+        return len(self._slots) >= self._host.max_waiting
 
     def _settle_reading(self) -> None:
         """Read on while there is somebody to answer, and nothing holds the next request up."""
         if self._transport is None:
             return
-        waits = self._is_full or self._is_held_up
+        waits = self._is_held_up
         if waits and not self._is_paused:
             self._transport.pause_reading()
         elif not waits and self._is_paused:
@@ -205,33 +251,51 @@ class Connection(asyncio.Protocol):
 
     # Answers.
 
-    def slot(self, api_key: int, since: float, encode: Callable[[Any], bytes]) -> Slot:
+    def slot(self, api_key: int, encode: Callable[[Any, Any], bytes], reply: Any, event: Any = None) -> Slot:
         """A place for the next answer."""
-        slot = Slot(self, api_key, since, encode)
+        slot = Slot(self, api_key, encode, reply, event)
         self._slots.append(slot)
         return slot
 
-    def answered(self, slot: Slot) -> None:
-        self._host.measure(slot)
-        slots = self._slots
-        while slots and slots[0].frame is not None:
-            self._out.append(slots.popleft().frame)  # type: ignore[arg-type]
-        if slot is self._blocked:
-            self._blocked = None
-        if not self._is_taking and not self._is_sending_soon and (self._out or self._is_paused):
-            self._is_sending_soon = True
-            self._loop.call_soon(self._send_soon)
+    def send_soon(self) -> None:
+        """An answer is there: send it, and what else is answered in this turn, in one go."""
+        self.is_sending_soon = True
+        self._loop.call_soon(self._send_what_is_answered)
 
-    def _send_soon(self) -> None:
-        self._is_sending_soon = False
+    def _send_what_is_answered(self) -> None:
+        self.is_sending_soon = False
+        if self._blocked is not None and self._blocked.frame is not None:
+            self._blocked = None
         self._send()
         self._go_on()
 
+    def _collect(self) -> None:
+        """Take the answers from the front of the row. Requests that were taken together are measured together."""
+        slots, out = self._slots, self._out
+        api_key, since, count = -1, 0.0, 0
+        while slots:
+            slot = slots[0]
+            frame = slot.frame
+            if frame is None:
+                break
+            del slots[0]
+            out.append(frame)
+            if slot.api_key == api_key and slot.since == since:
+                count += 1
+                continue
+            if count:
+                self._host.measure(api_key, since, count)
+            api_key, since, count = slot.api_key, slot.since, 1
+        if count:
+            self._host.measure(api_key, since, count)
+
     def _send(self) -> None:
+        self._collect()
         if self._out and self._transport is not None:
             out, self._out = self._out, []
+            was_full = self._is_full  # one answer may be as large as it is, if those before it have been read
             self._transport.write(out[0] if len(out) == 1 else b"".join(out))
-            if self._is_full and self._transport.get_write_buffer_size() > self._host.max_unsent_bytes:
+            if was_full and self._transport.get_write_buffer_size() > self._host.max_unsent_bytes:
                 self.drop(f"it has not read {self._host.max_unsent_bytes} bytes of answers")
 
     # The end.

@@ -45,7 +45,7 @@ class Control:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             answer = self.answer(json.loads(await reader.readline()))
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             answer = {"error": f"not a request: {error}"}
         writer.write(json.dumps(answer).encode() + b"\n")
         writer.close()

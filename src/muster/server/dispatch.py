@@ -3,11 +3,16 @@
 Requests about groups become events for the coordinators; those about the cluster are answered here and now. Modules of
 the seldom APIs are loaded when one is first asked for. A handler returns its slot if the answer has to be waited for
 before the next request of the same connection is looked at (a join, a sync, a fetch).
+
+Clients repeat themselves: of a consumer's heartbeats only the correlation id changes, of its commits the offsets too.
+So each connection remembers the bytes of the last request of each hot API beside what they meant, and the next one that
+begins with the same bytes is not read again (`_again`). That holds until a topic changes.
 """
 
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
+from struct import Struct
 from typing import Any
 from uuid import uuid4
 
@@ -27,9 +32,15 @@ from muster.server.wire.header import decode_header
 from muster.server.wire.heartbeat import decode_heartbeat, encode_heartbeat
 from muster.server.wire.leave_group import decode_leave_group, encode_leave_group
 from muster.server.wire.list_groups import decode_list_groups, encode_list_groups
-from muster.server.wire.offset_commit import decode_offset_commit, encode_offset_commit
+from muster.server.wire.offset_commit import (
+    CommitHead,
+    decode_commit_head,
+    decode_offset_commit,
+    decode_partitions,
+    encode_offset_commit,
+)
 from muster.server.wire.offset_fetch import decode_offset_fetch
-from muster.server.wire.offset_fetch_reply import encode_offset_fetch
+from muster.server.wire.offset_fetch_reply import FetchReply, encode_offset_fetch
 from muster.server.wire.topics import Topics as TopicNames
 
 CLUSTER_MODULES = {
@@ -44,6 +55,11 @@ CLUSTER_MODULES = {
     ApiKey.OFFSET_FOR_LEADER_EPOCH: "offset_for_leader_epoch",
 }
 
+MAX_REMEMBERED_BYTES = 1024
+_read_kind = Struct(">ii").unpack_from  # API key and version as one number, and the correlation id
+# Members of an enum cost a lookup each time they are named.
+_HEARTBEAT, _OFFSET_COMMIT, _OFFSET_FETCH = int(ApiKey.HEARTBEAT), int(ApiKey.OFFSET_COMMIT), int(ApiKey.OFFSET_FETCH)
+
 Handler = Callable[["Request", bytes, int, int], Slot | None]
 """The request's header, the data, where the body begins in it, and where it ends."""
 
@@ -51,18 +67,27 @@ Handler = Callable[["Request", bytes, int, int], Slot | None]
 class Request:
     """The header of a request, and who sent it."""
 
-    __slots__ = ("client_id", "connection", "correlation_id", "since", "version")
+    __slots__ = ("client_id", "connection", "correlation_id", "kind", "start", "version")
 
-    def __init__(self, connection: Connection, version: int, correlation_id: int, client_id: str, since: float) -> None:
+    def __init__(
+        self, connection: Connection, kind: int, version: int, correlation_id: int, client_id: str, start: int
+    ) -> None:
         self.connection = connection
+        self.kind = kind
         self.version = version
         self.correlation_id = correlation_id
         self.client_id = client_id
-        self.since = since
+        self.start = start
+        """Where the header goes on behind the correlation id."""
 
     def slot(self, api_key: int, encode: Callable[..., bytes], *more: Any) -> Slot:
         """A place for the answer; `encode(version, correlation_id, *more, answer)` will make bytes of it."""
-        return self.connection.slot(api_key, self.since, partial(encode, self.version, self.correlation_id, *more))
+        return self.connection.slot(api_key, _encode, (encode, self.version, self.correlation_id, *more))
+
+
+def _encode(reply: tuple[Any, ...], answer: Any) -> bytes:
+    frame: bytes = reply[0](*reply[1:], answer)
+    return frame
 
 
 class Gather:
@@ -71,13 +96,14 @@ class Gather:
     def __init__(self, count: int, then: Callable[[list[Any]], None]) -> None:
         self._answers: list[Any] = [None] * count
         self._left = count
-        self._then = then
+        self._then: Callable[[list[Any]], None] | None = then
 
     def put(self, place: int, answer: Any) -> None:
         self._answers[place] = answer
         self._left -= 1
-        if not self._left:
-            self._then(self._answers)
+        if not self._left and self._then is not None:
+            then, self._then = self._then, None  # whoever waits may know the parts, and those know us
+            then(self._answers)
 
 
 class Part:
@@ -91,17 +117,18 @@ class Part:
         self.event = event
 
     def answer(self, answer: Any) -> None:
+        self.event = None  # which knows us
         self._gather.put(self._place, answer)
 
 
 class Dispatch:
     """Handlers by API key."""
 
-    def __init__(self, shards: Shards, cluster: Cluster, parked: ParkedFetches, loop_time: Callable[[], float]) -> None:
+    def __init__(self, shards: Shards, cluster: Cluster, parked: ParkedFetches) -> None:
         self._shards = shards
         self._cluster = cluster
         self._parked = parked
-        self._time = loop_time
+        self._topics_version = 0
         self._by_name: dict[str, tuple[bytes, int]] = {}
         self._by_id: dict[bytes, str] = {}
         self._names = TopicNames(self._by_name, self._by_id)
@@ -128,6 +155,7 @@ class Dispatch:
         self._learn_topics()
 
     def _learn_topics(self) -> None:
+        self._topics_version += 1
         self._by_name.clear()
         self._by_id.clear()
         for topic in self._cluster.topics.in_order():
@@ -136,37 +164,96 @@ class Dispatch:
 
     def handle(self, connection: Connection, data: bytes, position: int, end: int) -> Slot | None:
         """Handle one request. `WireError` if it is not one, and the client is sent away, as Kafka does."""
+        start = position + 8  # behind the correlation id
+        kind, correlation_id = _read_kind(data, position) if start <= end else (-1, 0)
+        remembered = connection.remembered.get(kind)
+        if remembered is not None:
+            said, topics_version, again, meant = remembered
+            if (
+                data.startswith(said, start)
+                and topics_version == self._topics_version
+                and again(connection, correlation_id, meant, data, start + len(said), end)
+            ):
+                return None
         api_key, version, correlation_id, client_id, body = decode_header(data, position, end)
         handler = self._handlers.get(api_key)
         if handler is None:
             raise NotServed(f"{APIS[api_key].name} is not served here")
         if api_key != ApiKey.API_VERSIONS:
             served(api_key, version)
-        return handler(Request(connection, version, correlation_id, client_id or "", self._time()), data, body, end)
+        return handler(Request(connection, kind, version, correlation_id, client_id, start), data, body, end)
 
-    # Hot.
+    def _remember(self, request: Request, data: bytes, end: int, again: Callable[..., bool], meant: Any) -> None:
+        """What a request said behind its correlation id and up to some place, who is to handle the next, and how."""
+        if end - request.start <= MAX_REMEMBERED_BYTES:
+            request.connection.remembered[request.kind] = data[request.start : end], self._topics_version, again, meant
+
+    # Hot. Those that came before end with `..._again`, which returns whether it has handled this one.
 
     def _heartbeat(self, request: Request, data: bytes, start: int, end: int) -> None:
         event = decode_heartbeat(request.version, data, start, end)
-        slot = request.slot(ApiKey.HEARTBEAT, encode_heartbeat)
-        slot.event = event
-        self._shards.ask(slot, event)
+        # A heartbeat is over when it is handled, so one event serves for all that say the same.
+        self._remember(request, data, end, self._heartbeat_again, (event, request.version))
+        self._heartbeat_again(request.connection, request.correlation_id, (event, request.version), data, end, end)
+
+    def _heartbeat_again(
+        self, connection: Connection, correlation_id: int, meant: tuple[Any, int], data: bytes, position: int, end: int
+    ) -> bool:
+        if position != end:
+            return False
+        event, version = meant
+        self._shards.ask(connection.slot(_HEARTBEAT, encode_heartbeat, (version, correlation_id), event), event)
+        return True
 
     def _offset_commit(self, request: Request, data: bytes, start: int, end: int) -> None:
-        event, reply = decode_offset_commit(request.version, request.correlation_id, data, start, end, self._names)
-        slot = request.connection.slot(ApiKey.OFFSET_COMMIT, request.since, partial(encode_offset_commit, reply))
+        connection, correlation_id = request.connection, request.correlation_id
+        found = decode_commit_head(request.version, data, start, end, self._names)
+        if found is not None:
+            head, position = found
+            self._remember(request, data, position, self._offset_commit_again, head)
+            if self._offset_commit_again(connection, correlation_id, head, data, position, end):
+                return
+        event, reply = decode_offset_commit(request.version, correlation_id, data, start, end, self._names)
+        slot = connection.slot(_OFFSET_COMMIT, encode_offset_commit, reply, event)
         if event is None:
             slot.answer(ALL_COMMITTED)
         else:
-            slot.event = event
             self._shards.ask(slot, event)
+
+    def _offset_commit_again(
+        self, connection: Connection, correlation_id: int, head: CommitHead, data: bytes, position: int, end: int
+    ) -> bool:
+        decoded = decode_partitions(head, correlation_id, data, position, end, self._names)
+        if decoded is None:
+            return False
+        event, reply = decoded
+        self._shards.ask(connection.slot(_OFFSET_COMMIT, encode_offset_commit, reply, event), event)
+        return True
 
     def _offset_fetch(self, request: Request, data: bytes, start: int, end: int) -> None:
         events, reply = decode_offset_fetch(request.version, request.correlation_id, data, start, end, self._names)
-        slot = request.connection.slot(
-            ApiKey.OFFSET_FETCH, request.since, lambda answers: encode_offset_fetch(reply, answers, self._names)
-        )
-        self._ask_all(slot, events)
+        if len(events) != 1:
+            self._ask_all(request.connection.slot(_OFFSET_FETCH, self._encode_fetches, reply), events)
+            return
+        meant = (events[0], request.version, reply[2])
+        self._remember(request, data, end, self._offset_fetch_again, meant)
+        self._offset_fetch_again(request.connection, request.correlation_id, meant, data, end, end)
+
+    def _offset_fetch_again(
+        self, connection: Connection, correlation_id: int, meant: tuple[Any, ...], data: bytes, position: int, end: int
+    ) -> bool:
+        if position != end:
+            return False
+        event, version, groups = meant
+        reply = version, correlation_id, groups
+        self._shards.ask(connection.slot(_OFFSET_FETCH, self._encode_fetch, reply, event), event)
+        return True
+
+    def _encode_fetch(self, reply: FetchReply, answer: Any) -> bytes:
+        return encode_offset_fetch(reply, (answer,), self._names)
+
+    def _encode_fetches(self, reply: FetchReply, answers: Any) -> bytes:
+        return encode_offset_fetch(reply, answers, self._names)
 
     # Members.
 
@@ -245,7 +332,7 @@ class Dispatch:
             frame = api_versions.encode_improper(version, correlation_id)
         else:
             frame = api_versions.encode_api_versions(version, correlation_id, self._handlers)
-        request.connection.slot(ApiKey.API_VERSIONS, request.since, lambda frame: frame).answer(frame)
+        request.connection.slot(ApiKey.API_VERSIONS, lambda frame, _: frame, frame).answer(None)
 
     def _about_cluster(
         self, api_key: ApiKey, module_name: str, request: Request, data: bytes, start: int, end: int

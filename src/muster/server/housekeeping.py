@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from muster.errors import LogDamaged
+from muster.log.partition import DiskLog
 from muster.log.partition_config import Flush
 from muster.server.compaction import Compaction
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 TICK_S = 1.0
 CHECKPOINT_S = 60.0
 SLOW_READER_S = 30.0
+FORGET_PRODUCERS_S = 600.0
+"""Kafka's `producer.id.expiration.check.interval.ms`."""
 DEFAULT_MAX_BUFFERED_BYTES = 512 << 20
 
 
@@ -25,16 +28,17 @@ class Housekeeping:
         self._loop = asyncio.get_running_loop()
         self._alarms: dict[Callable[[], None], asyncio.TimerHandle] = {}
         limit = server.config.queued_max_request_bytes
-        self._compaction = Compaction(server)
+        self.compaction = Compaction(server)
         self.max_buffered_bytes = limit if limit > 0 else DEFAULT_MAX_BUFFERED_BYTES
 
     def start(self) -> None:
         config = self._server.config
         self._every(TICK_S, self._tick)
         self._every(CHECKPOINT_S, self._checkpoint)
+        self._every(FORGET_PRODUCERS_S, self._forget_producers)
         self._every(self._server.groups.offsets_retention_check_interval_ms / 1000, self._server.shards.expire_offsets)
-        self._every(max(config.log_cleaner_backoff_ms / 1000, 0.01), self._compaction.look)
-        self._every(config.log_retention_check_interval_ms / 1000, self._compaction.delete_old)
+        self._every(max(config.log_cleaner_backoff_ms / 1000, 0.01), self.compaction.look)
+        self._every(config.log_retention_check_interval_ms / 1000, self.compaction.delete_old)
         if config.muster_flush == Flush.INTERVAL:
             self._every(config.muster_flush_interval_ms / 1000, self._flush)
 
@@ -42,7 +46,7 @@ class Housekeeping:
         for alarm in self._alarms.values():
             alarm.cancel()
         self._alarms.clear()
-        await self._compaction.stop()
+        await self.compaction.stop()
 
     def _every(self, seconds: float, work: Callable[[], None]) -> None:
         def again() -> None:
@@ -54,6 +58,7 @@ class Housekeeping:
     def _tick(self) -> None:
         server, now = self._server, self._loop.time()
         server.shards.time_out_held()
+        server.give_up_failed_logs()
         idle_ms = server.config.connections_max_idle_ms
         for connection in list(server.connections()):
             if connection.full_since is not None and now - connection.full_since > SLOW_READER_S:
@@ -79,6 +84,18 @@ class Housekeeping:
                 except LogDamaged as problem:
                     server.journal.say(str(problem), event="checkpoint failed")
 
-        for log in logs:
+        server.flusher.flush_all([log for log in logs if self._take_snapshot(log)], written, indexes=True)
+
+    def _take_snapshot(self, log: DiskLog) -> bool:
+        """False if its disk failed; the next tick sees to that."""
+        try:
             log.take_snapshot()
-        server.flusher.flush_all(logs, written, indexes=True)
+        except LogDamaged as error:
+            self._server.journal.say(str(error), event="checkpoint failed")
+            return False
+        return True
+
+    def _forget_producers(self) -> None:
+        expiration_ms = self._server.config.producer_id_expiration_ms
+        for log in self._server.directory.logs.values():
+            log.producers.forget_idle(self._server.shards.now().wall_ms, expiration_ms)

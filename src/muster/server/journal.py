@@ -1,12 +1,23 @@
 """The server's own log: one line for everything an operator may want to read, as text or as JSON."""
 
 import json
+import re
 import sys
 import time
 from collections.abc import Callable
 from typing import Any, TextIO
 
 from muster.core.notices import Cause, Notice, What
+
+LONGEST_TEXT = 2_000
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+
+def shown(text: str) -> str:
+    """A text as one line: names and reasons are the clients' own, and may hold anything at any length."""
+    if len(text) > LONGEST_TEXT:
+        text = f"{text[:LONGEST_TEXT]}... ({len(text)} characters)"
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def sentence(notice: Notice) -> str:
@@ -49,6 +60,7 @@ class Journal:
         self._stream = stream
         self._as_json = as_json
         self._wall = wall
+        self.lost_lines = 0
 
     def group(self, partition: int, notice: Notice) -> None:
         details = {"member": notice.member_id, "cause": notice.cause.value, "reason": notice.reason}
@@ -67,10 +79,14 @@ class Journal:
         self._line(text, **fields)
 
     def _line(self, text: str, **fields: Any) -> None:
-        stream = sys.stderr if self._stream is None else self._stream
-        now = self._wall()
-        stamp = time.strftime("%H:%M:%S", time.localtime(now)) + f".{int(now * 1000) % 1000:03}"
+        now_ms = int(self._wall() * 1000)
         if self._as_json:
-            print(json.dumps({"time_ms": int(now * 1000), "text": text, **fields}), file=stream, flush=True)
+            line = json.dumps({"time_ms": now_ms, "text": shown(text), **fields})
         else:
-            print(f"{stamp} {text}", file=stream, flush=True)
+            stamp = time.strftime("%H:%M:%S", time.localtime(now_ms // 1000))
+            line = f"{stamp}.{now_ms % 1000:03} {shown(text)}"
+        stream = sys.stderr if self._stream is None else self._stream
+        try:
+            print(line, file=stream, flush=True)
+        except (OSError, ValueError):
+            self.lost_lines += 1  # nobody reads any more, or the disk is full: groups are served all the same

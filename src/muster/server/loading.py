@@ -1,7 +1,7 @@
 """A partition's log into a coordinator: row by row while it is small, through columns when it is not.
 
 The columnar reader is ten times as fast and costs a third of a second and a hundred megabytes to import, so a server
-with little to load never does.
+with little to load never does. What counts is what it has to load in all: fifty small partitions are a large log too.
 """
 
 import time
@@ -13,16 +13,24 @@ from muster.core.loading import LoadReport, replay_batches, restore
 from muster.log.partition import DiskLog
 
 COLUMNS_FROM_BYTES = 8 << 20
+"""Of all partitions together."""
+ROWS_UP_TO_BYTES = 32 << 10
+"""Of one partition: reading this little row by row takes no longer."""
 
 Progress = Callable[[int, int], None]
 """Records and bytes so far."""
 
 
-def load(log: DiskLog, config: GroupConfig, progress: Progress | None = None) -> tuple[Coordinator, LoadReport]:
-    """Read a log from its start to its end; raises `LoadFailed` where it must not be served."""
+def load(
+    log: DiskLog, config: GroupConfig, progress: Progress | None = None, *, in_all_bytes: int = 0
+) -> tuple[Coordinator, LoadReport]:
+    """Read a log from its start to its end; raises `LoadFailed` where it must not be served.
+
+    `in_all_bytes` are those of all logs that are to be loaded, this one among them.
+    """
     started = time.perf_counter()
     coordinator = Coordinator(config)
-    if log.size_bytes >= COLUMNS_FROM_BYTES:
+    if max(in_all_bytes, log.size_bytes) >= COLUMNS_FROM_BYTES and log.size_bytes > ROWS_UP_TO_BYTES:
         report = _through_columns(log, coordinator, progress)
     else:
         batches = log.batches(buffer_bytes=config.offsets_load_buffer_size)

@@ -12,6 +12,8 @@ from prometheus_client.core import (
     Metric,
 )
 
+from muster.core.group import State
+from muster.errors import ConfigError
 from muster.server.stats import BOUNDS_S, Latency
 from muster.server.wire.apis import APIS
 
@@ -43,7 +45,7 @@ class ServerCollector:
         yield flush
 
     def _groups(self) -> Iterator[Metric]:
-        groups: Counter[tuple[str, str]] = Counter()
+        groups: Counter[tuple[str, str]] = Counter({(state.value, "classic"): 0 for state in State})
         members = offsets = pending = parked = 0
         for shell in list(self._server.shards.shells.values()):
             coordinator = shell.coordinator
@@ -71,7 +73,7 @@ class ServerCollector:
         parked_family = GaugeMetricFamily("muster_parked_requests", "Requests that wait", labels=["for"])
         parked_family.add_metric(["rebalance"], parked)
         parked_family.add_metric(["records"], self._server.parked_fetches)
-        held = sum(len(shell.held) for shell in list(self._server.shards.shells.values()))
+        held = sum(shell.held_answers for shell in list(self._server.shards.shells.values()))
         parked_family.add_metric(["disk"], held)
         yield parked_family
 
@@ -102,9 +104,13 @@ class ServerCollector:
             ("muster_compactions", "Rounds of compaction", stats.compactions),
             ("muster_compacted_bytes", "Bytes given back by compaction", stats.compacted_bytes),
             ("muster_compaction_seconds", "Time spent compacting", stats.compaction_s),
+            ("muster_lost_log_lines", "Log lines that could not be written", self._server.journal.lost_lines),
         ):
             yield CounterMetricFamily(name, help_text, value=value)
         yield GaugeMetricFamily("muster_connections", "Clients connected", value=stats.connections)
+        yield GaugeMetricFamily(
+            "muster_uncleanable_logs", "Logs that are not compacted any more", value=self._server.uncleanable_logs
+        )
 
 
 def _cumulative(latency: Latency) -> list[tuple[str, float]]:
@@ -121,6 +127,19 @@ def registry(server: "Server") -> CollectorRegistry:
     return made
 
 
-def serve_metrics(server: "Server", port: int, host: str = "127.0.0.1") -> None:
-    """Answer `GET /metrics` on a port, in a thread of its own."""
-    start_http_server(port, addr=host, registry=registry(server))
+class MetricsPort:
+    """Answers `GET /metrics` on a port, 0 for a free one, in a thread of its own. `ConfigError` if it is taken."""
+
+    def __init__(self, server: "Server", port: int, host: str = "127.0.0.1") -> None:
+        try:
+            self._http, self._thread = start_http_server(port, addr=host, registry=registry(server))
+        except (OSError, OverflowError) as error:
+            raise ConfigError(
+                f"Metrics cannot be served on port {port}: {error}. Choose another --metrics-port."
+            ) from error
+        self.url = f"http://{host}:{self._http.server_port}/metrics"
+
+    def close(self) -> None:
+        self._http.shutdown()
+        self._http.server_close()
+        self._thread.join()

@@ -6,7 +6,7 @@ COORDINATOR_LOAD_IN_PROGRESS meanwhile. Stopping, in steps: accept nobody, answe
 """
 
 import asyncio
-from collections import Counter
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,10 +20,12 @@ from muster.core.router import Router
 from muster.errors import ConfigError, LogDamaged, MusterError
 from muster.log.checkpoints import TopicPartition
 from muster.log.directory import LogDirectory
+from muster.log.files import REAL_FILES, Files
 from muster.log.flush import Flusher
 from muster.log.partition import DiskLog
 from muster.log.sources import OFFSETS_TOPIC
-from muster.server import clock
+from muster.server import clock, garbage
+from muster.server.admission import Admission
 from muster.server.cluster import fetch, metadata
 from muster.server.cluster.cluster import Cluster, Node
 from muster.server.cluster.names import name_problem
@@ -43,8 +45,11 @@ from muster.server.shards import PartitionShell, Shards
 from muster.server.stats import Stats
 from muster.server.storage import DirectoryTopics, fresh_topic_id, log_config
 from muster.server.timers import Timers
+from muster.server.turns import Turns
 
-STOP_WITHIN_S = 10.0
+ANSWER_WITHIN_S = 10.0
+CLOSE_WITHIN_S = 15.0
+"""When the server stops: for the disk to let the last answers go, and then to take the rest."""
 RELOAD_AFTER_S = 1.0
 LOAD_AT_START_BYTES = 1 << 20
 """Partitions up to this size, together, are loaded before the server listens."""
@@ -53,8 +58,11 @@ LOAD_AT_START_BYTES = 1 << 20
 class Server:
     """One node. All methods are called in the thread of its event loop."""
 
-    def __init__(self, data: Path, groups: GroupConfig, broker: BrokerConfig, journal: Journal) -> None:
+    def __init__(
+        self, data: Path, groups: GroupConfig, broker: BrokerConfig, journal: Journal, files: Files = REAL_FILES
+    ) -> None:
         self._data = data
+        self._files = files
         self.groups = groups
         self.config = broker
         self.journal = journal
@@ -63,8 +71,8 @@ class Server:
         self.max_unsent_bytes = broker.muster_connection_max_unsent_bytes
         self.max_waiting = broker.queued_max_requests
         self._loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
-        self._connections: set[Connection] = set()
-        self._per_host: Counter[str] = Counter()
+        self.turns = Turns(self._loop)
+        self._admission = Admission(broker, journal, self.stats, self._loop.time)
         self._buffered_bytes = 0
         self._listener: asyncio.Server | None = None
         self._loads: set[asyncio.Task[None]] = set()
@@ -79,6 +87,7 @@ class Server:
         self.directory = LogDirectory.open(
             self._data,
             lambda topic: log_config(topic, self.config, self.groups),
+            files=self._files,
             node_id=self.config.node_id,
             wall_ms=clock.now().wall_ms,
         )
@@ -118,7 +127,7 @@ class Server:
         self._parked = ParkedFetches(
             self._timers, lambda parked: fetch.complete(parked, self.cluster), self.config.muster_max_parked_requests
         )
-        self._dispatch = Dispatch(self.shards, self.cluster, self._parked, self._loop.time)
+        self._dispatch = Dispatch(self.shards, self.cluster, self._parked)
         topics.listen(self._topic_changed)
         self._housekeeping = Housekeeping(self)
         self._control = Control(self, self._data)
@@ -189,9 +198,14 @@ class Server:
 
     def _load(self, log: DiskLog) -> tuple[Coordinator | None, LoadReport | str]:
         try:
-            return load(log, self.groups)
+            in_all_bytes = sum(shell.log.size_bytes for shell in self.shards.shells.values())
+            return load(log, self.groups, self._look_whether_to_load_on, in_all_bytes=in_all_bytes)
         except (LoadFailed, LogDamaged, OSError) as error:
             return None, str(error)
+
+    def _look_whether_to_load_on(self, records: int, size_bytes: int) -> None:
+        if self._is_stopping:
+            raise LoadFailed("the server stops")
 
     async def _load_in_thread(self, shell: PartitionShell, epoch: int) -> None:
         coordinator, report = await self._loop.run_in_executor(None, self._load, shell.log)
@@ -225,6 +239,7 @@ class Server:
     def resign(self, partition: int) -> tuple[int, int]:
         """Let a partition go; returns the groups and offsets let go."""
         let_go = self.shards.resign(partition)
+        garbage.search_everything_once()
         self.journal.say(
             f"partition {partition} unloaded: {let_go[0]} groups, {let_go[1]} offsets",
             event="unloaded", partition=partition, groups=let_go[0], offsets=let_go[1],
@@ -237,6 +252,13 @@ class Server:
         if not self._is_stopping:
             self._loop.call_later(RELOAD_AFTER_S, self._reopen, shell)
 
+    def give_up_failed_logs(self) -> None:
+        """A disk may fail outside an append too: under a checkpoint, or when compaction swaps a segment in."""
+        for shell in self.shards.shells.values():
+            if shell.coordinator is not None and shell.log.failure is not None:
+                self.shards.resign(shell.partition)
+                self._log_broke(shell, LogDamaged(f"{shell.log.failure}."))
+
     def _reopen(self, shell: PartitionShell) -> None:
         if self._is_stopping:
             return
@@ -246,6 +268,7 @@ class Server:
             self.journal.say(f"partition {shell.partition} cannot be opened: {error}", event="log failed")
             self._loop.call_later(RELOAD_AFTER_S, self._reopen, shell)
         else:
+            self._housekeeping.compaction.reopened(TopicPartition(OFFSETS_TOPIC, shell.partition))
             self.elect(shell.partition)
 
     # What others tell.
@@ -267,59 +290,53 @@ class Server:
         topic = change.topic
         self.journal.say(f"topic {topic.name}: {change.happened.value}", event=f"topic {change.happened.value}")
         if change.happened is Happened.DELETED:
+            self._housekeeping.compaction.topic_deleted(topic.name)
             self.shards.topics_deleted((topic.name, partition) for partition in range(topic.partitions))
         self._parked.topic_changed(topic.name)
 
     # Connections.
 
     def handle(self, connection: Connection, data: bytes, position: int, end: int) -> Slot | None:
-        slot = self._dispatch.handle(connection, data, position, end)
-        return None if slot is None or slot.frame is not None else slot
+        return self._dispatch.handle(connection, data, position, end)
 
     def opened(self, connection: Connection) -> bool:
-        from_there = self._per_host[connection.client_host]
-        has_room = len(self._connections) < self.config.max_connections
-        if self._is_stopping or not has_room or from_there >= self.config.max_connections_per_ip:
-            self.stats.refused_connections += 1
-            return False
-        self._connections.add(connection)
-        self._per_host[connection.client_host] += 1
-        connection.tune(self.config.socket_send_buffer_bytes, self.config.socket_receive_buffer_bytes)
-        self.stats.connections = len(self._connections)
-        return True
+        is_welcome = self._admission.admit(connection)
+        if is_welcome:
+            connection.tune(self.config.socket_send_buffer_bytes, self.config.socket_receive_buffer_bytes)
+        return is_welcome
 
     def closed(self, connection: Connection) -> None:
-        if connection in self._connections:
-            self._connections.discard(connection)
-            self._per_host[connection.client_host] -= 1
-            if not self._per_host[connection.client_host]:
-                del self._per_host[connection.client_host]
-        self.stats.connections = len(self._connections)
+        self._admission.left(connection)
         self._parked.forget(connection)
 
     def complain(self, connection: Connection, problem: str) -> None:
         self.stats.bad_requests += 1
         self.journal.say(f"{connection.peer} was sent away: {problem}", event="sent away", peer=connection.peer)
 
-    def measure(self, slot: Slot) -> None:
-        self.stats.request(slot.api_key, self._loop.time() - slot.since)
+    def measure(self, api_key: int, since: float, count: int) -> None:
+        self.stats.request(api_key, self._loop.time() - since, count)
 
     def buffered(self, change_bytes: int) -> bool:
         self._buffered_bytes += change_bytes
         return self._buffered_bytes <= self._housekeeping.max_buffered_bytes
 
     def connections(self) -> set[Connection]:
-        return self._connections
+        return self._admission.connections
 
     @property
     def parked_fetches(self) -> int:
         return len(self._parked)
 
+    @property
+    def uncleanable_logs(self) -> int:
+        return self._housekeeping.compaction.uncleanable_logs
+
     # Stopping.
 
     async def stop(self) -> bool:
-        """Stop in steps, within a bounded time; False if the logs could not be closed well."""
-        self._is_stopping = True
+        """Stop in steps, within a bounded time; False if the logs could not be closed well, or not in time."""
+        deadline = self._loop.time() + ANSWER_WITHIN_S
+        self._is_stopping = self._admission.is_closed = True
         if self._listener is not None:
             self._listener.close()
         await self._housekeeping.stop()
@@ -330,20 +347,41 @@ class Server:
         for partition, shell in self.shards.shells.items():
             if shell.coordinator is not None:
                 out = Outcome()
-                await self._settled(shell)
+                await self._settled(shell, deadline)
                 self.router.resign(partition, None, out)
                 shell.coordinator = None
                 for waiter, answer in out.replies:
                     waiter.answer(answer)
         await asyncio.sleep(0)
-        for connection in list(self._connections):
+        for connection in list(self._admission.connections):
             connection.close()
         self._timers.close()
-        await self._loop.run_in_executor(None, self.flusher.close)
-        return await self._loop.run_in_executor(None, self.directory.close)
+        return await self._logs_closed()
 
-    async def _settled(self, shell: PartitionShell) -> None:
+    async def _logs_closed(self) -> bool:
+        """In a thread that nobody waits for in the end: a disk may never answer."""
+        closed: asyncio.Future[bool] = self._loop.create_future()
+
+        def tell(well: bool) -> None:
+            if not closed.done():
+                closed.set_result(well)
+
+        def close() -> None:
+            well = False
+            try:
+                self.flusher.close()
+                well = self.directory.close()
+            finally:
+                self._loop.call_soon_threadsafe(tell, well)
+
+        threading.Thread(target=close, name="muster-close", daemon=True).start()
+        try:
+            return await asyncio.wait_for(closed, CLOSE_WITHIN_S)
+        except TimeoutError:
+            self.journal.say(f"the disk has not answered for {CLOSE_WITHIN_S:.0f} s", event="log failed")
+            return False
+
+    async def _settled(self, shell: PartitionShell, deadline: float) -> None:
         """Wait until a partition's held answers are out, but not for ever."""
-        deadline = self._loop.time() + STOP_WITHIN_S
-        while shell.held and self._loop.time() < deadline:
+        while shell.held_answers and self._loop.time() < deadline:
             await asyncio.sleep(0.005)

@@ -45,12 +45,12 @@ class Waiter(Protocol):
 
 @dataclass(slots=True)
 class Held:
-    """An answer that waits until its log is durable up to an offset."""
+    """Answers of one turn that wait until their log is durable up to an offset."""
 
     end_offset: int
-    waiter: Waiter
-    answer: Any
     since_ms: int
+    replies: list[tuple[Any, Any]]
+    """Who waits, and for what answer."""
 
 
 @dataclass(slots=True)
@@ -62,9 +62,18 @@ class PartitionShell:
     epoch: int = 0
     coordinator: Coordinator | None = None
     held: deque[Held] = field(default_factory=deque)
+    turn: list[tuple[Any, Any]] = field(default_factory=list)
+    """Answers that will be held together at the end of this turn."""
     is_dirty: bool = False
+    """Whether something was appended in this turn."""
+    is_behind: bool = False
+    """Whether something was appended that no answer may tell of yet."""
     load_seconds: float = 0.0
     records_loaded: int = 0
+
+    @property
+    def held_answers(self) -> int:
+        return len(self.turn) + sum(len(held.replies) for held in list(self.held))
 
 
 class Shards:
@@ -94,6 +103,7 @@ class Shards:
         self.shells: dict[int, PartitionShell] = {}
         self._dirty: list[PartitionShell] = []
         self._turn_now: Instant | None = None
+        self._out = Outcome()  # empty between requests: making one for each costs more than looking into it
         self._waits_for_disk = config.offsets_commit_required_acks == -1
 
     # Time stands still within a turn.
@@ -108,14 +118,19 @@ class Shards:
 
     def ask(self, waiter: Waiter, event: Event) -> None:
         """Let a request about a group happen; the waiter hears the answer in its time."""
-        out = Outcome()
+        out = self._out
         event.reply_to = waiter  # type: ignore[union-attr]
-        partition = self.router.handle(event, self.now(), out)
-        if partition is None:
-            for asked_by, answer in out.replies:
-                self._answer_behind_all(asked_by, answer)
-        else:
-            self._carry_out(self.shells[partition], out)
+        try:
+            partition = self.router.handle(event, self._turn_now or self.now(), out)
+            if partition is None:
+                for asked_by, answer in out.replies:
+                    self._answer_behind_all(asked_by, answer)
+            else:
+                self._carry_out(self.shells[partition], out)
+            out.replies.clear()
+        except BaseException:
+            self._out = Outcome()
+            raise
 
     def happen(self, shell: PartitionShell, event: Event) -> None:
         """Something that nobody asked for: a timer, an expiration, a topic that is gone."""
@@ -150,6 +165,7 @@ class Shards:
         if not self.router.loaded(partition, epoch, coordinator, self.now(), out):
             return False
         shell.coordinator, shell.epoch = coordinator, epoch
+        shell.is_behind = shell.log.end_offset > self._safe_offset(shell)
         self._carry_out(shell, out)
         return True
 
@@ -170,21 +186,27 @@ class Shards:
     def _carry_out(self, shell: PartitionShell, out: Outcome) -> None:
         if out.writes:
             self._append(shell, out)
+            out.writes.clear()
         if out.timers:
             self._apply_timers(shell.partition, out)
+            out.timers.clear()
         if out.notices:
             for notice in out.notices:
                 self._tell(shell.partition, notice)
-        if out.replies:
-            self._reply(shell, out.replies)
+            out.notices.clear()
+        if not shell.is_behind:
+            for waiter, answer in out.replies:
+                waiter.answer(answer)
+        elif out.replies:
+            self._hold(shell, out.replies)
 
     def _append(self, shell: PartitionShell, out: Outcome) -> None:
-        coordinator, log = shell.coordinator, shell.log
+        coordinator, append = shell.coordinator, shell.log.append
         assert coordinator is not None
         wall_ms = self.now().wall_ms
         for write in out.writes:  # what waited for one may ask for another, at the end of the same list
             try:
-                base_offset = log.append(write.records, wall_ms, write.producer_id, write.producer_epoch)
+                base_offset = append(write.records, wall_ms, write.producer_id, write.producer_epoch)
             except AppendRefused as refused:
                 coordinator.refused(write, refused.error, out)
             else:
@@ -192,7 +214,7 @@ class Shards:
                 if write.staged is not None:
                     self._stats.commits += len(write.staged)
         if not shell.is_dirty:
-            shell.is_dirty = True
+            shell.is_dirty = shell.is_behind = True
             self._dirty.append(shell)
 
     def _apply_timers(self, partition: int, out: Outcome) -> None:
@@ -202,22 +224,19 @@ class Shards:
             else:
                 self._timers.cancel((partition, timer.key))
 
-    def _reply(self, shell: PartitionShell, replies: list[tuple[Any, Any]]) -> None:
-        end_offset = shell.log.end_offset
-        if end_offset <= self._safe_offset(shell):
-            for waiter, answer in replies:
-                waiter.answer(answer)
-            return
-        since_ms = self.now().monotonic_ms
-        for waiter, answer in replies:
-            shell.held.append(Held(end_offset, waiter, answer, since_ms))
+    def _hold(self, shell: PartitionShell, replies: list[tuple[Any, Any]]) -> None:
+        """Let answers wait for all that is appended so far; behind the first append of a turn, for all of that turn."""
+        if shell.is_dirty:
+            shell.turn += replies
+        else:
+            shell.held.append(Held(shell.log.end_offset, self.now().monotonic_ms, replies.copy()))
 
     def _answer_behind_all(self, waiter: Waiter, answer: Any) -> None:
         """For an answer about all partitions: it waits for the one that has most to wait for, one after another."""
         for shell in self.shells.values():
-            if shell.coordinator is not None and shell.log.end_offset > self._safe_offset(shell):
+            if shell.coordinator is not None and shell.is_behind:
                 again = _Onward(waiter, partial(self._answer_behind_all, waiter))
-                shell.held.append(Held(shell.log.end_offset, again, answer, self.now().monotonic_ms))
+                self._hold(shell, [(again, answer)])
                 return
         waiter.answer(answer)
 
@@ -227,16 +246,24 @@ class Shards:
     # The end of a turn.
 
     def _end_turn(self) -> None:
+        now = self._clock()
         self._turn_now = None
         dirty, self._dirty = self._dirty, []
+        to_flush = []
         for shell in dirty:
             shell.is_dirty = False
+            if shell.turn:
+                shell.held.append(Held(shell.log.end_offset, now.monotonic_ms, shell.turn))
+                shell.turn = []
             if shell.log.config.flush is Flush.ALWAYS:
-                self._flusher.flush(shell.log, partial(self._flushed, shell, shell.log, self._clock()))
-                if not self._waits_for_disk:
-                    self._release(shell)
+                to_flush.append((shell.log, partial(self._flushed, shell, shell.log, now)))
             else:
                 self._write(shell)
+        if to_flush:
+            self._flusher.flush_each(to_flush)
+            if not self._waits_for_disk:
+                for shell in dirty:
+                    self._release(shell)
 
     def _write(self, shell: PartitionShell) -> None:
         try:
@@ -257,9 +284,10 @@ class Shards:
 
     def _release(self, shell: PartitionShell) -> None:
         held, safe_offset = shell.held, self._safe_offset(shell)
+        shell.is_behind = shell.log.end_offset > safe_offset
         while held and held[0].end_offset <= safe_offset:
-            first = held.popleft()
-            first.waiter.answer(first.answer)
+            for waiter, answer in held.popleft().replies:
+                waiter.answer(answer)
 
     def _log_broke(self, shell: PartitionShell, error: LogDamaged) -> None:
         """Nobody knows what is on the disk: drop what memory says, and read the log again."""
@@ -269,9 +297,10 @@ class Shards:
         self._broken(shell, error)
 
     def _fail_held(self, shell: PartitionShell, error: ErrorCode) -> None:
-        held, shell.held = shell.held, deque()
-        for each in held:
-            each.waiter.answer(refusal(each.waiter.event, commit_error(error)))
+        failed = [reply for held in shell.held for reply in held.replies] + shell.turn
+        shell.held, shell.turn = deque(), []
+        for waiter, _ in failed:
+            waiter.answer(refusal(waiter.event, commit_error(error)))
 
     def time_out_held(self) -> None:
         """Answers that have waited for `offsets.commit.timeout.ms` go out as errors; called now and then."""
@@ -279,8 +308,8 @@ class Shards:
         for shell in self.shells.values():
             held = shell.held
             while held and now_ms - held[0].since_ms >= self._config.offsets_commit_timeout_ms:
-                first = held.popleft()
-                first.waiter.answer(timed_out(first.waiter.event, first.answer))
+                for waiter, answer in held.popleft().replies:
+                    waiter.answer(timed_out(waiter.event, answer))
 
     def states(self) -> dict[int, Ownership | None]:
         """Where each partition is in its life here."""

@@ -16,9 +16,9 @@ class Latency:
     buckets: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS_S) + 1))
     total_s: float = 0.0
 
-    def observe(self, seconds: float) -> None:
-        self.buckets[bisect_left(BOUNDS_S, seconds)] += 1
-        self.total_s += seconds
+    def observe(self, seconds: float, count: int = 1) -> None:
+        self.buckets[bisect_left(BOUNDS_S, seconds)] += count
+        self.total_s += seconds * count
 
     @property
     def count(self) -> int:
@@ -43,11 +43,11 @@ class Stats:
         self.compacted_bytes = 0
         self.compaction_s = 0.0
 
-    def request(self, api_key: int, seconds: float) -> None:
+    def request(self, api_key: int, seconds: float, count: int = 1) -> None:
         latency = self.requests.get(api_key)
         if latency is None:
             latency = self.requests[api_key] = Latency()
-        latency.observe(seconds)
+        latency.observe(seconds, count)
 
     def note(self, notice: Notice) -> None:
         match notice.what:

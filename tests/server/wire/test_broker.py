@@ -208,7 +208,7 @@ def test_the_life_of_a_member(client: Client, topics: Topics, version: int) -> N
     for generation, error in ((1, NONE), (2, ErrorCode.ILLEGAL_GENERATION)):
         said = seat | {"generationId": generation}
         _, answer, number, _ = client.ask(ApiKey.HEARTBEAT, beat_version, said)
-        assert encode_heartbeat(beat_version, number, error) == answer
+        assert encode_heartbeat((beat_version, number), error) == answer
 
     described = client.ask(ApiKey.DESCRIBE_GROUPS, min(version, 6), {"groups": [group_id]})[3]["groups"][0]
     assert (described["groupState"], described["members"][0]["memberAssignment"]) == ("Stable", b"all")

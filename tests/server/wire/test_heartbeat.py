@@ -109,4 +109,4 @@ def test_any_bytes_are_a_request_or_an_error(version: int, data: bytes) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_an_answer_is_what_the_layout_says(version: int, correlation_id: int, error: ErrorCode) -> None:
     expected = encode_response(KEY, version, correlation_id, {"errorCode": error})
-    assert encode_heartbeat(version, correlation_id, error) == expected
+    assert encode_heartbeat((version, correlation_id), error) == expected

@@ -145,7 +145,7 @@ def test_heartbeat_by_hand(version: int, data: st.DataObject) -> None:
     expected.instance_id = made.group_instance_id if version >= 3 else None
     assert decode_heartbeat(version, theirs, 0, len(theirs)) == expected
     error = data.draw(st.sampled_from(ErrorCode))
-    answer = body_of(ApiKey.HEARTBEAT, version, RESPONSE, encode_heartbeat(version, 7, error))
+    answer = body_of(ApiKey.HEARTBEAT, version, RESPONSE, encode_heartbeat((version, 7), error))
     assert read_by_kio(ApiKey.HEARTBEAT, version, RESPONSE, answer).error_code == int(error)
 
 

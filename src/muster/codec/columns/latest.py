@@ -110,7 +110,7 @@ def _some_bytes(buffer, position, count):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _hash(buffer, position, length, identity, seed, secret):  # type: ignore[no-untyped-def]
+def seeded_hash(buffer, position, length, identity, seed, secret):  # type: ignore[no-untyped-def]
     """Multiply-mix, sixteen bytes a turn. Seed and secret are random, so no log can be made to collide on purpose."""
     state = seed ^ np.uint64(identity)
     end = position + length
@@ -194,7 +194,7 @@ def _look_ahead(buffer, records, classes, first, last, entries, index, arena, ah
     mask = len(index) - 1
     for number in range(first, last):
         start, length, identity = _identity(buffer, records, classes, number)
-        ahead[number - first, 0] = _hash(buffer, start, length, identity, seed, secret)
+        ahead[number - first, 0] = seeded_hash(buffer, start, length, identity, seed, secret)
         ahead[number - first, 1] = identity
     for row in range(last - first):
         ahead[row, 2] = index[(ahead[row, 0] >> 32) & mask] & LOWER

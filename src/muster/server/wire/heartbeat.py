@@ -72,8 +72,9 @@ def _decode_slowly(version: int, reader: WireReader) -> Heartbeat:
         raise BadBody(f"HeartbeatRequest version {version}: {error}") from error
 
 
-def encode_heartbeat(version: int, correlation_id: int, error: ErrorCode) -> bytes:
-    """The whole frame."""
+def encode_heartbeat(reply: tuple[int, int], error: ErrorCode) -> bytes:
+    """The whole frame; `reply` is the version and the correlation id."""
+    version, correlation_id = reply
     if version >= _FIRST_FLEXIBLE:
         return _pack_4(12, correlation_id, 0, 0, error, 0)
     if version >= _FIRST_WITH_THROTTLE:

@@ -14,10 +14,15 @@ The theory. Nearly every commit is accepted as a whole, and then the answer says
 same topics, the same partitions, no errors. So `decode_offset_commit` returns the event together with that answer, a
 whole frame, and `encode_offset_commit` has nothing left to do but to put errors into it, should there be any.
 
+Most commits are of one topic, and a consumer's are alike up to their partitions: that part, the *head*, can be kept and
+`decode_partitions` called for the next commit that begins with the same bytes.
+
 Partitions that do not exist are refused before the coordinator hears of them, as in Kafka. That, and whatever else is
 not as usual, is in `offset_commit_unusual`.
 """
 
+from collections.abc import Callable
+from functools import lru_cache
 from struct import Struct, error
 from typing import Any
 
@@ -46,6 +51,11 @@ _START_SIZE = 14
 _pack_start = Struct(">iiBiB").pack
 _pack_partition = Struct(">ihB").pack
 _put_error = Struct(">h").pack_into
+# As above, for the last partition of a request: the tagged fields of the partition, and those of topic and request.
+_read_only_partition = Struct(">iqiBBH").unpack_from
+
+CommitHead = tuple[int, str, int, str, str | None, str, int, bytes]
+"""Version, group, generation, member, instance, topic, how many partitions follow, topic and count as answered."""
 
 
 def decode_offset_commit(
@@ -74,6 +84,66 @@ def encode_offset_commit(reply: CommitReply, answer: CommitAnswer) -> bytes:
     return bytes(patched)
 
 
+def decode_commit_head(
+    version: int, data: Buffer, position: int, end: int, topics: Topics
+) -> tuple[CommitHead, int] | None:
+    """The head of a commit for one topic, and where its partitions begin. None if it is not that, or not as usual."""
+    if version < FIRST_FLEXIBLE:
+        return None
+    try:
+        start = _decode_start(data, position)
+        if start is None or start[4] != 2:
+            return None
+        topic = _decode_topic(version, data, start[5], topics)
+    except _UNUSUAL:
+        return None
+    if topic is None or topic[3] > end:
+        return None
+    name, count, encoded, after_topic = topic
+    return (version, *start[:4], name, count, encoded), after_topic
+
+
+def decode_partitions(
+    head: CommitHead, correlation_id: int, data: Buffer, position: int, end: int, topics: Topics
+) -> tuple[OffsetCommit, CommitReply] | None:
+    """The rest of a commit; None if something in it is not as usual. As `decode_offset_commit` otherwise."""
+    version, group_id, generation, member_id, instance_id, name, count, encoded = head
+    known = topics.by_name.get(name)
+    if known is None:
+        return None
+    partitions: list[Any] = []
+    try:
+        if count == 1:
+            # By far the most common, and so without a loop: one partition, no metadata, no tagged fields.
+            index, offset, epoch, metadata_size, partition_tags, tags = _read_only_partition(data, position)
+            if metadata_size < 2 and not partition_tags and not tags and position + 20 <= end:
+                if not 0 <= index < known[1]:
+                    return None
+                frame = _answer_of_one(len(encoded))(
+                    len(encoded) + 19, correlation_id, 0, 0, 2, encoded, index, 0, 0, 0, 0
+                )
+                partition: Any = (name, index, offset, epoch, "" if metadata_size else None, known[0])
+                event = OffsetCommit(None, group_id, generation, member_id, (partition,), instance_id, -1, version)
+                return event, (version, frame, None)
+        parts: list[Buffer] = [encoded]
+        cursor = _decode_topic_partitions(data, position, name, count, known, partitions, parts)
+        if cursor is None or data[cursor] or cursor >= end:
+            return None
+    except _UNUSUAL:
+        return None
+    parts.append(b"\x00")
+    body = b"".join(parts)
+    frame = _pack_start(_START_SIZE - 4 + len(body), correlation_id, 0, 0, 2) + body
+    event = OffsetCommit(None, group_id, generation, member_id, tuple(partitions), instance_id, -1, version)
+    return event, (version, frame, None)
+
+
+@lru_cache(maxsize=256)
+def _answer_of_one(topic_bytes: int) -> Callable[..., bytes]:
+    """Packs the answer to a commit of one partition: all there is before the topic, the topic, and what follows."""
+    return Struct(f">iiBiB{topic_bytes}sihBBB").pack
+
+
 def _decode_flexible(
     version: int, correlation_id: int, data: Buffer, position: int, end: int, topics: Topics
 ) -> tuple[OffsetCommit, CommitReply] | None:
@@ -82,6 +152,33 @@ def _decode_flexible(
     A compact length is one more than it says, so adding it to its own position leads behind the text. A frame cut short
     is read on into whatever follows it in the buffer; that is found out at the end.
     """
+    start = _decode_start(data, position)
+    if start is None:
+        return None
+    group_id, generation, member_id, instance_id, topic_count, cursor = start
+    partitions: list[Any] = []  # plain tuples: making a `CommittedPartition` takes four times as long
+    parts: list[Buffer] = []
+    for _ in range(topic_count - 1):
+        topic = _decode_topic(version, data, cursor, topics)
+        if topic is None:
+            return None
+        name, count, encoded, cursor = topic
+        parts.append(encoded)
+        after_topic = _decode_topic_partitions(data, cursor, name, count, topics.by_name[name], partitions, parts)
+        if after_topic is None:
+            return None
+        cursor = after_topic
+    if data[cursor] or cursor >= end or not partitions:
+        return None
+    parts.append(b"\x00")
+    body = b"".join(parts)
+    frame = _pack_start(_START_SIZE - 4 + len(body), correlation_id, 0, 0, topic_count) + body
+    event = OffsetCommit(None, group_id, generation, member_id, tuple(partitions), instance_id, -1, version)
+    return event, (version, frame, None)
+
+
+def _decode_start(data: Buffer, position: int) -> tuple[str, int, str, str | None, int, int] | None:
+    """Group, generation, member, instance, the byte that counts topics, and what is behind it; None if unusual."""
     group_size = data[position]
     cursor = position + group_size
     group_id = str(data[position + 1 : cursor], "utf-8")
@@ -100,53 +197,50 @@ def _decode_flexible(
     topic_count = data[cursor]
     if topic_count > 0x7F:
         return None
-    cursor += 1
-    by_name = topics.by_name
-    partitions: list[Any] = []  # plain tuples: making a `CommittedPartition` takes four times as long
-    parts: list[Buffer] = []
-    for _ in range(topic_count - 1):
-        if version >= FIRST_WITH_TOPIC_IDS:
-            after_name = cursor + _TOPIC_ID_SIZE
-            name = topics.by_id.get(bytes(data[cursor:after_name]))
-            if name is None:
-                return None
+    return group_id, generation, member_id, instance_id, topic_count, cursor + 1
+
+
+def _decode_topic(version: int, data: Buffer, cursor: int, topics: Topics) -> tuple[str, int, bytes, int] | None:
+    """A topic that exists: its name, how many partitions follow, both as the answer has them, and what is behind."""
+    if version >= FIRST_WITH_TOPIC_IDS:
+        after_name = cursor + _TOPIC_ID_SIZE
+        name = topics.by_id.get(bytes(data[cursor:after_name]))
+        if name is None:
+            return None
+    else:
+        name_size = data[cursor]
+        after_name = cursor + name_size
+        name = str(data[cursor + 1 : after_name], "utf-8")
+        if not 0 < name_size < 0x80:
+            return None
+    count = data[after_name]
+    if name not in topics.by_name or not 1 < count < 0x80:
+        return None
+    return name, count - 1, bytes(data[cursor : after_name + 1]), after_name + 1
+
+
+def _decode_topic_partitions(
+    data: Buffer, cursor: int, name: str, count: int, known: tuple[bytes, int], partitions: list[Any], parts: list[Any]
+) -> int | None:
+    """Read the partitions of a topic, and put down what they say and what is answered; returns what is behind them."""
+    topic_id, partition_count = known
+    for _ in range(count):
+        index, offset, epoch, metadata_size, following = _read_partition(data, cursor)
+        if metadata_size < 2:
+            metadata = "" if metadata_size else None
+            cursor += 18
+        elif metadata_size < 0x80:
+            after_metadata = cursor + 16 + metadata_size
+            metadata = str(data[cursor + 17 : after_metadata], "utf-8")
+            following = data[after_metadata]
+            cursor = after_metadata + 1
         else:
-            name_size = data[cursor]
-            after_name = cursor + name_size
-            name = str(data[cursor + 1 : after_name], "utf-8")
-            if not 0 < name_size < 0x80:
-                return None
-        known = by_name.get(name)
-        count = data[after_name]
-        if known is None or not 1 < count < 0x80:
             return None
-        topic_id, partition_count = known
-        parts.append(data[cursor : after_name + 1])
-        cursor = after_name + 1
-        for _ in range(count - 1):
-            index, offset, epoch, metadata_size, following = _read_partition(data, cursor)
-            if metadata_size < 2:
-                metadata = "" if metadata_size else None
-                cursor += 18
-            elif metadata_size < 0x80:
-                after_metadata = cursor + 16 + metadata_size
-                metadata = str(data[cursor + 17 : after_metadata], "utf-8")
-                following = data[after_metadata]
-                cursor = after_metadata + 1
-            else:
-                return None
-            if following or not 0 <= index < partition_count:
-                return None
-            partitions.append((name, index, offset, epoch, metadata, topic_id))
-            parts.append(_pack_partition(index, 0, 0))
-        if data[cursor]:
+        if following or not 0 <= index < partition_count:
             return None
-        cursor += 1
-        parts.append(b"\x00")
-    if data[cursor] or cursor >= end or not partitions:
+        partitions.append((name, index, offset, epoch, metadata, topic_id))
+        parts.append(_pack_partition(index, 0, 0))
+    if data[cursor]:
         return None
     parts.append(b"\x00")
-    body = b"".join(parts)
-    frame = _pack_start(_START_SIZE - 4 + len(body), correlation_id, 0, 0, topic_count) + body
-    event = OffsetCommit(None, group_id, generation, member_id, tuple(partitions), instance_id, -1, version)
-    return event, (version, frame, None)
+    return cursor + 1

@@ -2,14 +2,14 @@
 
 The table has three longs a slot: two hashes of the key and its newest offset plus one; an empty slot is all zeros.
 Seeds are random, so no log can be made to collide on purpose. Positions and tables are those of
-`codec/columns/scan.py`, and as there nothing checks bounds: what is read has been proven by the scan, and whoever calls
+`scan.py`, and as there nothing checks bounds: what is read has been proven by the scan, and whoever calls
 makes enough room.
 """
 
 import numpy as np
 from numba import types
 
-from muster.codec.columns.latest import BLOCK, _hash
+from muster.codec.columns.latest import BLOCK, seeded_hash
 from muster.codec.columns.scan import (
     B_ATTRIBUTES,
     B_BASE_TIMESTAMP,
@@ -66,7 +66,7 @@ def _hash_key(buffer, records, number, merges, seeds, which):  # type: ignore[no
     identity = length << 1
     if merges and length >= 2 and load_be16(buffer, key) <= 1 and load_be16(buffer, key) >= 0:
         key, length, identity = key + 2, length - 2, identity | MERGED_IDENTITY
-    return _hash(buffer, key, length, identity, seeds[2 * which], seeds[2 * which + 1])
+    return seeded_hash(buffer, key, length, identity, seeds[2 * which], seeds[2 * which + 1])
 
 
 @inlined

@@ -1,0 +1,162 @@
+"""The server's own log: its sentences, what clients may not do to it; and what the server does without being asked."""
+
+import asyncio
+import errno
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from muster.core.notices import Cause, Notice, What
+from muster.log.checkpoints import TopicPartition
+from muster.log.producer_state import Producer
+from muster.server.housekeeping import Housekeeping
+from muster.server.journal import LONGEST_TEXT, Journal, sentence
+from muster.server.server import Server
+from muster.server.settings import settings_from
+from tests.log.disk.faults import FaultyFiles
+from tests.server.shared_disk import SharedFiles
+
+
+@pytest.mark.parametrize(
+    ("notice", "words"),
+    [
+        (Notice(What.CREATED, "g"), "created"),
+        (Notice(What.JOINED, "g", member_id="m"), "member m joined"),
+        (Notice(What.JOINED, "g", member_id="m", reason="new day"), "member m joined, saying: new day"),
+        (Notice(What.REPLACED, "g", member_id="m"), "a static member restarted as m"),
+        (Notice(What.LEFT, "g", member_id="m", reason="bye"), "member m left, saying: bye"),
+        (Notice(What.EXPIRED, "g", Cause.SESSION_EXPIRED, "m"), "member m was removed (session expired)"),
+        (Notice(What.REBALANCING, "g", Cause.MEMBER_LEFT, generation=4), "rebalances from generation 4 (member left)"),
+        (
+            Notice(What.STABLE, "g", Cause.MEMBER_JOINED, generation=5, size=1, duration_ms=30),
+            "rebalanced in 30 ms to generation 5 with 1 member (member joined)",
+        ),
+        (Notice(What.EMPTY, "g", generation=6), "empty since generation 6"),
+        (Notice(What.OFFSETS_EXPIRED, "g", Cause.RETENTION, size=1), "1 offset expired (retention passed)"),
+        (Notice(What.OFFSETS_DELETED, "g", Cause.TOPIC_DELETED, size=3), "3 offsets deleted (topic deleted)"),
+        (Notice(What.REMOVED, "g", Cause.GROUP_DELETED), "removed (group deleted)"),
+        (
+            Notice(What.MIXED_COMMITS, "g"),
+            "commits both in transactions and without; offsets will jump between the two",
+        ),
+    ],
+    ids=lambda value: value.what.value if isinstance(value, Notice) else "",
+)
+def test_sentences(notice: Notice, words: str) -> None:
+    assert sentence(notice) == words
+
+
+def test_there_is_a_sentence_for_everything() -> None:
+    for what in What:
+        assert sentence(Notice(what, "g", Cause.MEMBER_LEFT, "m", "because", 1, 2, 3))
+
+
+def test_text_and_json_say_the_same() -> None:
+    notice = Notice(What.STABLE, "g", Cause.MEMBER_LEFT, generation=5, size=2, duration_ms=30)
+    text, data = io.StringIO(), io.StringIO()
+    Journal(text, wall=lambda: 1_000.25).group(3, notice)
+    Journal(data, as_json=True, wall=lambda: 1_000.25).group(3, notice)
+    words = "group g: rebalanced in 30 ms to generation 5 with 2 members (member left)"
+    assert text.getvalue()[8:] == f".250 {words}\n"
+    assert json.loads(data.getvalue()) == {
+        "time_ms": 1_000_250, "text": words, "event": "stable", "group": "g", "partition": 3, "cause": "member left",
+        "generation": 5, "size": 2, "duration_ms": 30,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+@pytest.mark.parametrize("name", ["a\nb", "a\r\x1b[31mb", "a\u2028b", "a\udcffb", "\x00", "é漢"], ids=ascii)
+def test_a_name_cannot_forge_a_line(name: str, as_json: bool) -> None:
+    stream = io.TextIOWrapper(io.BytesIO(), "utf-8")
+    journal = Journal(stream, as_json=as_json)
+    journal.group(0, Notice(What.JOINED, name, member_id=name, reason=name))
+    stream.seek(0)
+    (line,) = stream.read().splitlines()
+    assert journal.lost_lines == 0
+    assert line.isprintable()
+    assert ("é漢" in line) == (name == "é漢" and not as_json)
+
+
+def test_a_long_name_is_cut() -> None:
+    stream = io.StringIO()
+    Journal(stream).group(0, Notice(What.CREATED, "g" * 30_000))
+    assert LONGEST_TEXT < len(stream.getvalue()) < LONGEST_TEXT + 100
+    assert "(30015 characters)" in stream.getvalue()
+
+
+class Broken(io.StringIO):
+    def write(self, text: str) -> int:
+        raise BrokenPipeError(errno.EPIPE, "nobody reads")
+
+
+def test_a_log_that_nobody_reads_harms_nobody() -> None:
+    closed = io.StringIO()
+    closed.close()
+    for stream in (Broken(), closed):
+        journal = Journal(stream)
+        journal.say("lost")
+        journal.group(0, Notice(What.CREATED, "g"))
+        assert journal.lost_lines == 2
+
+
+# What the server does without being asked.
+
+
+def on_a_disk(data: Path, story: str) -> str:
+    """Run a server on a disk in memory and let something happen; what it said."""
+    data.mkdir()
+    said, files = io.StringIO(), SharedFiles(data)
+    settings = settings_from({"listeners": "PLAINTEXT://127.0.0.1:0", "offsets.topic.num.partitions": "2"})
+
+    async def run() -> None:
+        server = Server(data, settings.groups, settings.broker, Journal(said), files)
+        await server.start()
+        try:
+            await STORIES[story](server, server._housekeeping, files)
+        finally:
+            files.fail = lambda operation, path: None
+            await server.stop()
+
+    asyncio.run(run())
+    return said.getvalue()
+
+
+async def _a_snapshot_fails(server: Server, housekeeping: Housekeeping, files: FaultyFiles) -> None:
+    log = server.directory.logs[TopicPartition("__consumer_offsets", 0)]
+    log.append([(b"\0\x01x", None)], 1)
+    files.fail = lambda operation, path: errno.EIO if path.name.endswith(".snapshot") else None
+    housekeeping._checkpoint()
+    assert log.failure is not None
+    files.fail = lambda operation, path: None
+    housekeeping._tick()
+    assert server.shards.shells[0].coordinator is None, "nobody is served from a log that failed"
+    await asyncio.sleep(1.5)
+    assert server.shards.shells[0].coordinator is not None
+    assert server.directory.logs[TopicPartition("__consumer_offsets", 0)] is server.shards.shells[0].log
+    assert server.shards.shells[0].log is not log
+    assert server.shards.shells[0].log.failure is None
+
+
+async def _producers_fall_silent(server: Server, housekeeping: Housekeeping, files: FaultyFiles) -> None:
+    states = server.directory.logs[TopicPartition("__consumer_offsets", 1)].producers
+    now_ms = server.shards.now().wall_ms
+    states.producers[7] = Producer(7, 0, last_timestamp_ms=now_ms - server.config.producer_id_expiration_ms - 1)
+    states.producers[8] = Producer(8, 0, last_timestamp_ms=now_ms)
+    housekeeping._forget_producers()
+    assert list(states.producers) == [8]
+
+
+STORIES = {"a snapshot fails": _a_snapshot_fails, "producers fall silent": _producers_fall_silent}
+
+
+def test_a_checkpoint_that_fails_is_told_and_the_log_opened_anew(tmp_path: Path) -> None:
+    said = on_a_disk(tmp_path / "data", "a snapshot fails")
+    assert said.count("__consumer_offsets-0: a snapshot could not be written") == 1
+    assert "partition 0: a snapshot could not be written" in said
+    assert "It is read again." in said
+
+
+def test_silent_producers_are_forgotten(tmp_path: Path) -> None:
+    on_a_disk(tmp_path / "data", "producers fall silent")
