@@ -176,6 +176,11 @@ class FakeCluster:
     def config(self) -> dict[str, str]:
         return self.brokers[1].config
 
+    @property
+    def fetches(self) -> list[Any]:
+        """The Fetch requests that the first broker got."""
+        return [body for api, _, body in self.brokers[1].asked if api is Api.FETCH]
+
     def __enter__(self) -> "FakeCluster":
         return self
 

@@ -1,5 +1,6 @@
 """Ports that are closed, silent, something else, or garbled: a sentence with a next step, and soon."""
 
+import contextlib
 import socket
 import struct
 import threading
@@ -149,3 +150,24 @@ def test_versions_are_negotiated() -> None:
             assert cluster.log_ends([(TOPIC, 0)])[TOPIC, 0].high_watermark == 1
         asked = {(api, version) for api, version, _ in fake.brokers[1].asked}
         assert asked == {(Api.METADATA, 13), (Api.LIST_OFFSETS, 3)}
+
+
+def test_an_answer_that_comes_byte_by_byte_is_not_waited_for_longer() -> None:
+    """Each byte comes in time, and the whole of it would take a hundred seconds."""
+    done = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def drip() -> None:
+            link, _ = listener.accept()
+            with link, contextlib.suppress(OSError):
+                link.sendall(struct.pack(">i", 1000))
+                while not done.wait(0.1):
+                    link.sendall(b"\0")
+
+        threading.Thread(target=drip, daemon=True).start()
+        started = time.monotonic()
+        address, settings = Address("127.0.0.1", listener.getsockname()[1]), client_settings({"bootstrap.servers": "x"})
+        with pytest.raises(ClusterUnreachable, match="does not answer"):
+            Connection(address, settings, timeout_s=0.5)
+        assert time.monotonic() - started < 3
+        done.set()

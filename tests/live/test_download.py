@@ -133,6 +133,22 @@ def test_a_new_leader_that_has_lost_what_we_have_read(tmp_path: Path, monkeypatc
             download(fake.config, TOPIC, 0, 0, None, tmp_path)
 
 
+def test_a_start_that_moves_while_we_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was read last has gone, and its epoch says nothing about the record that comes next."""
+    batches = [batch(number) for number in range(9)]
+    monkeypatch.setattr(module, "FETCH_BYTES", 3 * len(batches[0]))
+    log = FakeLog.of(*batches)
+    with FakeCluster(log) as fake:
+
+        def trim(broker: int, body: object) -> None:
+            if log.fetches == 1:
+                log.start, log.cut_at = 7, 3
+
+        fake.on[Api.FETCH] = trim
+        assert download(fake.config, TOPIC, 0, 0, None, tmp_path) == 9
+    assert pieces(tmp_path) == {"00000000000000000000.log": b"".join(batches[:3] + batches[7:])}
+
+
 def test_a_start_that_runs_away(tmp_path: Path) -> None:
     log = FakeLog.of(batch(1 << 40))
     with FakeCluster(log) as fake:
@@ -197,6 +213,8 @@ def test_a_batch_cut_off_is_asked_for_at_its_size(tmp_path: Path, monkeypatch: p
 
         fake.on[Api.FETCH] = strict
         assert download(fake.config, TOPIC, 0, 0, None, tmp_path) == 1
+        sizes = [body["topics"][0]["partitions"][0]["partitionMaxBytes"] for body in fake.fetches]
+        assert sizes == [1000, len(large)]
         assert pieces(tmp_path) == {"00000000000000000000.log": large}
         small = fake.config | {"receive.message.max.bytes": "100000"}
         with pytest.raises(ClusterError, match=r"batch of 50\d\d\d bytes.*receive.message.max.bytes"):

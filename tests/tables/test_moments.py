@@ -31,7 +31,7 @@ from muster.tables.moments import Moment
 from tests.codec.corpus_records import CORPORA, NAMES
 from tests.tables.history import History, history, history_of
 
-MOMENTS_OF_A_CORPUS = 3
+MOMENTS_OF_A_CORPUS = 2
 
 Log = dict[int, list[ReadBatch]]
 """Batches by partition of the offsets topic."""
@@ -197,14 +197,26 @@ def written(steps: list[Step]) -> bytes:
     return data
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.lists(STEPS, min_size=1, max_size=20))
 @example([("write", [PENDING], 1, 5), ("write", [TOMBSTONE], -1, 6), ("commit", [], 1, 7)])
+@example([("write", [PENDING, TOMBSTONE], 1, 0)])  # a deletion in a transaction does not wait for its end
 @example([("write", [PENDING], 1, 5), ("write", [PENDING], -1, 3), ("commit", [], 1, 4), ("abort", [], 1, 9)])
 @example([("write", [PENDING], 1, 5), ("abort", [], 1, 6), ("write", [PENDING], 1, 7), ("commit", [], 1, 9)])
 def test_a_moment_of_any_log_is_its_prefix_replayed(
     tmp_path_factory: pytest.TempPathFactory, steps: list[Step]
 ) -> None:
+    assert_moments_are_prefixes(tmp_path_factory, steps, 2)
+
+
+@pytest.mark.long
+@settings(max_examples=1500, deadline=None)
+@given(st.lists(STEPS, min_size=1, max_size=30))
+def test_so_is_every_moment_of_any_log(tmp_path_factory: pytest.TempPathFactory, steps: list[Step]) -> None:
+    assert_moments_are_prefixes(tmp_path_factory, steps, 20)
+
+
+def assert_moments_are_prefixes(tmp_path_factory: pytest.TempPathFactory, steps: list[Step], most_moments: int) -> None:
     data = written(steps)
     folder = tmp_path_factory.mktemp("log") / "__consumer_offsets-0"
     folder.mkdir()
@@ -212,7 +224,7 @@ def test_a_moment_of_any_log_is_its_prefix_replayed(
     with Sources([folder]) as sources:
         tables = history(sources.partitions, {})
     log = {0: list(iter_batches(data))}
-    for as_of_ms in sorted({now_ms for *_, now_ms in steps})[-2:]:
+    for as_of_ms in sorted({now_ms for *_, now_ms in steps})[-most_moments:]:
         assert told_by_tables(tables, as_of_ms) == told_by_core(log, as_of_ms)
 
 

@@ -177,3 +177,19 @@ def test_bad_input(tmp_path: Path) -> None:
     Path(file).unlink()
     with open_tables(tmp_path) as tables, pytest.raises(BadInput, match="cannot be read"):
         tables.read("commits")
+
+
+def test_a_deletion_kept_beside_open_commits_ends_them(tmp_path: Path) -> None:
+    given = [
+        {"log_offset": 1, "timestamp_ms": 1, "txn_outcome": "open", "producer_id": 7},
+        {"log_offset": 2, "timestamp_ms": 2, "kind": "deleted"},
+        {"log_offset": 3, "timestamp_ms": 3, "txn_outcome": "open", "producer_id": 7, "partition": 1},
+    ]
+    waiting = commits(*given)["commits"]
+    published(tmp_path, {"open_commits": waiting, **commits(given[1])})
+    with open_tables(tmp_path) as tables:
+        assert [row["log_offset"] for row in rows(tables, "open_commits")] == [3]
+        assert [row["log_offset"] for row in rows(tables, "open_commits", as_of_ms=1)] == [1]
+        assert [row["log_offset"] for row in rows(tables, "commits", as_of_ms=9)] == [2]
+        assert [row["group_id"] for row in rows(tables, "groups", as_of_ms=1)] == ["g"]
+        assert rows(tables, "offsets", as_of_ms=9) == []

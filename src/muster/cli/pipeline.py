@@ -66,7 +66,8 @@ def run_pipeline(
         str, typer.Option(metavar="TIME", help="The cluster's offsets.retention.minutes: tells expired from deleted.")
     ] = "7d",
     storage_option: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="For TABLES or SOURCE in an object store; repeatable.")
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="For TABLES or SOURCE in an object store; repeatable."),
     ] = None,
     master: Annotated[str | None, typer.Option(help="Spark's master.", show_default="local[*]")] = None,
     conf: Annotated[

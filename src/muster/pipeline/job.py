@@ -6,8 +6,9 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from muster.errors import BadInput
+from muster.errors import BadInput, MusterError
 from muster.pipeline.extract import extract
+from muster.pipeline.failures import Told, all_answers, attempts, gist
 from muster.pipeline.merge_task import MergeAnswer, MergeWork, merge_task
 from muster.pipeline.model import ExtractContext, Extracted, PartitionReport, PartitionWork, WrittenFile
 from muster.pipeline.plan import Cut, PartitionState, advanced, packed, plan, shared
@@ -41,10 +42,21 @@ class OnSpark:
     def __init__(self, spark: "SparkSession") -> None:
         self._context = spark.sparkContext
         self.cores = self._context.defaultParallelism
+        self._attempts = attempts(self._context.master or "", self._context.getConf().get("spark.task.maxFailures"))
 
     def map(self, task: Callable[[Any], Any], works: Sequence[Any]) -> list[Any]:
-        answers: list[Any] = self._context.parallelize(works, len(works)).map(task).collect() if works else []
-        return answers
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+
+        if not works:
+            return []
+        told = Told(task, self._attempts)
+        try:
+            given: list[Any] = self._context.parallelize(works, len(works)).map(lambda work: told(work)).collect()
+        except (Py4JError, PySparkException) as error:
+            sentence = f"Spark could not finish the run: {gist(error)}. What was published before is untouched."
+            raise MusterError(sentence) from error
+        return all_answers(given)
 
 
 @dataclass(frozen=True, slots=True)

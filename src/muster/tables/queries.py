@@ -79,8 +79,10 @@ def commits_before(commits: str, open_commits: str, ends: str) -> str:
         else f"r.{name}"
         for name in COMMITS.names
     ]
-    both = " UNION ALL ".join(
-        f"SELECT {_columns(COMMITS.names, 'c')} FROM {relation} c" for relation in (commits, open_commits)
+    names_of_both = _columns(COMMITS.names, "c")
+    both = (
+        f"SELECT {names_of_both} FROM {commits} c "
+        f"UNION ALL SELECT {names_of_both} FROM {open_commits} c WHERE c.txn_outcome = 'open'"
     )
     return f"""
         SELECT {", ".join(names)} FROM ({both}) r LEFT JOIN {ends} e ON r.offsets_partition = e.offsets_partition
@@ -104,7 +106,10 @@ def offsets(commits: str) -> str:
 
 
 def open_offsets(commits: str) -> str:
-    """Commits of transactions that have not ended, and that no deletion has ended either."""
+    """Commits of transactions that have not ended, and that no deletion has ended either.
+
+    Of rows like those of `commits`, or of `open_commits` if that has deletions of the same keys beside them.
+    """
     deleted = _newest_places(commits, "kind <> 'commit'")
     return f"""
         SELECT {_columns(COMMITS.names, "c")} FROM {commits} c LEFT JOIN ({deleted}) d
@@ -196,7 +201,7 @@ def groups(group_state: str, members: str, offsets: str, open_commits: str) -> s
             SELECT i.group_id, max(i.offsets_partition) AS offsets_partition FROM (
                 SELECT group_id, offsets_partition FROM places
                 UNION ALL SELECT o.group_id, o.offsets_partition FROM {offsets} o
-                UNION ALL SELECT w.group_id, w.offsets_partition FROM {open_commits} w
+                UNION ALL SELECT w.group_id, w.offsets_partition FROM ({open_offsets(open_commits)}) w
             ) i GROUP BY i.group_id
         ), facts AS (
             SELECT i.group_id, coalesce(h.kind, 'simple') AS kind,

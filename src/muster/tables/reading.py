@@ -14,6 +14,7 @@ import duckdb
 import pyarrow as pa
 
 from muster.errors import BadInput
+from muster.tables import queries
 from muster.tables.addresses import is_local
 from muster.tables.manifest import Manifest
 from muster.tables.moments import Moment
@@ -156,8 +157,13 @@ class Tables:
         return [] if version is None else self.store.files(table, version)
 
     def _now(self, table: str) -> str:
-        """A relation with the rows of a table; for rebalances with the newest of each group, kept apart on disk."""
+        """A relation with the rows of a table; for rebalances with the newest of each group, kept apart on disk.
+
+        Of open commits without those that a deletion has ended: they stay in the table until their marker comes.
+        """
         self._open(table)
+        if table == "open_commits":
+            return f"({queries.open_offsets(table)})"
         if table != "rebalances":
             return table
         self._open("latest_rebalances")
@@ -190,9 +196,16 @@ class Tables:
             sql = f"SELECT * FROM {table}_columns UNION ALL BY NAME {sql}"
         self._connection.execute(f"CREATE TEMP VIEW {table} AS {sql}")
 
+    def _history(self, table: str) -> str:
+        """What moments are derived from: commits that were deleted since may have waited for their marker then."""
+        if table != "open_commits":
+            return self._now(table)
+        self._open(table)
+        return table
+
     def _moment(self, as_of_ms: int) -> Moment:
         if as_of_ms not in self._moments:
-            self._moments[as_of_ms] = Moment(self._connection, self._now, as_of_ms, f"moment{len(self._moments)}")
+            self._moments[as_of_ms] = Moment(self._connection, self._history, as_of_ms, f"moment{len(self._moments)}")
         return self._moments[as_of_ms]
 
     def _one(self, sql: str) -> tuple[Any, ...]:

@@ -1,0 +1,163 @@
+"""`muster table` over tables made of a real log."""
+
+import csv
+import io
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from muster.cli.status import Status
+from muster.cli.tables import NAMES, complete_name
+from muster.cli.tables_view import SHOWN
+from muster.tables.manifest import PartitionProgress
+from muster.tables.reading import ORDERS
+from muster.tables.schemas import OFFSETS, TABLES
+from tests.cli import run, run_process
+from tests.tables.history import published, state_at_the_end
+
+PROGRESS = {0: PartitionProgress(100, 0, 40, 50, 1_794_805_600_000, 9), 1: PartitionProgress(9, 0, 0, 0, None, 9)}
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("tables")
+    published(path, state_at_the_end("k43-full"), PROGRESS)
+    return path
+
+
+def objects(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_rows_as_json_have_the_documented_columns(tables: Path) -> None:
+    status, out, err = run("table", "offsets", "--tables", tables, "--json")
+    assert (status, err) == (Status.OK, "")
+    rows = objects(out)
+    assert rows == sorted(state_at_the_end("k43-full")["offsets"].to_pylist(),
+                          key=lambda row: (row["group_id"], row["topic"], row["partition"]))  # fmt: skip
+    assert list(rows[0]) == OFFSETS.names
+
+
+def test_csv_has_a_header_and_nothing_for_null(tables: Path) -> None:
+    status, out, _ = run("table", "members", "--tables", tables, "--csv")
+    assert status == Status.OK
+    rows = list(csv.DictReader(io.StringIO(out)))
+    expected = state_at_the_end("k43-full")["members"].to_pylist()
+    assert len(rows) == len(expected)
+    by_member = {row["member_id"]: row for row in expected}
+    for row in rows:
+        assert json.loads(row["assignment"] or "null") == by_member[row["member_id"]]["assignment"]
+        assert row["instance_id"] == (by_member[row["member_id"]]["instance_id"] or "")
+
+
+def test_bytes_are_base64_in_json(tables: Path) -> None:
+    status, out, _ = run("table", "group_records", "--tables", tables, "--json")
+    assert status == Status.OK
+    assert len(objects(out)) == state_at_the_end("k43-full")["group_records"].num_rows
+
+
+def test_text_is_for_people(tables: Path) -> None:
+    status, out, err = run("table", "groups", "--tables", tables, "--group", "billing")
+    assert (status, err) == (Status.OK, "")
+    head, line = out.splitlines()
+    assert head.split() == ["GROUP", "TYPE", "STATE", "GENERATION", "PROTOCOL", "MEMBERS", "COMMITTED-PARTITIONS",
+                            "LAST-COMMIT"]  # fmt: skip
+    assert line.split()[:5] == ["billing", "classic", "Stable", "5", "range"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_table_can_be_shown_in_every_form(tables: Path, name: str) -> None:
+    for form in ((), ("--json",), ("--csv",)):
+        status, out, _ = run("table", name, "--tables", tables, *form)
+        assert status == Status.OK
+        assert out or form == ("--json",)
+
+
+def test_names_are_the_same_everywhere() -> None:
+    assert NAMES.keys() == ORDERS.keys() == SHOWN.keys()
+    for name, columns in SHOWN.items():
+        assert set(columns.split()) <= set(TABLES[name].names)
+    assert TABLES.keys() - NAMES.keys() == {"latest_rebalances"}  # shown among the rebalances
+    assert [name for name, _ in complete_name("gr")] == ["groups", "group_records", "group_state"]
+
+
+def test_a_long_table_stops_and_says_so(tables: Path) -> None:
+    status, out, err = run("table", "commits", "--tables", tables, "--limit", "3")
+    assert (status, len(out.splitlines())) == (Status.OK, 4)
+    assert "stopped after 3 rows. --limit 0 shows all" in err
+    assert len(run("table", "commits", "--tables", tables).out.splitlines()) == 201
+    assert len(run("table", "offsets", "--tables", tables, "--json", "-n", "3").out.splitlines()) == 3
+    assert len(run("table", "offsets", "--tables", tables, "-n", "0").out.splitlines()) == 94
+
+
+def test_as_of_says_which_moment_and_what_is_unknown(tables: Path) -> None:
+    asked = ("table", "offsets", "--tables", tables, "--as-of")
+    early = run(*asked, "2026-11-16T05:06:00", "--json")
+    assert "as of 2026-11-16 05:06:00 UTC." in early.err
+    assert "0 (complete since 2026-11-16 " in early.err
+    assert "A key that is not shown is unknown, not absent." in early.err
+    rows = objects(run(*asked, "1794805560000", "--json").out)
+    assert rows
+    assert all(row["complete_since"] == {"0": 1_794_805_600_000} for row in rows)
+    late = run(*asked, "1s ago", "--json")
+    assert "unknown" not in late.err
+    assert objects(late.out) == objects(run("table", "offsets", "--tables", tables, "--json").out)
+
+
+def test_without_a_name_the_tables_are_listed(tables: Path) -> None:
+    status, out, err = run("table", "--tables", tables)
+    assert status == Status.OK
+    assert "run a-run of 2026-" in err
+    assert [line.split()[0] for line in out.splitlines()] == ["TABLE", *ORDERS]
+    rows = {row["table"]: row for row in objects(run("table", "--tables", tables, "--json").out)}
+    assert rows["offsets"]["rows"] == 93
+    assert run("table", "--tables", tables, "--as-of", "2h").status == Status.BAD_INPUT
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (("comits",), Status.BAD_INPUT, "no table 'comits'. Did you mean 'commits'?"),
+        (("qqq",), Status.BAD_INPUT, "no table 'qqq'. There are: commits, offsets"),
+        (("offsets", "--group", "biling"), Status.NOTHING_MATCHED, "no group called 'biling'. Did you mean 'billing'?"),
+        (("offsets", "--topic", "q*"), Status.NOTHING_MATCHED, "no row of offsets passed the filters."),
+        (("markers", "--group", "x"), Status.BAD_INPUT, "the table markers has no column group_id"),
+        (("offsets", "--as-of", "soon"), Status.USAGE, "'soon' is not a time."),
+        (("offsets", "--json", "--csv"), Status.USAGE, "do not go together"),
+        (("offsets", "--storage-option", "x"), Status.USAGE, "'x' is not NAME=VALUE"),
+        (("activity", "--as-of", "2h"), Status.BAD_INPUT, "is kept for now only. Leave --as-of out."),
+    ],
+)
+def test_what_cannot_be_is_a_sentence(tables: Path, arguments: tuple[str, ...], status: Status, said: str) -> None:
+    ran = run("table", *arguments, "--tables", tables)
+    assert ran.status == status
+    assert said in ran.err
+
+
+def test_where_there_are_no_tables_it_says_how_to_make_them(tmp_path: Path) -> None:
+    ran = run("table", "offsets", "--tables", tmp_path)
+    assert ran.status == Status.BAD_INPUT
+    assert f"there are no tables at {tmp_path}. `muster pipeline run --source SOURCE --out {tmp_path}`" in ran.err
+    assert run("table", "offsets", "--tables", "http://x/y").err.startswith("muster: tables cannot be kept at http")
+
+
+def test_it_is_quick_and_starts_no_spark(tables: Path) -> None:
+    """Processor time of a whole process: a busy machine does not fail this, an import of pyspark would."""
+    script = (
+        "import sys, time; from muster.cli.main import main;"
+        f"main(['table', 'offsets', '--tables', {str(tables)!r}, '--json']);"
+        "print(time.process_time(), 'pyspark' in sys.modules, 'pandas' in sys.modules, file=sys.stderr)"
+    )
+    import subprocess
+    import sys
+
+    began = time.monotonic()
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    seconds, spark, pandas = ended.stderr.split()
+    assert (spark, pandas) == ("False", "False")
+    assert float(seconds) < 1.5, time.monotonic() - began
+    assert len(ended.stdout.splitlines()) == 93
+    assert run_process("table", "--help").status == Status.OK

@@ -1,0 +1,226 @@
+"""Runs that end badly: killed, a second one at the same time, a disk that is full, a directory nobody may write to."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from muster.cli.status import Status
+from muster.errors import BadInput, MusterError
+from muster.tables.reading import open_tables
+from muster.tables.store import TableStore
+from tests.cli import command, run_process
+from tests.pipeline.test_job import HISTORY, STATE, sorted_rows
+from tests.pipeline.world import GrowingLog, rows_of, run_here, unpacked
+
+ALL = (*STATE, *HISTORY, "lag")
+ROOT = Path(__file__).parent.parent.parent
+IN_PROCESS = """
+import sys
+from pathlib import Path
+from tests.pipeline.world import run_here
+print("begun", flush=True)
+run_here(Path(sys.argv[1]), Path(sys.argv[2]))
+"""
+
+
+def in_process(tables: Path, log: Path) -> list[str]:
+    """A run without Spark, as a process that can be killed."""
+    return [sys.executable, "-c", IN_PROCESS, str(tables), str(log)]
+
+
+def on_spark(tables: Path, log: Path) -> list[str]:
+    return command("pipeline", "run", "--source", log, "--out", tables, "--master", "local[2]", "--quiet")
+
+
+class Reader:
+    """Opens the tables over and over while runs come and go; every answer must be of one whole run."""
+
+    def __init__(self, tables: Path) -> None:
+        self._tables = tables
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._read_on, daemon=True)
+        self.looks = 0
+        self.seen: dict[str, dict[str, list[str]]] = {}
+        """By run."""
+        self.problems: list[str] = []
+
+    def __enter__(self) -> "Reader":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._over.set()
+        self._thread.join(60)
+
+    def _read_on(self) -> None:
+        while not self._over.is_set():
+            try:
+                self._look()
+            except Exception as error:  # whatever it is, the test shall say it
+                self.problems.append(repr(error))
+
+    def _look(self) -> None:
+        if TableStore(self._tables).manifest() is None:
+            return  # nothing was ever published: there is nothing to read, and no half of it either
+        with open_tables(self._tables) as tables:
+            run_id = tables.manifest.run_id
+            rows = {name: sorted_rows(tables.read(name).table().to_pylist()) for name in ALL}
+            first = self.seen.setdefault(run_id, rows)
+            if first != rows:
+                self.problems.append(f"the tables of run {run_id} changed under a reader")
+        self.looks += 1
+
+
+def killed_in(process: "subprocess.Popen[bytes]", seconds: float) -> bool:
+    """Whether it was still at it after so many seconds, and was killed with all that it had started."""
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)  # a group of its own: with it go Spark's JVM and workers
+        process.wait(30)
+        return True
+    assert process.returncode == 0
+    return False
+
+
+def started(arguments: list[str], **more: Any) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(arguments, cwd=ROOT, start_new_session=True, stdout=subprocess.PIPE, **more)
+
+
+def kill_again_and_again(rounds: int, tmp_path: Path, seed: int) -> None:
+    random = Random(seed)
+    growing = GrowingLog(unpacked("k43-all", tmp_path), tmp_path / "growing", random)
+    growing.grow()
+    tables, killed = tmp_path / "tables", 0
+    began = time.monotonic()
+    run_here(tmp_path / "warm", growing.target)
+    usual_s = time.monotonic() - began
+    with Reader(tables) as reader:
+        for _ in range(rounds):
+            if random.random() < 0.5:
+                growing.grow()
+            with started(in_process(tables, growing.target)) as process:
+                assert process.stdout is not None
+                process.stdout.readline()  # imports are behind it
+                killed += killed_in(process, random.uniform(0, 1.2 * usual_s))
+        growing.grow(all_of_it=True)
+        run_here(tables, growing.target)
+    run_here(tmp_path / "at-once", growing.target)
+    after, at_once = rows_of(tables, *ALL), rows_of(tmp_path / "at-once", *ALL)
+    for table in ALL:
+        assert sorted_rows(after[table]) == sorted_rows(at_once[table]), table
+    assert not reader.problems
+    assert killed, "no run was caught at work"
+    assert not list((tables / "_staging").glob("*")), "what killed runs had staged is still there"
+
+
+def test_killed_runs_leave_whole_tables(tmp_path: Path) -> None:
+    kill_again_and_again(3, tmp_path, seed=1)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", [2, 3])
+def test_killed_runs_leave_whole_tables_often(tmp_path: Path, seed: int) -> None:
+    kill_again_and_again(20, tmp_path, seed)
+
+
+@pytest.mark.long
+@pytest.mark.spark
+def test_killed_runs_on_spark(tmp_path: Path) -> None:
+    random = Random(7)
+    growing = GrowingLog(unpacked("k43-all", tmp_path), tmp_path / "growing", random)
+    growing.grow()
+    tables = tmp_path / "tables"
+    began = time.monotonic()
+    subprocess.run(on_spark(tables, growing.target), cwd=ROOT, check=True)
+    usual_s = time.monotonic() - began
+    killed = 0
+    with Reader(tables) as reader:
+        for _ in range(3):
+            growing.grow()
+            with started(on_spark(tables, growing.target)) as process:
+                killed += killed_in(process, random.uniform(0.5, 0.95) * usual_s)
+        growing.grow(all_of_it=True)
+        subprocess.run(on_spark(tables, growing.target), cwd=ROOT, check=True)
+    run_here(tmp_path / "at-once", growing.target)
+    after, at_once = rows_of(tables, *ALL), rows_of(tmp_path / "at-once", *ALL)
+    for table in ALL:
+        assert sorted_rows(after[table]) == sorted_rows(at_once[table]), table
+    assert not reader.problems
+    assert killed
+    assert reader.looks
+
+
+def test_two_runs_at_once_the_second_is_refused(tmp_path: Path) -> None:
+    log = unpacked("mini-zstd-43", tmp_path)
+    run_here(tmp_path / "tables", log)
+    before = rows_of(tmp_path / "tables", *ALL)
+    with TableStore(tmp_path / "tables").run(), pytest.raises(BadInput) as refused:
+        run_here(tmp_path / "tables", log)
+    said = str(refused.value)
+    assert said.startswith(f"another run is writing to the tables in {tmp_path / 'tables'} (process {os.getpid()} on ")
+    assert said.endswith("Wait for it to end, or stop it; reading them is possible all the while.")
+    assert rows_of(tmp_path / "tables", *ALL) == before
+    run_here(tmp_path / "tables", log)  # and when the first is over, nothing is in the way
+
+
+LIMITED = """
+import resource, signal, sys
+from muster.cli.main import main
+from muster.pipeline import job, session
+from tests.pipeline.world import Here
+class Stopped:
+    def stop(self): pass
+job.OnSpark, session.spark_session = lambda _: Here(), lambda *_: Stopped()
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), int(sys.argv[1])))
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+def test_a_disk_without_space_leaves_the_tables_as_they_were(tmp_path: Path) -> None:
+    """Files may grow to a few sizes only: each time the write fails somewhere else, each time with one sentence."""
+    growing = GrowingLog(unpacked("k43-all", tmp_path), tmp_path / "growing", Random(1))
+    growing.grow()
+    tables = tmp_path / "tables"
+    run_here(tables, growing.target)
+    before = rows_of(tables, *ALL)
+    growing.grow(all_of_it=True)
+    for size_bytes in (1_000, 6_000, 12_000):
+        arguments = ("pipeline", "run", "--source", str(growing.target), "--out", str(tables))
+        ended = subprocess.run(
+            [sys.executable, "-c", LIMITED, str(size_bytes), *arguments], cwd=ROOT, capture_output=True, text=True
+        )
+        assert ended.returncode == Status.BAD_INPUT, ended.stderr
+        assert len(ended.stderr.splitlines()) == 1, ended.stderr
+        assert "too large" in ended.stderr.lower() or "no space" in ended.stderr.lower(), ended.stderr
+        assert rows_of(tables, *ALL) == before
+    run_here(tables, growing.target)
+    run_here(tmp_path / "at-once", growing.target)
+    assert sorted_rows(rows_of(tables, "commits")["commits"]) == sorted_rows(
+        rows_of(tmp_path / "at-once", "commits")["commits"]
+    )
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_no_rights_on_the_tables(tmp_path: Path) -> None:
+    log = unpacked("mini-zstd-43", tmp_path)
+    (tmp_path / "tables").mkdir(mode=0o500)
+    with pytest.raises((MusterError, PermissionError)):
+        run_here(tmp_path / "tables", log)
+
+
+def test_tables_where_a_file_is(tmp_path: Path) -> None:
+    log = unpacked("mini-zstd-43", tmp_path)
+    (tmp_path / "tables").touch()
+    ran = run_process("pipeline", "run", "--source", log, "--out", tmp_path / "tables", timeout=120)
+    assert ran.status == Status.BAD_INPUT, ran.err
+    assert len(ran.err.splitlines()) == 1, ran.err

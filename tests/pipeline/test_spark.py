@@ -1,0 +1,154 @@
+"""The job on Spark itself, and the tables as functions of DataFrames."""
+
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from muster.cli.status import Status
+from muster.errors import BadInput, MusterError
+from muster.pipeline.failures import Failure, Told, all_answers, attempts
+from muster.pipeline.job import OnSpark, Request, run
+from muster.pipeline.session import parse_conf, spark_session
+from muster.pipeline.sources import LogDirectories
+from muster.tables import lag_queries, queries
+from muster.tables.schemas import GROUPS, LAG, LOG_ENDS, MEMBERS, OFFSETS, TABLES, TIMES
+from tests.pipeline.test_job import HISTORY, STATE, sorted_rows
+from tests.pipeline.world import GrowingLog, rows_of, run_here, unpacked
+from tests.tables.history import state_at_the_end
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+def test_a_run_on_spark_is_the_run_in_process(spark: "SparkSession", tmp_path: Path) -> None:
+    """Twice on Spark, over a log that grew in between; once here, over all of it."""
+    growing = GrowingLog(unpacked("k43-all", tmp_path), tmp_path / "growing", Random(5))
+    records = 0
+    for last in (False, True):
+        growing.grow(last)
+        summary = run(OnSpark(spark), Request([str(growing.target)], str(tmp_path / "spark")))
+        records += summary.records
+    here = run_here(tmp_path / "here", growing.target)
+    assert records == here.records == 2294
+    names = (*STATE, *HISTORY, "lag")
+    on_spark, in_process = (rows_of(tmp_path / each, *names) for each in ("spark", "here"))
+    for table in names:
+        assert sorted_rows(on_spark[table]) == sorted_rows(in_process[table]), table
+        assert table == "open_commits" or on_spark[table]
+
+
+def in_spark(spark: "SparkSession", tables: dict[str, pa.Table]) -> dict[str, "DataFrame"]:
+    from muster.pipeline.frames import struct_of
+
+    return {name: spark.createDataFrame(table, struct_of(table.schema)) for name, table in tables.items()}
+
+
+def test_frames_are_what_duckdb_says(spark: "SparkSession", tmp_path: Path) -> None:
+    from muster.pipeline import frames
+
+    name = "k43-full"
+    expected = dict(state_at_the_end(name))
+    source = LogDirectories([unpacked(name, tmp_path)])
+    ends = source.log_ends()
+    first = {(row["topic"], row["partition"]): row["committed_offset"] for row in expected["offsets"].to_pylist()}
+    times = source.times()({place: [offset] for place, offset in first.items()})
+    with duckdb.connect() as connection:
+        for table, rows in {**expected, "log_ends": ends, "times": times}.items():
+            connection.register(table, rows)
+        sql = lag_queries.lag("offsets", "log_ends", "members", "times", None, queries.DUCKDB_EXPLODE)
+        expected["lag"] = connection.sql(sql).to_arrow_table().select(LAG.names).cast(LAG)
+
+    # Each function gets rows, not the plan of the one before it: Spark would take longer to plan them than to run.
+    given = in_spark(spark, {each: table.cast(TABLES[each]) for each, table in expected.items()})
+    more = in_spark(spark, {"log_ends": ends.cast(LOG_ENDS), "times": times.cast(TIMES)})
+    made = {
+        "offsets": frames.offsets(given["commits"]),
+        "group_state": frames.group_state(given["group_records"]),
+        "members": frames.members(given["group_state"]),
+        "groups": frames.groups(given["group_state"], given["offsets"], given["open_commits"]),
+        "lag": frames.lag(given["offsets"], more["log_ends"], given["members"], more["times"]),
+    }
+    for table, schema in {"offsets": OFFSETS, "members": MEMBERS, "groups": GROUPS, "lag": LAG}.items():
+        assert made[table].columns == schema.names
+    for table, frame in made.items():
+        rows = frame.toArrow().select(TABLES[table].names).cast(TABLES[table]).to_pylist()
+        assert sorted_rows(rows) == sorted_rows(expected[table].to_pylist()), table
+        assert rows
+    assert any(row["lag_ms_by"] == "exact" for row in expected["lag"].to_pylist())
+
+
+def test_what_a_task_meets_is_raised_as_what_it_is(spark: "SparkSession") -> None:
+    def meet(work: int) -> int:
+        if work == 1:
+            raise BadInput("the log was moved.")
+        if work == 2:
+            raise OSError(28, "No space left on device", "x.parquet")
+        return 1 // work
+
+    runner = OnSpark(spark)
+    assert runner.map(meet, []) == []
+    assert runner.map(meet, [5, 6]) == [0, 0]
+    with pytest.raises(BadInput, match=r"^the log was moved\.$"):
+        runner.map(meet, [5, 1])
+    with pytest.raises(OSError, match="No space left") as full:
+        runner.map(meet, [2])
+    assert (full.value.errno, full.value.filename) == (28, "x.parquet")
+    with pytest.raises(MusterError) as broken:
+        runner.map(meet, [0])
+    sentence = str(broken.value)
+    assert sentence.startswith("Spark could not finish the run: ZeroDivisionError: "), sentence
+    assert "\n" not in sentence
+
+
+def test_a_disk_that_fails_is_tried_again_where_spark_tries_again() -> None:
+    def fail(error: Exception) -> None:
+        raise error
+
+    assert isinstance(Told(fail, 1)(OSError(5, "Input/output error")), Failure)
+    with pytest.raises(OSError, match="Input/output"):
+        Told(fail, 4)(OSError(5, "Input/output error"))
+    assert isinstance(Told(fail, 4)(BadInput("no such log.")), Failure)
+    assert all_answers([1, 2]) == [1, 2]
+    assert [attempts(*each) for each in (("local[*]", "4"), ("local[2,3]", None), ("local", None))] == [1, 3, 1]
+    assert [attempts("spark://host:7077", most) for most in (None, "7")] == [4, 7]
+
+
+def test_conf_as_spark_submit_takes_it() -> None:
+    assert parse_conf(["spark.x=a=b", " spark.y =c"]) == {"spark.x": "a=b", "spark.y": "c"}
+    for bad in ("spark.x", "=1"):
+        with pytest.raises(BadInput, match="is not NAME=VALUE"):
+            parse_conf([bad])
+
+
+def test_a_running_session_is_taken(spark: "SparkSession") -> None:
+    from pyspark.sql import SparkSession
+
+    spark.range(1).count()
+    again = spark_session("local[2]")
+    assert again.sparkContext is spark.sparkContext
+    assert isinstance(again, SparkSession)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--master", "nowhere"), "Could not parse Master URL: 'nowhere'"),
+        (("--conf", "spark.driver.memory=lots"), "spark.driver.memory=lots"),
+    ],
+)
+def test_spark_that_does_not_start_is_one_sentence(arguments: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    from tests.cli import corpus, run_process
+
+    ran: Any = run_process(
+        "pipeline", "run", "--source", corpus("mini-zstd-43"), "--out", tmp_path / "t", *arguments, timeout=120
+    )
+    assert ran.status == Status.BAD_INPUT, ran
+    assert ran.err.startswith("muster: Spark did not start: ")
+    assert said in ran.err
+    assert "\n" not in ran.err.rstrip("\n"), ran.err
