@@ -82,13 +82,15 @@ class Model:
         self.groups: dict[int, list[int]] = {}
         commits: dict[Any, tuple[int, int]] = {}
         group_commits: dict[str, int] = {}
+        self.first: dict[str, int] = {}
+        newest: dict[str, int] = {}
         for offset, event in enumerate(events):
             key, visible = (event.group, event.partition), event.producer in (-1, COMMITTED)
             if event.what == "commit":
-                for row, earlier in enumerate(events[:offset]):
-                    if row in self.groups and earlier.group == event.group and self.groups[row][1] == NONE:
-                        self.groups[row][1] = event.time_ms
+                if event.group in newest and self.groups[newest[event.group]][1] == NONE:
+                    self.groups[newest[event.group]][1] = event.time_ms
                 group_commits[event.group] = event.time_ms
+                self.first.setdefault(event.group, event.time_ms)
                 if visible:
                     commits[key] = event.time_ms, event.expire_ms
             elif event.what == "delete" and visible:
@@ -96,6 +98,9 @@ class Model:
                 commits[key] = NONE, NONE
             elif event.what in ("group", "ungroup"):
                 self.groups[offset] = [group_commits.get(event.group, UNSEEN), NONE]
+                newest[event.group] = offset
+                self.first.setdefault(event.group, NONE)
+        self.last = group_commits
 
 
 @given(st.lists(EVENTS, max_size=40), st.integers(0, 40))
@@ -111,6 +116,15 @@ def test_the_kernel_equals_the_model(events: list[Event], cut: int) -> None:
     assert found == model.deletions
     offsets, before, after = (times.tolist() for times in activity.group_times(0))
     assert dict(zip(offsets, map(list, zip(before, after, strict=True)), strict=True)) == model.groups
+    groups = activity.groups()
+    names = [
+        bytes(groups.names[place : place + length]).decode()
+        for place, length in zip(groups.places, groups.lengths, strict=True)
+    ]
+    assert dict(zip(names, groups.last_commit_ms.tolist(), strict=True)) == model.last
+    assert dict(zip(names, groups.first_commit_ms.tolist(), strict=True)) == {
+        name: model.first[name] for name in model.last
+    }
 
 
 @given(st.lists(EVENTS, min_size=1, max_size=40))

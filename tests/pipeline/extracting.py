@@ -13,7 +13,7 @@ from muster.pipeline.replicas import describe_partition
 
 Row = dict[str, Any]
 HISTORY = ("commits", "group_records", "markers")
-STAGED = ("open_commits", "winners_commits", "winners_groups")
+STAGED = ("open_commits", "winners_commits", "winners_groups", "activity")
 DAY_MS = 24 * 60 * 60 * 1000
 
 
@@ -59,5 +59,5 @@ def run(works: Iterable[PartitionWork], context: ExtractContext) -> Found:
         assert len(rows) == file.rows
         tables[file.table] += rows
     for rows in tables.values():
-        rows.sort(key=lambda row: (row["offsets_partition"], row["log_offset"]))
+        rows.sort(key=lambda row: (row["offsets_partition"], row.get("log_offset", 0)))
     return Found(tables, extracted)

@@ -141,7 +141,7 @@ def test_a_stream_gives_each_record_once(muster: "SparkSession", log: Path, tmp_
     sizes = []
     for last in (False, False, True, True):  # the last time there is nothing new
         growing.grow(last)
-        stream = muster.readStream.format("muster").option("table", "group_records").load(str(growing.target))
+        stream = muster.readStream.format("muster").option("table", "commits").load(str(growing.target))
         query = (
             stream.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
             .trigger(availableNow=True).start(str(given))
@@ -149,8 +149,12 @@ def test_a_stream_gives_each_record_once(muster: "SparkSession", log: Path, tmp_
         assert query.awaitTermination(120)
         assert query.exception() is None
         sizes.append(muster.read.parquet(str(given)).count())
-    expected = history_of(NAME)["group_records"].to_pylist()
-    assert sorted_rows(rows(muster.read.parquet(str(given)), TABLES["group_records"])) == sorted_rows(expected)
+    history = history_of(NAME)
+    expected = history["commits"].to_pylist() + history["open_commits"].to_pylist()
+    found = rows(muster.read.parquet(str(given)), TABLES["commits"])
+    # How a transaction ended is not known to a batch that ends before its marker.
+    ends = ("txn_outcome", "txn_marker_offset")
+    assert sorted_rows(without(found, *ends)) == sorted_rows(without(expected, *ends))
     assert 0 < sizes[0] <= sizes[1] < sizes[2] == sizes[3]
 
 

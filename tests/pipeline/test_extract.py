@@ -26,7 +26,7 @@ from muster.codec.records import TRANSACTIONAL, Record
 from muster.errors import BadInput
 from muster.pipeline import extract_files, extract_rows
 from muster.pipeline.model import PartitionWork
-from muster.tables.schemas import OFFSETS
+from muster.tables.schemas import ACTIVITY, OFFSETS
 from tests.codec.corpus_records import CORPORA, NAMES
 from tests.log import batch, commit, tombstone, write_segment
 from tests.pipeline.extracting import DAY_MS, HISTORY, Found, Row, context_in, run, works_of
@@ -396,25 +396,25 @@ class TestGroupsCommitting:
         found = run(works_of(tmp_path / "log"), context_in(tmp_path))
         assert self.times(found.tables["group_records"]) == [
             (0, None, ms[1]),
-            (2, ms[1], ms[5]),
+            (2, ms[1], None),  # its next record came before a commit
             (3, ms[1], ms[5]),
             (4, None, None),
             (7, ms[6], None),
         ]
         assert self.times(found.tables["winners_groups"]) == [(4, None, None), (7, ms[6], None)]
 
-    def test_the_log_before_the_range_knows(self, tmp_path: Path) -> None:
+    def test_the_run_before_knows(self, tmp_path: Path) -> None:
         rows = [
-            dict.fromkeys(OFFSETS.names)
-            | {"group_id": "orders-app", "topic": topic, "partition": 0, "offsets_partition": 0}
-            | {"log_offset": log_offset, "commit_timestamp_ms": made}
-            for topic, log_offset, made in (("orders", 3, 2000), ("payments", 1, 9000))
+            {"group_id": "orders-app", "offsets_partition": 0, "first_commit_ms": None, "last_commit_ms": 2000},
+            {"group_id": "orders-app", "offsets_partition": 1, "first_commit_ms": None, "last_commit_ms": 9000},
         ]
-        previous = write_offsets(tmp_path / "offsets.parquet", rows)
-        write_segment(tmp_path / "log", encode_batch([self.group(5)]))
+        pq.write_table(pa.Table.from_pylist(rows, ACTIVITY), tmp_path / "activity.parquet")
+        write_segment(tmp_path / "log", encode_batch([self.group(5), commit(6)]))
         works = works_of(tmp_path / "log", from_offset=5)
-        found = run(works, context_in(tmp_path, previous_offsets=(previous,)))
-        assert self.times(found.tables["group_records"]) == [(5, 2000, None)]
+        found = run(works, context_in(tmp_path, previous_activity=(str(tmp_path / "activity.parquet"),)))
+        assert self.times(found.tables["group_records"]) == [(5, 2000, commit(6).timestamp_ms)]
+        told = {"group_id": "orders-app", "offsets_partition": 0, "first_commit_ms": None}
+        assert found.tables["activity"] == [told | {"last_commit_ms": commit(6).timestamp_ms}]
 
     def test_group_records_beyond_the_bound_go_without_what_comes_later(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from muster.cli.status import Status
-from muster.errors import BadInput, MusterError
+from muster.errors import BadInput
 from muster.tables.reading import open_tables
 from muster.tables.store import TableStore
 from tests.cli import command, run_process
@@ -173,17 +174,29 @@ def test_two_runs_at_once_the_second_is_refused(tmp_path: Path) -> None:
 
 
 LIMITED = """
-import resource, signal, sys
+import os, resource, signal, sys
 from muster.cli.main import main
 from muster.pipeline import job, session
 from tests.pipeline.world import Here
 class Stopped:
     def stop(self): pass
 job.OnSpark, session.spark_session = lambda _: Here(), lambda *_: Stopped()
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), int(sys.argv[1])))
+def limited(size_bytes):
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, size_bytes))
+def nobody(log, tables):
+    main(["pipeline", "run", "--source", log, "--out", tables, "-q"])  # all is imported before the rights are gone
+    os.seteuid(65534)
+exec(sys.argv[1])
 sys.exit(main(sys.argv[2:]))
 """
+"""The command with its tasks in this process, and something done to the process first."""
+
+
+def run_after(preparation: str, log: Path, tables: Path) -> "subprocess.CompletedProcess[str]":
+    arguments = ("pipeline", "run", "--source", str(log), "--out", str(tables))
+    script = [sys.executable, "-c", LIMITED, preparation, *arguments]
+    return subprocess.run(script, cwd=ROOT, capture_output=True, text=True)
 
 
 def test_a_disk_without_space_leaves_the_tables_as_they_were(tmp_path: Path) -> None:
@@ -195,13 +208,10 @@ def test_a_disk_without_space_leaves_the_tables_as_they_were(tmp_path: Path) -> 
     before = rows_of(tables, *ALL)
     growing.grow(all_of_it=True)
     for size_bytes in (1_000, 6_000, 12_000):
-        arguments = ("pipeline", "run", "--source", str(growing.target), "--out", str(tables))
-        ended = subprocess.run(
-            [sys.executable, "-c", LIMITED, str(size_bytes), *arguments], cwd=ROOT, capture_output=True, text=True
-        )
+        ended = run_after(f"limited({size_bytes})", growing.target, tables)
         assert ended.returncode == Status.BAD_INPUT, ended.stderr
         assert len(ended.stderr.splitlines()) == 1, ended.stderr
-        assert "too large" in ended.stderr.lower() or "no space" in ended.stderr.lower(), ended.stderr
+        assert "File too large" in ended.stderr, ended.stderr
         assert rows_of(tables, *ALL) == before
     run_here(tables, growing.target)
     run_here(tmp_path / "at-once", growing.target)
@@ -210,12 +220,23 @@ def test_a_disk_without_space_leaves_the_tables_as_they_were(tmp_path: Path) -> 
     )
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_no_rights_on_the_tables(tmp_path: Path) -> None:
-    log = unpacked("mini-zstd-43", tmp_path)
-    (tmp_path / "tables").mkdir(mode=0o500)
-    with pytest.raises((MusterError, PermissionError)):
-        run_here(tmp_path / "tables", log)
+    with tempfile.TemporaryDirectory() as folder:
+        log, tables = unpacked("mini-zstd-43", Path(folder)), Path(folder) / "tables"
+        Path(folder).chmod(0o755)
+        run_here(tables, log)
+        before = rows_of(tables, *ALL)
+        if os.geteuid() == 0:
+            ended = run_after(f"nobody({str(log)!r}, {str(tmp_path / 'warm')!r})", log, tables)
+        else:
+            (tables / "_lock").chmod(0o400)
+            ended = run_after("", log, tables)
+        assert ended.returncode == Status.BAD_INPUT, ended.stderr
+        assert ended.stderr == (
+            f"muster: {tables}/_lock cannot be written: Permission denied. Run as a user who may write there, or name "
+            "another directory; the tables are as the last whole run left them.\n"
+        )
+        assert rows_of(tables, *ALL) == before
 
 
 def test_tables_where_a_file_is(tmp_path: Path) -> None:

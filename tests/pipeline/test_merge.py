@@ -28,9 +28,12 @@ def commit(log_offset: int, committed: int | None, topic_partition: int = 0, **m
     }  # fmt: skip
 
 
-def in_force(before: Rows, winners: Rows, resolved: Rows) -> dict[int, tuple[int, int]]:
-    sql = queries.offsets(f"({merge.candidates('before', 'winners', 'resolved')})")
-    rows = asked(sql, before=(OFFSETS, before), winners=(COMMITS, winners), resolved=(COMMITS, resolved))
+def in_force(before: Rows, winners: Rows, resolved: Rows, waiting: Rows | None = None) -> dict[int, tuple[int, int]]:
+    sql = queries.offsets(f"({merge.candidates('before', 'winners', 'resolved', 'waiting')})")
+    rows = asked(
+        sql, before=(OFFSETS, before), winners=(COMMITS, winners), resolved=(COMMITS, resolved),
+        waiting=(COMMITS, waiting or []),
+    )  # fmt: skip
     return {row["partition"]: (row["committed_offset"], row["log_offset"]) for row in rows}
 
 
@@ -68,7 +71,7 @@ def test_a_commit_released_by_its_marker_counts_by_its_own_place() -> None:
     assert in_force([], newer, resolved) == {0: (100, 10), 1: (60, 6)}
     left = asked(
         merge.still_open("waiting", "resolved", "now"),
-        waiting=(COMMITS, WAITING), resolved=(COMMITS, resolved), now=(COMMITS, [commit(9, 90, 4)]),
+        waiting=(COMMITS, WAITING), resolved=(COMMITS, resolved), now=(COMMITS, [commit(9, 90, 4, txn_outcome="open")]),
     )  # fmt: skip
     assert sorted(row["log_offset"] for row in left) == [8, 9]
 
@@ -91,6 +94,17 @@ def test_a_marker_that_was_cleaned_away_leaves_an_unknown_outcome() -> None:
     )  # fmt: skip
     told = {row["log_offset"]: (row["txn_outcome"], row["txn_marker_offset"]) for row in rows}
     assert told == {5: ("committed", 40), 7: ("unknown", None)}
+
+
+def test_a_deletion_waits_beside_the_open_commit_that_it_has_ended() -> None:
+    winners = [commit(20, None, 0), commit(21, None, 1), commit(22, 5, 2)]  # partition 1 has an open commit behind it
+    still_open = [*WAITING[:1], commit(30, 60, 1, txn_outcome="open", producer_id=7)]
+    sql = merge.deletions_that_wait("still_open", "winners")
+    waiting = asked(sql, still_open=(COMMITS, still_open), winners=(COMMITS, winners))
+    assert [(row["partition"], row["log_offset"], row["kind"]) for row in waiting] == [(0, 20, "deleted")]
+    released = [commit(5, 50, 0, txn_outcome="committed", producer_id=7)]
+    assert in_force([], [], released, waiting) == {}
+    assert in_force([], [], released) == {0: (50, 5)}
 
 
 def test_partitions_that_are_kept() -> None:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import duckdb
 import pyarrow as pa
@@ -10,12 +10,13 @@ import pytest
 
 from muster.cli.status import Status
 from muster.errors import BadInput, MusterError
-from muster.pipeline.failures import Failure, Told, all_answers, attempts
+from muster.pipeline.failures import Failure, Told, all_answers, attempts, gist
 from muster.pipeline.job import OnSpark, Request, run
-from muster.pipeline.session import parse_conf, spark_session
+from muster.pipeline.session import complaint, parse_conf, spark_session
 from muster.pipeline.sources import LogDirectories
 from muster.tables import lag_queries, queries
 from muster.tables.schemas import GROUPS, LAG, LOG_ENDS, MEMBERS, OFFSETS, TABLES, TIMES
+from tests.cli import corpus, run_process
 from tests.pipeline.test_job import HISTORY, STATE, sorted_rows
 from tests.pipeline.world import GrowingLog, rows_of, run_here, unpacked
 from tests.tables.history import state_at_the_end
@@ -138,17 +139,30 @@ def test_a_running_session_is_taken(spark: "SparkSession") -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--master", "nowhere"), "Could not parse Master URL: 'nowhere'"),
-        (("--conf", "spark.driver.memory=lots"), "spark.driver.memory=lots"),
+        (("--conf", "spark.driver.memory=lots"), "Invalid maximum heap size: -Xmxlots"),
+        pytest.param(("--master", "nowhere"), "org.apache.spark.SparkException: ", marks=pytest.mark.long),
+        pytest.param(("--master", "spark://127.0.0.1:1"), "All masters are unresponsive", marks=pytest.mark.long),
     ],
 )
 def test_spark_that_does_not_start_is_one_sentence(arguments: tuple[str, ...], said: str, tmp_path: Path) -> None:
-    from tests.cli import corpus, run_process
-
-    ran: Any = run_process(
-        "pipeline", "run", "--source", corpus("mini-zstd-43"), "--out", tmp_path / "t", *arguments, timeout=120
+    ran = run_process(
+        "pipeline", "run", "--source", corpus("mini-zstd-43"), "--out", tmp_path / "t", *arguments, timeout=200
     )
     assert ran.status == Status.BAD_INPUT, ran
     assert ran.err.startswith("muster: Spark did not start: ")
     assert said in ran.err
-    assert "\n" not in ran.err.rstrip("\n"), ran.err
+    assert len(ran.err.splitlines()) == 1, ran.err
+    assert "\tat " not in ran.err
+
+
+def test_of_what_java_prints_one_line_matters() -> None:
+    trace = """WARNING: Using incubator modules: jdk.incubator.vector
+Setting default log level to "WARN".
+Exception in thread "main" org.apache.spark.SparkException: Could not parse Master URL: 'nowhere'
+\tat org.apache.spark.deploy.SparkSubmit.error(SparkSubmit.scala:1)
+"""
+    assert complaint(trace) == "org.apache.spark.SparkException: Could not parse Master URL: 'nowhere'"
+    assert complaint("WARNING: Using incubator modules\n") == ""
+    java = "An error occurred while calling o1.x.\n: java.lang.IllegalStateException: No.\n\tat a.b.C(D.java:1)\n"
+    assert gist(Exception(java)) == "java.lang.IllegalStateException: No"
+    assert gist(Exception()) == "Exception"

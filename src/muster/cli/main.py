@@ -19,7 +19,7 @@ from muster.cli.serve import serve
 from muster.cli.status import Status
 from muster.cli.tables import EPILOG as TABLE_EPILOG
 from muster.cli.tables import table
-from muster.errors import BadInput, MusterError
+from muster.errors import BadInput, ClusterRefused, ClusterUnreachable, MusterError
 
 app = typer.Typer(
     name="muster",
@@ -84,6 +84,10 @@ def _as_sentence(error: BaseException) -> tuple[Status, str]:
         return Status.INTERRUPTED, "interrupted."
     if isinstance(error, UsageError):
         return Status.USAGE, _usage_sentence(error)
+    if isinstance(error, ClusterUnreachable):
+        return Status.UNREACHABLE, str(error)
+    if isinstance(error, ClusterRefused):
+        return Status.REFUSED, str(error)
     if isinstance(error, BadInput | MusterError):
         return Status.BAD_INPUT, str(error)
     if isinstance(error, PermissionError):

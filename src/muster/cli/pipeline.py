@@ -1,6 +1,8 @@
 """`muster pipeline`: an offsets topic made into tables."""
 
+import errno
 import json
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -102,7 +104,7 @@ def run_pipeline(
     spark = spark_session(master, settings)
     try:
         while True:
-            with _bar(not quiet) as watch:
+            with _bar(not quiet) as watch, _writing(out):
                 summary = run(OnSpark(spark), request, watch)
             if as_json:
                 print(json.dumps(summary.as_json()), flush=True)
@@ -122,6 +124,25 @@ def _seconds(text: str, option: str) -> float:
     if match is None:
         raise BadInput(f"{option} {text!r} is not a length of time. Write 30s, 5m, 12h or 7d.")
     return int(match[1]) * UNIT_MS[match[2]] / 1000
+
+
+@contextmanager
+def _writing(out: str) -> Iterator[None]:
+    """What the disk under the tables refuses, as a sentence; errors about other files speak for themselves."""
+    try:
+        yield
+    except OSError as error:
+        told_file = str(error.filename or out)
+        if error.errno is None or not told_file.startswith(out):
+            raise
+        next_step = {
+            errno.EACCES: "Run as a user who may write there, or name another directory",
+            errno.EROFS: "Name another directory",
+        }.get(error.errno, "Make room there if it is full, and run again")
+        raise BadInput(
+            f"{told_file} cannot be written: {os.strerror(error.errno)}. "
+            f"{next_step}; the tables are as the last whole run left them."
+        ) from error
 
 
 @contextmanager

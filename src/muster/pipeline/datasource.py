@@ -85,15 +85,16 @@ def _states(options: Mapping[str, str]) -> tuple[list[PartitionState], dict[str,
 
 
 class Range(InputPartition):
-    """A range of one partition's log."""
+    """A range of one partition's log, with all that a worker must know: a stream's reader is another there."""
 
-    def __init__(self, work: PartitionWork) -> None:
+    def __init__(self, work: PartitionWork, topic_names: Mapping[str, str]) -> None:
         super().__init__(work.offsets_partition)
-        self.work = work
+        self.work, self.topic_names = work, topic_names
 
 
-def _range(state: PartitionState, from_offset: int, to_offset: int) -> Range:
-    return Range(PartitionWork(state.offsets_partition, state.source, from_offset, to_offset, False, state.size_bytes))
+def _range(state: PartitionState, from_offset: int, to_offset: int, topic_names: Mapping[str, str]) -> Range:
+    work = PartitionWork(state.offsets_partition, state.source, from_offset, to_offset, False, state.size_bytes)
+    return Range(work, topic_names)
 
 
 class BatchReader(DataSourceReader):
@@ -102,10 +103,10 @@ class BatchReader(DataSourceReader):
         self._states, self._names = _states(options)
 
     def partitions(self) -> Sequence[Range]:
-        return [_range(state, state.log_start_offset, state.log_end_offset) for state in self._states]
+        return [_range(state, state.log_start_offset, state.log_end_offset, self._names) for state in self._states]
 
     def read(self, partition: Any) -> Iterator[Any]:
-        return read_range(partition.work, self._table, self._mode, self._names)
+        return read_range(partition.work, self._table, self._mode, partition.topic_names)
 
 
 class StreamReader(DataSourceStreamReader):
@@ -127,16 +128,16 @@ class StreamReader(DataSourceStreamReader):
 
     def partitions(self, start: Any, end: Any) -> Sequence[Range]:
         begin, stop = (json.loads(each) if isinstance(each, str) else each for each in (start, end))
-        states, self._names = _states(self._options)
+        states, names = _states(self._options)
         return [
-            _range(state, begin.get(number, state.log_start_offset), stop[number])
+            _range(state, begin.get(number, state.log_start_offset), stop[number], names)
             for state in states
             if (number := str(state.offsets_partition)) in stop
             and stop[number] > begin.get(number, state.log_start_offset)
         ]
 
     def read(self, partition: Any) -> Iterator[Any]:
-        return read_range(partition.work, self._table, MODES[0], self._names)
+        return read_range(partition.work, self._table, MODES[0], partition.topic_names)
 
 
 def read_range(work: PartitionWork, table: str, mode: str, topic_names: Mapping[str, str]) -> Iterator[pa.RecordBatch]:

@@ -1,7 +1,7 @@
 """What a deletion deleted and what a group did around a rebalance, as columns; the log before the range included.
 
-`codec.columns.activity` knows the range. What was in force before it is in the `offsets` table of the run before, which
-is opened only if a record asks for it, and then for its partition alone.
+`codec.columns.activity` knows the range. What was in force before it is in the `offsets` table of the run before, and
+when groups committed in its `activity`; both are opened only if a record asks, and then for its partition alone.
 """
 
 from collections.abc import Callable, Sequence
@@ -46,11 +46,6 @@ class PreviousOffsets:
         found = self._groups[group].get((topic, partition), NO_COMMIT)
         return found if found.log_offset < before else NO_COMMIT
 
-    def last_commit_ms(self, group: str, before: int) -> int:
-        """When a group last committed before an offset of the log."""
-        commits = [commit for commit in self._groups[group].values() if commit.log_offset < before]
-        return max(commits, default=NO_COMMIT).commit_ms
-
     def load(self, groups: set[str]) -> None:
         """Have these groups at hand."""
         wanted = groups - self._groups.keys()
@@ -70,12 +65,33 @@ class PreviousOffsets:
             self._groups[group][topic, partition] = commit
 
     def _read(self) -> Array:
-        tables = []
-        for address in self._files:
-            store, path = open_store(address, self._options)
-            filters = [("offsets_partition", "=", self._partition)]
-            tables.append(pq.read_table(path, columns=list(_COLUMNS), filters=filters, filesystem=store))
-        return pa.concat_tables(tables)
+        return _read(self._files, self._options, self._partition, _COLUMNS)
+
+
+class PreviousActivity:
+    """When the groups of one partition last committed before the range."""
+
+    def __init__(self, files: Sequence[str], options: Options, offsets_partition: int) -> None:
+        self._files, self._options, self._partition = files, tuple(options), offsets_partition
+        self._last_ms: dict[str, int] | None = None
+
+    def last_commit_ms(self, group: str) -> int:
+        if self._last_ms is None:
+            self._last_ms = {}
+            if self._files:
+                table = _read(self._files, self._options, self._partition, ("group_id", "last_commit_ms"))
+                groups, times = (column.to_pylist() for column in table.columns)
+                self._last_ms = {one: _or_none(ms) for one, ms in zip(groups, times, strict=True)}
+        return self._last_ms.get(group, NONE)
+
+
+def _read(files: Sequence[str], options: Options, partition: int, columns: Sequence[str]) -> Array:
+    tables = []
+    for address in files:
+        store, path = open_store(address, options)
+        filters = [("offsets_partition", "=", partition)]
+        tables.append(pq.read_table(path, columns=list(columns), filters=filters, filesystem=store))
+    return pa.concat_tables(tables)
 
 
 def _or_none(number: int | None) -> int:
@@ -85,8 +101,8 @@ def _or_none(number: int | None) -> int:
 class Past:
     """Fills in, on rows of COMMITS and of GROUP_RECORDS, what the log before them says."""
 
-    def __init__(self, previous: PreviousOffsets, offsets_retention_ms: int) -> None:
-        self._previous = previous
+    def __init__(self, previous: PreviousOffsets, activity: PreviousActivity, offsets_retention_ms: int) -> None:
+        self._previous, self._activity = previous, activity
         self._retention_ms = offsets_retention_ms
 
     def of_deletions(
@@ -129,12 +145,8 @@ class Past:
         before_ms = before_ms.copy()
         unseen = np.flatnonzero(before_ms == UNSEEN)
         if len(unseen):
-            rows = records.select(["group_id", "log_offset"]).take(_array(places[unseen], pa.int64()))
-            groups, offsets = (column.to_pylist() for column in rows.columns)
-            self._previous.load(set(groups))
-            before_ms[unseen] = [
-                self._previous.last_commit_ms(group, offset) for group, offset in zip(groups, offsets, strict=True)
-            ]
+            groups = records.column("group_id").take(_array(places[unseen], pa.int64())).to_pylist()
+            before_ms[unseen] = [self._activity.last_commit_ms(group) for group in groups]
         for name, times in (("last_commit_before_ms", before_ms), ("first_commit_after_ms", after_ms)):
             column = np.full(len(records), NONE, np.int64)
             column[places] = times

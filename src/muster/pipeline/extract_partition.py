@@ -12,7 +12,7 @@ from muster.codec.columns.scan import B_LEADER_EPOCH, B_SIZE, R_BATCH, R_OFFSET,
 from muster.codec.columns.select import in_force
 from muster.log.reader import Progress
 from muster.log.sources import segments_of
-from muster.pipeline.extract_activity import Past, PreviousOffsets
+from muster.pipeline.extract_activity import Past, PreviousActivity, PreviousOffsets
 from muster.pipeline.extract_gaps import Gaps
 from muster.pipeline.extract_rows import History, Outputs, PartitionRows
 from muster.pipeline.model import ExtractContext, PartitionReport, PartitionWork, SegmentFiles
@@ -55,8 +55,11 @@ class PartitionExtract:
             others = [survey(other, self._start, first.next_offset, lineage) for other in self._others]
             markers = joined(markers, *(other.markers for other in others))
         context, work = self._context, self._work
-        previous = PreviousOffsets(context.previous_offsets, context.storage_options, work.offsets_partition)
-        past = Past(previous, context.offsets_retention_ms)
+        options, number = context.storage_options, work.offsets_partition
+        previous = PreviousOffsets(context.previous_offsets, options, number)
+        past = Past(
+            previous, PreviousActivity(context.previous_activity, options, number), context.offsets_retention_ms
+        )
         rows = PartitionRows(work.offsets_partition, markers, past, dict(context.topic_names), self._outputs)
         reader = RangeReader(self._leader, self._start, first.next_offset, self._scratch, self._progress)
         self._read_leader(reader, rows)
@@ -89,6 +92,7 @@ class PartitionExtract:
         self._damage += reader.damage
         if self._context.history:
             self._unread = history.unread
+            rows.write_activity(activity)
 
     def _count(self, piece: RangeChunk) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         """The rows that are new, counted."""

@@ -8,7 +8,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from muster.codec.columns.activity import Activity, Deletions
-from muster.codec.columns.arrow import to_arrow
+from muster.codec.columns.arrow import strings, to_arrow
 from muster.codec.columns.chunks import Chunk
 from muster.codec.columns.commits import C_KIND, K_COMMIT_TOMBSTONE, K_CONTROL, K_GROUP, K_GROUP_TOMBSTONE
 from muster.codec.columns.scan import B_FIRST_RECORD, B_OUTCOME, B_RECORDS, R_BATCH
@@ -18,7 +18,7 @@ from muster.pipeline.extract_files import TableWriter
 from muster.pipeline.model import ExtractContext, WrittenFile
 from muster.pipeline.ranges import RangeChunk
 from muster.pipeline.shape import commit_rows, group_rows, marker_rows
-from muster.tables.schemas import COMMITS, GROUP_RECORDS, MARKERS, OPEN_COMMITS
+from muster.tables.schemas import ACTIVITY, COMMITS, GROUP_RECORDS, MARKERS, OPEN_COMMITS
 
 Array = Any  # pyarrow has no types of its own
 Longs = NDArray[np.int64]
@@ -49,9 +49,10 @@ class Outputs:
         self.open_commits = staged("open_commits", OPEN_COMMITS)
         self.winners_commits = staged("winners_commits", COMMITS)
         self.winners_groups = staged("winners_groups", GROUP_RECORDS)
+        self.activity = staged("activity", ACTIVITY)
         self._all = [
             self.commits, self.group_records, self.markers,
-            self.open_commits, self.winners_commits, self.winners_groups,
+            self.open_commits, self.winners_commits, self.winners_groups, self.activity,
         ]  # fmt: skip
 
     def close(self) -> list[WrittenFile]:
@@ -125,6 +126,18 @@ class PartitionRows:
             times = activity.recall(chunk, rows[places])
             table = self.past.with_group_times(self.groups(chunk, rows), places, *times)
             self.outputs.winners_groups.append(table)
+
+    def write_activity(self, activity: Activity) -> None:
+        """When groups committed, for the next run."""
+        groups = activity.groups()
+        if not len(groups.places):
+            return
+        columns = [
+            strings(groups.names, groups.places, groups.lengths),
+            pa.array(np.full(len(groups.places), self.offsets_partition, np.int32)),
+            *(pa.array(times, pa.int64(), mask=times < 0) for times in (groups.first_commit_ms, groups.last_commit_ms)),
+        ]
+        self.outputs.activity.append(pa.Table.from_arrays(columns, schema=ACTIVITY))
 
 
 def _records_of(batches: Longs) -> Longs:

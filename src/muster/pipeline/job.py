@@ -165,7 +165,9 @@ class _Job:
 
     def _withdraw(self, cut: Cut) -> None:
         place = f"offsets_partition = {cut.offsets_partition} AND log_offset >= {cut.log_offset}"
+        ended = f"offsets_partition = {cut.offsets_partition} AND txn_marker_offset >= {cut.log_offset}"
         gone = sum(self.changes.withdraw(table, place) for table in FROM_THE_LOG)
+        self.changes.withdraw("commits", ended)  # whose transaction is open again: state has them from the whole log
         self.changes.withdraw("rebalances", f"offsets_partition = {cut.offsets_partition}")
         self.summary.notes.append(
             f"partition {cut.offsets_partition} was truncated at offset {cut.log_offset} under a newer leader: "
@@ -182,6 +184,7 @@ class _Job:
             offsets_retention_ms=self.request.offsets_retention_ms,
             topic_names=tuple(sorted(self.topic_names.items())),
             previous_offsets=tuple(self.changes.files("offsets")),
+            previous_activity=tuple(self.changes.files("activity")),
         )
         tasks = packed(works, self.runner.cores * TASKS_PER_CORE)
         with self.watch.reading(context.staging, sum(work.size_bytes for work in works)):
@@ -282,8 +285,10 @@ class _Job:
 
     def publish(self) -> None:
         progress = dict(self.before)
+        starts = {state.offsets_partition: state.log_start_offset for state in self.states}
         for report in self._reports():
-            progress[report.offsets_partition] = advanced(self.before.get(report.offsets_partition), report)
+            number = report.offsets_partition
+            progress[number] = advanced(self.before.get(number), report)._replace(log_start_offset=starts[number])
         since = [each.complete_since_ms for each in progress.values() if each.complete_since_ms is not None]
         self.summary.complete_since_ms = max(since, default=None)
         source = {

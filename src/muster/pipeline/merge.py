@@ -33,12 +33,16 @@ def as_commits(offsets: str) -> str:
     return f"SELECT {_columns(known)} FROM {offsets} a"
 
 
-def candidates(offsets_before: str, winners: str, resolved: str) -> str:
-    """Everything that may be in force: what was, what is new, and what a marker has released."""
+def candidates(offsets_before: str, winners: str, resolved: str, open_before: str) -> str:
+    """Everything that may be in force: what was, what is new, and what a marker has released.
+
+    And deletions that wait beside an open commit they have ended: without them it would come back with its marker.
+    """
     return f"""
         {as_commits(offsets_before)}
         UNION ALL SELECT {_columns({})} FROM {winners} a
-        UNION ALL SELECT {_columns({})} FROM {resolved} a"""
+        UNION ALL SELECT {_columns({})} FROM {resolved} a
+        UNION ALL SELECT {_columns({})} FROM {open_before} a WHERE a.txn_outcome IS NULL"""
 
 
 def resolved(open_before: str, markers: str) -> str:
@@ -52,7 +56,7 @@ def resolved(open_before: str, markers: str) -> str:
                 ON o.offsets_partition = m.offsets_partition AND o.producer_id = m.producer_id
                 AND m.log_offset > o.log_offset
             GROUP BY o.offsets_partition, o.log_offset
-        ) b ON {AT_SAME_PLACE}"""
+        ) b ON {AT_SAME_PLACE} WHERE a.txn_outcome = 'open'"""
 
 
 def resolved_by_rebuilding(open_before: str, open_now: str, winners: str) -> str:
@@ -61,15 +65,28 @@ def resolved_by_rebuilding(open_before: str, open_now: str, winners: str) -> str
     return f"""
         SELECT {_columns(told)} FROM {open_before} a
         LEFT JOIN (SELECT * FROM {winners} w WHERE w.txn_outcome IS NOT NULL) b ON {AT_SAME_PLACE}
-        WHERE NOT EXISTS (SELECT 1 FROM {open_now} c
+        WHERE a.txn_outcome = 'open' AND NOT EXISTS (SELECT 1 FROM {open_now} c
             WHERE a.offsets_partition = c.offsets_partition AND a.log_offset = c.log_offset)"""
 
 
 def still_open(open_before: str, resolved: str, open_now: str) -> str:
     """Commits whose transaction has not ended, as far as the log has been read."""
     return f"""
-        SELECT {_columns({})} FROM {open_before} a WHERE NOT EXISTS (SELECT 1 FROM {resolved} b WHERE {AT_SAME_PLACE})
+        SELECT {_columns({})} FROM {open_before} a
+        WHERE a.txn_outcome = 'open' AND NOT EXISTS (SELECT 1 FROM {resolved} b WHERE {AT_SAME_PLACE})
         UNION ALL SELECT {_columns({})} FROM {open_now} a"""
+
+
+def deletions_that_wait(still_open: str, candidates: str) -> str:
+    """The newest deletion of each key that has an older commit in an open transaction, which it has ended already."""
+    return f"""
+        SELECT {_columns({})} FROM {candidates} a JOIN (
+            SELECT c.group_id, c.topic, c.partition, max(c.log_offset) AS log_offset FROM {candidates} c
+            WHERE c.kind <> 'commit' AND c.txn_outcome IS NULL GROUP BY c.group_id, c.topic, c.partition
+        ) b ON {OF_SAME_KEY} AND a.log_offset = b.log_offset
+        WHERE a.kind <> 'commit' AND EXISTS (SELECT 1 FROM {still_open} o
+            WHERE o.group_id = a.group_id AND o.topic = a.topic AND o.partition = a.partition
+            AND o.log_offset < a.log_offset)"""
 
 
 def vanished(offsets_held: str, winners: str, read_before: Mapping[int, int]) -> str:

@@ -150,9 +150,14 @@ class _Task:
             again = merge.resolved_by_rebuilding("open_commits_lost", "staged_open_commits", "staged_winners_commits")
             resolved = f"{resolved} UNION ALL {again}"
         self._table_of("resolved", resolved)
-        self._view_of("candidates", merge.candidates("offsets_before", "staged_winners_commits", "resolved"))
+        self._view_of(
+            "candidates",
+            merge.candidates("offsets_before", "staged_winners_commits", "resolved", "open_commits_before"),
+        )
         self._table_of("offsets", queries.offsets("candidates"))
-        self._table_of("open_commits", merge.still_open("open_commits_before", "resolved", "staged_open_commits"))
+        self._table_of("still_open", merge.still_open("open_commits_before", "resolved", "staged_open_commits"))
+        waiting = merge.deletions_that_wait("still_open", "candidates")
+        self._table_of("open_commits", f"SELECT * FROM still_open UNION ALL {waiting}")
         self._write("offsets", "SELECT * FROM offsets")
         self._write("open_commits", "SELECT * FROM open_commits")
         if self.work.history:

@@ -51,6 +51,8 @@ class ExtractContext(NamedTuple):
     """Topic id (as Kafka prints it) to name, for assignments that have ids only."""
     previous_offsets: tuple[str, ...]
     """Files of the `offsets` table before this run: what a deletion in the new range may delete."""
+    previous_activity: tuple[str, ...] = ()
+    """Files of the `activity` table: when groups committed before the new range."""
 
 
 class WrittenFile(NamedTuple):

@@ -1,13 +1,12 @@
 """Rebalances after a run: records of this run on top of what the last one left. Pure, on Arrow tables."""
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from muster.pipeline.rebalances import rebalances_table, with_first_commit
-from muster.tables.schemas import GROUP_RECORDS, LATEST_REBALANCES, REBALANCES
+from muster.tables.schemas import LATEST_REBALANCES, REBALANCES
 
 
 class Activity(NamedTuple):
@@ -31,7 +30,6 @@ def rebalances_now(records: pa.Table, state: pa.Table, latest: pa.Table, activit
     `state` are the rows of `group_state` before them, `latest` those of `latest_rebalances`.
     """
     latest = _with_first_commits(latest, activity.now)
-    records = _with_commits_before(records, _by_group(activity.before, "last_commit_ms"))
     rows = rebalances_table(records, state, latest)
     is_newest = pc.is_valid(rows["carry"])
     return Rebalances(
@@ -54,19 +52,9 @@ def _with_first_commits(latest: pa.Table, activity: pa.Table) -> pa.Table:
     """Complete rows of earlier runs by the group's first commit since, if that came before its next generation."""
     first_ms = {group: ms for group, ms in _by_group(activity, "first_commit_ms").items() if ms is not None}
     groups = pa.array(list(first_ms), pa.string())
-    waiting = pc.and_(pc.is_null(latest["first_commit_after_ms"]), pc.is_in(latest["group_id"], value_set=groups))
+    missing = pc.and_(pc.is_null(latest["first_commit_after_ms"]), pc.equal(latest["type"], "classic"))
+    waiting = pc.fill_null(pc.and_(missing, pc.is_in(latest["group_id"], value_set=groups)), False)
     if not pc.any(waiting).as_py():
         return latest
     rows = [with_first_commit(row, first_ms[row["group_id"]]) for row in latest.filter(waiting).to_pylist()]
     return pa.concat_tables([latest.filter(pc.invert(waiting)), pa.Table.from_pylist(rows, LATEST_REBALANCES)])
-
-
-def _with_commits_before(records: pa.Table, last_commit_ms: Mapping[str, int | None]) -> pa.Table:
-    """Where this run saw no commit before a group's record, its last one is of an earlier run."""
-    name = "last_commit_before_ms"
-    missing = pc.and_(pc.is_null(records[name]), pc.equal(records["record_type"], 2))
-    if not last_commit_ms or not pc.any(missing).as_py():
-        return records
-    earlier = pa.array([last_commit_ms.get(group) for group in records["group_id"].to_pylist()], pa.int64())
-    filled = pc.if_else(missing, earlier, records[name])
-    return records.set_column(records.schema.get_field_index(name), GROUP_RECORDS.field(name), filled)

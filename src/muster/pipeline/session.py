@@ -12,11 +12,19 @@ from typing import TYPE_CHECKING
 
 from muster.errors import BadInput
 from muster.java import java_env
+from muster.pipeline.failures import gist
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOCAL = "local[*]"
+_GREETINGS = (
+    "WARNING: ",
+    "Setting default log level",
+    "To adjust logging level",
+    "Picked up ",
+    "Using Spark's default",
+)
 QUIET = str(files("muster.pipeline") / "log4j2.properties")
 
 
@@ -32,7 +40,11 @@ def spark_session(
     except ImportError:
         raise BadInput("the pipeline needs Spark: pip install 'muster[pipeline]'.") from None
     if SparkSession.getActiveSession() is None:
-        # Local workers are this very Python; elsewhere the cluster says which one it has (spark.pyspark.python).
+        # Local workers are this very Python; elsewhere the cluster says which one it has. Spark itself reads
+        # spark.pyspark.python only when spark-submit starts the driver.
+        named = (conf or {}).get("spark.pyspark.python")
+        if named:
+            os.environ["PYSPARK_PYTHON"] = named
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable if _is_local(master) else "python3")
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name).master(master or os.environ.get("SPARK_MASTER", LOCAL))
@@ -42,13 +54,19 @@ def spark_session(
         try:
             session = builder.getOrCreate()
         except (PySparkRuntimeError, Py4JError) as error:
-            told = chatter.read_text(errors="replace").strip().splitlines()[-5:]
+            words = complaint(chatter.read_text(errors="replace")) or gist(error)
             raise BadInput(
-                f"Spark did not start: {error}. It said: {' | '.join(told)}. "
+                f"Spark did not start: {words}. "
                 "`python -m muster.java` says which Java it was given; --master and --conf are Spark's own words."
-            ) from None
+            ) from error
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def complaint(chatter: str) -> str:
+    """The line that matters of what Java printed before it gave up; empty where there is none."""
+    lines = [line for line in chatter.splitlines() if line.strip() and not line.startswith((" ", "\t", *_GREETINGS))]
+    return lines[0].removeprefix('Exception in thread "main" ').rstrip(". ") if lines else ""
 
 
 def parse_conf(pairs: Iterable[str]) -> dict[str, str]:

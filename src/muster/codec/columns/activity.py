@@ -1,10 +1,11 @@
 """What a log says about the past of a deletion and the surroundings of a group record, while it streams by.
 
     deletion       when the commit that it deletes was made, and when that was to expire
-    group record   when its group last committed before it, and when it first did after it
+    group record   when its group last committed before it, and when it first did after it and before the next one
+    group          when it first committed before any record of its own, and when it last did: for whoever reads on
 
 A hash table has an entry for each key of an offset commit and one for each group, so memory follows the number of keys
-and of groups; classic group records are noted in a list besides, four longs each, because their second answer comes
+and of groups; classic group records are noted in a list besides, three longs each, because their second answer comes
 later in the log. What the table cannot know it says: `UNSEEN` is a key (or group) of which the log so far has nothing,
 and whoever knows what was there before may be asked.
 
@@ -60,8 +61,9 @@ A_COMMIT_MS = 3
 A_EXPIRE_MS = 4
 A_DELETED_MS = 5
 A_DELETED_EXPIRE_MS = 6
-A_WAITING = 5  # newest group record that no commit has followed yet, NONE without one
+A_WAITING = 5  # newest group record, if no commit has followed it yet; NONE without one
 A_LAST = 6  # newest group record
+A_FIRST_MS = 7  # of a group: its first commit, if that came before any record of the group; UNSEEN so far, else NONE
 ENTRY_COLUMNS = 8
 GROUP_BIT = 1 << 40
 
@@ -69,8 +71,7 @@ GROUP_BIT = 1 << 40
 G_OFFSET = 0
 G_BEFORE_MS = 1
 G_AFTER_MS = 2
-G_NEXT = 3  # the one before it that waits too
-GROUP_ROW_COLUMNS = 4
+GROUP_ROW_COLUMNS = 3
 
 # What deletions are answered with: row of the chunk, and the two times.
 DELETION_COLUMNS = 3
@@ -137,6 +138,7 @@ def _entry_of(buffer, start, length, identity, entries, index, arena, counts, se
         entries[entry, A_EXPIRE_MS] = NONE
         entries[entry, A_DELETED_MS] = NONE  # which is A_WAITING of a group
         entries[entry, A_DELETED_EXPIRE_MS] = NONE
+        entries[entry, A_FIRST_MS] = UNSEEN
     return entry
 
 
@@ -149,11 +151,11 @@ def _key_length(buffer, group, group_length):  # type: ignore[no-untyped-def]
 @inlined
 def _note_commit_of_group(entries, entry, group_rows, commit_ms):  # type: ignore[no-untyped-def]
     entries[entry, A_COMMIT_MS] = commit_ms
-    row = entries[entry, A_WAITING]
-    while row >= 0:
-        group_rows[row, G_AFTER_MS] = commit_ms
-        row = group_rows[row, G_NEXT]
-    entries[entry, A_WAITING] = NONE
+    if entries[entry, A_FIRST_MS] == UNSEEN:
+        entries[entry, A_FIRST_MS] = commit_ms
+    if entries[entry, A_WAITING] >= 0:
+        group_rows[entries[entry, A_WAITING], G_AFTER_MS] = commit_ms
+        entries[entry, A_WAITING] = NONE
 
 
 @kernel(
@@ -196,9 +198,10 @@ def note_activity(  # type: ignore[no-untyped-def]
             group_rows[row, G_OFFSET] = records[number, R_OFFSET]
             group_rows[row, G_BEFORE_MS] = entries[last_group, A_COMMIT_MS]
             group_rows[row, G_AFTER_MS] = NONE
-            group_rows[row, G_NEXT] = entries[last_group, A_WAITING]
             entries[last_group, A_WAITING] = row
             entries[last_group, A_LAST] = row
+            if entries[last_group, A_FIRST_MS] == UNSEEN:
+                entries[last_group, A_FIRST_MS] = NONE
             continue
         outcome = batches[records[number, R_BATCH], B_OUTCOME]
         is_visible = outcome in (NO_TRANSACTION, COMMITTED)
@@ -273,6 +276,16 @@ class Deletions(NamedTuple):
     expire_ms: Longs
 
 
+class Groups(NamedTuple):
+    """Groups: where their names are in a buffer, and when they committed (NONE: no time, or a record came first)."""
+
+    names: Bytes
+    places: Longs
+    lengths: Longs
+    first_commit_ms: Longs
+    last_commit_ms: Longs
+
+
 class Activity:
     """The activity of one partition: `update` in log order."""
 
@@ -319,10 +332,18 @@ class Activity:
     def group_times(self, first: int) -> tuple[Longs, Longs, Longs]:
         """Of the classic group records from number `first` on: offsets, last commits before, first commits after.
 
-        Before: UNSEEN where the log so far has no commit of the group. After: NONE where none has come yet.
+        Before: UNSEEN where the log so far has no commit of the group. After: NONE where none came before the group's
+        next record, or none has come yet.
         """
         rows = self._group_rows[first : self._counts[N_GROUP_ROWS]]
         return rows[:, G_OFFSET].copy(), rows[:, G_BEFORE_MS].copy(), rows[:, G_AFTER_MS].copy()
+
+    def groups(self) -> Groups:
+        """Every group that has committed."""
+        entries = self._entries[: self._counts[N_ENTRIES]]
+        entries = entries[((entries[:, A_IDENTITY] & GROUP_BIT) != 0) & (entries[:, A_COMMIT_MS] != UNSEEN)]
+        places, lengths = entries[:, A_PLACE].copy(), entries[:, A_IDENTITY] & (GROUP_BIT - 1)
+        return Groups(self._arena, places, lengths, entries[:, A_FIRST_MS].copy(), entries[:, A_COMMIT_MS].copy())
 
     def recall(self, chunk: Chunk, rows: Longs) -> tuple[Longs, Longs]:
         """For survivors of `LatestTable`: of deletions the times of what they deleted, of group records those around.
