@@ -1,114 +1,274 @@
-"""What muster makes of an offsets topic that a real Kafka 4.3.0 left behind: `make demo`.
+"""Both faces of muster in one terminal: `make demo`.
 
-Ends with 0 only if what was read off the files is what that broker's own Admin API said just before it stopped.
+A coordinator with three kinds of clients that come, go, are killed and come back; the pipeline over its log while it
+runs, twice; and the pipeline over a log that a real Kafka 4.3.0 left behind. Ends with 0 only if the tables are what
+an admin client is told by the running server, and what the real broker's Admin API said just before it stopped.
 """
 
-import json
+import signal
+import subprocess
 import sys
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
+from confluent_kafka import ConsumerGroupTopicPartitions
+from confluent_kafka.admin import AdminClient
+from demo_tables import (
+    Disagreement,
+    Story,
+    Told,
+    check_bundled,
+    check_causes,
+    check_moment,
+    check_now,
+    committed,
+    console,
+    heading,
+    rows,
+    show_lag,
+    show_moment,
+    show_rebalances,
+    tick,
+)
+from rich.markup import escape
 
-from muster.log.columns import record_batches
-from muster.log.reader import Damage, read_partition
-from muster.log.sources import Sources
-from muster.log.summary import Summary
+from muster.broker import Broker
+from muster.errors import MusterError
+from muster.pipeline.job import OnSpark, Request, Summary, run
+from muster.pipeline.session import spark_session
+from muster.tables.reading import open_tables
 
-CORPUS = Path(__file__).parent.parent / "tests" / "corpus" / "k43-all"
-Key = tuple[str, str]
-Offset = tuple[int, str]
+ROOT = Path(__file__).parent.parent
+CORPUS = ROOT / "tests" / "corpus" / "k43-all"
+ARCHIVE = CORPUS / "k43-all.tar.zst"
+GROUP, TOPIC, PARTITIONS = "tills", "orders", 6
+PATIENCE_S = 90.0
 
-console = Console(width=None if sys.stdout.isatty() else 100, highlight=False)
+began = time.monotonic()
 
 
 def main() -> int:
-    archive = CORPUS / "k43-all.tar.zst"
-    console.print(f"\n[bold]muster dump {archive.relative_to(CORPUS.parents[2])}[/]  — a broker's log directory\n")
-    show_what_is_there(archive)
-    in_force, open_commits = offsets_in_force(archive)
-    show_some_groups(in_force)
-    for group, topic in sorted(open_commits):
-        console.print(f"  [yellow]{group}[/] has a commit for {topic} waiting for its transaction to end")
-    return check(in_force)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that nothing is left behind then either
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="muster-demo-")))
+        spark = Spark(folder)
+        stack.callback(spark.stop)
+        broker = stack.enter_context(
+            Broker(data=folder / "muster-data", settings={"group.initial.rebalance.delay.ms": 1500})
+        )
+        group = Group(broker, folder)
+        stack.callback(group.end)
+        try:
+            show(story(group, spark, folder), spark, folder)
+        except (Disagreement, MusterError) as problem:
+            console.print(f"\n[red]✗[/] {escape(str(problem))}", soft_wrap=True)
+            return 1
+        except KeyboardInterrupt:
+            return 130
+    return 0
 
 
-def show_what_is_there(archive: Path) -> None:
-    """A few lines out of `muster dump --summary`."""
-    from muster.codec.columns.chunks import Scratch
+@dataclass(slots=True)
+class Group:
+    """The consumers, each a process, and an admin client that asks the server about them."""
 
-    summary, damage = Summary(), list[Damage]()
-    with Sources([archive]) as sources:
-        for partition in sources.partitions:
-            for piece in read_partition(partition, Scratch(), damage):
-                summary.add(piece)
-    result = summary.result(damage)
-    kinds: dict[str, list[int]] = {}
-    for count in result.record_counts:
-        kinds.setdefault(count.name, [0, 0])[count.is_tombstone] += count.records
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
-    for heading in ("record", "written", "deleted"):
-        table.add_column(heading, justify="left" if heading == "record" else "right")
-    for name, (written, deleted) in sorted(kinds.items(), key=lambda item: -sum(item[1]))[:9]:
-        table.add_row(name, str(written), f"[dim]{deleted or ''}[/]")
-    console.print(table)
-    console.print(
-        f"\n{result.totals['records']:,} records of {result.distinct_groups} groups; {len(kinds)} kinds in all, "
-        f"{'no' if not damage else len(damage)} damage.\n"
+    broker: Broker
+    folder: Path
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    admin: AdminClient = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.admin = AdminClient({"bootstrap.servers": self.broker.bootstrap_servers, "log_level": 0})
+
+    def start(self, client: str, instance: str | None = None) -> None:
+        command = [sys.executable, str(Path(__file__).with_name("demo_member.py")), client]
+        command += [self.broker.bootstrap_servers, GROUP, TOPIC, *([instance] if instance else [])]
+        with (self.folder / f"{client}.log").open("ab") as log:
+            self.processes[client] = subprocess.Popen(command, stdout=log, stderr=log)
+
+    def kill(self, *clients: str) -> None:
+        for client in clients:
+            self.processes[client].kill()
+        for client in clients:
+            self.processes.pop(client).wait()
+
+    def hold_still(self) -> None:
+        for process in self.processes.values():
+            process.send_signal(signal.SIGUSR1)
+
+    def end(self) -> None:
+        for process in self.processes.values():
+            process.terminate()
+        for process in self.processes.values():
+            try:
+                process.wait(5)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def ask(self) -> Told:
+        described = self.admin.describe_consumer_groups([GROUP])[GROUP].result()
+        asked = self.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(GROUP)])
+        offsets = asked[GROUP].result().topic_partitions
+        return Told(
+            described.state.name.title(),
+            described.partition_assignor,
+            {(each.topic, each.partition): each.offset for each in offsets},
+            {
+                each.member_id: (
+                    each.group_instance_id or None,
+                    each.client_id,
+                    each.host,
+                    tuple(sorted((one.topic, one.partition) for one in each.assignment.topic_partitions)),
+                )
+                for each in described.members
+            },
+        )
+
+    def until(self, what: str, is_so: Callable[[Told], bool]) -> Told:
+        """Ask until it is so: what the processes do takes as long as the machine makes it."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not is_so(told := self.ask()):
+            ended = [client for client, process in self.processes.items() if process.poll() is not None]
+            if ended or time.monotonic() > deadline:
+                why = f"{ended[0]} has ended" if ended else f"not within {PATIENCE_S:.0f} s"
+                logs = {log.name: log.read_text(errors="replace")[-300:] for log in self.folder.glob("*.log")}
+                raise Disagreement(f"{what}: {why}. The server says {told}, the consumers said {logs}.")
+            time.sleep(0.2)
+        return told
+
+    def until_there(self, members: int) -> Told:
+        return self.until(
+            f"{members} members of the group",
+            lambda told: told.state == "Stable" and len(told.members) == members and len(told.committed) == PARTITIONS,
+        )
+
+
+class Spark:
+    """Spark starts, and reads the bundled log, while the consumers are at work."""
+
+    def __init__(self, folder: Path) -> None:
+        self.tables = folder / "kafka-tables"
+        self._pool = ThreadPoolExecutor(1)
+        self._session: Future[Any] = self._pool.submit(spark_session)
+        self._bundled = self._pool.submit(self.run, ARCHIVE, self.tables)
+
+    def run(self, source: Path, tables: Path) -> Summary:
+        return run(OnSpark(self._session.result()), Request([str(source)], str(tables)))
+
+    def bundled(self) -> Summary:
+        return self._bundled.result()
+
+    def stop(self) -> None:
+        self._pool.shutdown(cancel_futures=True)
+        if self._session.done() and not self._session.cancelled() and self._session.exception() is None:
+            self._session.result().stop()
+
+
+def story(group: Group, spark: Spark, folder: Path) -> Story:
+    data, tables = folder / "muster-data", folder / "tables"
+    group.broker.create_topic(TOPIC, PARTITIONS)
+    heading("muster serve --data muster-data", "Kafka's clients come and go; the group's log is kept in Kafka's files.")
+    group.start("confluent-kafka", "till-1")
+    group.start("aiokafka", "till-2")
+    group.until_there(2)
+    say("till-1 (confluent-kafka) and till-2 (aiokafka) have joined as static members, and commit")
+    time.sleep(2)
+    group.start("kafka-python")
+    group.until_there(3)
+    say("a kafka-python consumer has joined without a name of its own")
+    time.sleep(2)
+    say_run("the pipeline has read the log for the first time", spark.run(data, tables))
+    time.sleep(2)
+    asked_ms, before_kill, kill_ms = now_ms(), group.ask(), now_ms()
+    group.kill("confluent-kafka", "aiokafka")
+    say("[red]kill -9[/] of till-1 and till-2")
+    time.sleep(1)
+    group.start("confluent-kafka", "till-1")
+    group.start("aiokafka", "till-2")
+    group.until("two static members back", lambda told: told.state == "Stable" and returned(before_kill, told))
+    say("both are back under new member ids; nothing stopped for it")
+    time.sleep(2)
+    group.kill("kafka-python")
+    say("[red]kill -9[/] of the kafka-python consumer")
+    group.until_there(2)
+    say("its session has run out, and the two others have its partitions")
+    time.sleep(2)
+    group.start("kafka-python")
+    group.until_there(3)
+    time.sleep(2)
+    say("it is back, as a new member; now all hold still")
+    group.hold_still()
+    return Story(asked_ms, before_kill, kill_ms, settled(group, lambda: spark.run(data, tables)))
+
+
+def returned(before: Told, now: Told) -> bool:
+    ids = [{one[0]: member for member, one in told.members.items()} for told in (before, now)]
+    return all(ids[1].get(name) not in (None, ids[0][name]) for name in ("till-1", "till-2"))
+
+
+def settled(group: Group, read: Callable[[], Summary]) -> Told:
+    """Run the pipeline while the server's answer stays the same: before it, and after it."""
+    deadline = time.monotonic() + PATIENCE_S
+    records = 0
+    while True:
+        told = group.until_there(3)
+        time.sleep(1)
+        if group.ask() == told:
+            summary = read()
+            records += summary.records
+            if group.ask() == told:
+                summary.records = records
+                say_run("the pipeline has read on from where it was", summary)
+                return told
+        if time.monotonic() > deadline:
+            raise Disagreement("the consumers were told to hold still, and the group keeps changing.")
+
+
+def show(told: Story, spark: Spark, folder: Path) -> None:
+    bundled = spark.bundled()
+    heading(
+        f"muster pipeline run --source {ARCHIVE.relative_to(ROOT)} --out kafka-tables",
+        "A log that a real Kafka 4.3.0 left behind; read while the consumers were at work.",
     )
-
-
-def offsets_in_force(archive: Path) -> tuple[dict[Key, Offset], set[Key]]:
-    """The committed offsets as a coordinator would load them, and what open transactions would add.
-
-    The newest record of a key wins by its place in the log; a commit in a transaction counts if it was committed.
-    """
-    newest: dict[Key, tuple[int, Offset | None]] = {}
-    still_open = set()
-    for batch in record_batches(archive, latest=True):
-        for row in batch.to_pylist():
-            if row["topic"] is None:
-                continue
-            key = row["group_id"], f"{row['topic']}-{row['partition']}"
-            if row["txn_outcome"] == "open":
-                still_open.add(key)
-            if row["txn_outcome"] in ("open", "aborted") or newest.get(key, (-1, None))[0] > row["log_offset"]:
-                continue
-            value = None if row["is_tombstone"] else (row["committed_offset"], row["metadata"])
-            newest[key] = row["log_offset"], value
-    return {key: value for key, (_, value) in newest.items() if value is not None}, still_open
-
-
-def show_some_groups(in_force: dict[Key, Offset]) -> None:
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
-    for heading in ("group", "topic-partition", "offset", "metadata"):
-        table.add_column(heading, justify="right" if heading == "offset" else "left", no_wrap=True, max_width=36)
-    shown = [key for key in sorted(in_force) if key[0] in ("billing", "next-gen", "streams-copy", "warehouse-static")]
-    for group, topic in shown:
-        offset, metadata = in_force[group, topic]
-        table.add_row(group, topic, str(offset), f"[dim]{metadata}[/]")
-    console.print(table)
+    kept = {**bundled.new_rows, **bundled.rows}
+    counts = ", ".join(f"{kept[name]:,} {name}" for name in ("commits", "offsets", "groups", "members"))
+    console.print(f"  {bundled.records:,} records: {counts}")
+    with open_tables(spark.tables) as tables:
+        show_lag(rows(tables.read("lag")))
+        offsets, groups, members = (rows(tables.read(name)) for name in ("offsets", "groups", "members"))
+        answered = check_bundled(CORPUS / "expected" / "groups.json", offsets, groups, members)
+    with open_tables(folder / "tables") as tables:
+        rebalances = rows(tables.read("rebalances"))
+        now = {name: rows(tables.read(name)) for name in ("offsets", "members", "groups")}
+        earlier = committed(rows(tables.read("offsets", told.asked_ms - 1)))
+        then = {name: rows(tables.read(name, told.kill_ms)) for name in ("offsets", "members", "groups")}
+    show_rebalances(rebalances)
+    show_moment(told, then, now)
+    console.print()
+    check_now(told.in_the_end, now)
+    check_moment(told, earlier, then)
+    check_causes(rebalances)
+    tick(answered)
     console.print()
 
 
-def check(in_force: dict[Key, Offset]) -> int:
-    """Compare with what the broker answered through its Admin API."""
-    groups: list[dict[str, Any]] = json.loads((CORPUS / "expected" / "groups.json").read_text())["groups"]
-    answered = {
-        (group["groupId"], topic): (offset["offset"], offset["metadata"])
-        for group in groups
-        for topic, offset in (group.get("committed") or {}).items()
-    }
-    if in_force != answered:
-        different = sorted(in_force.items() ^ answered.items())
-        console.print(f"[red]not what the broker said[/]: {different[:5]}")
-        return 1
-    console.print(
-        f"\n[green]✓[/] all {len(answered)} committed offsets of {len({group for group, _ in answered})} groups are "
-        "what the broker itself answered before it stopped\n"
-    )
-    return 0
+def say(line: str) -> None:
+    console.print(f"  [dim]{time.monotonic() - began:5.1f} s[/]  {line}")
+
+
+def say_run(what: str, summary: Summary) -> None:
+    say(f"[cyan]{what}[/]: {summary.records:,} new records, in {summary.seconds:.1f} s")
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 if __name__ == "__main__":

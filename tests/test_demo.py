@@ -1,13 +1,90 @@
-"""The demo runs, and its own check holds."""
+"""The demo runs, and its own checks hold; and they can fail."""
 
+import importlib.util
+import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
-DEMO = Path(__file__).parent.parent / "examples" / "demo.py"
+import pytest
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+EXPECTED = Path(__file__).parent / "corpus" / "k43-all" / "expected" / "groups.json"
+PATIENCE_S = 540  # alone on two cores it takes less than one minute
 
 
-def test_the_demo_agrees_with_the_broker() -> None:
-    run = subprocess.run([sys.executable, str(DEMO)], capture_output=True, text=True, check=False)
+def test_the_demo_agrees_with_both_brokers() -> None:
+    run = subprocess.run(
+        [sys.executable, str(EXAMPLES / "demo.py")], capture_output=True, text=True, check=False, timeout=PATIENCE_S
+    )
     assert run.returncode == 0, run.stdout + run.stderr
-    assert "✓ all 93 committed offsets of 28 groups" in run.stdout
+    assert "✓ 6 committed offsets, 3 members with assignments, the state: as the server tells" in run.stdout
+    assert "✓ the state as of just before the kill" in run.stdout
+    assert "✓ all 93 committed offsets of 28 groups, 15 members, 32 states" in run.stdout
+    assert "static member returned" in run.stdout
+    assert not run.stderr
+
+
+@pytest.fixture(scope="module")
+def demo_tables() -> Any:
+    spec = importlib.util.spec_from_file_location("demo_tables", EXAMPLES / "demo_tables.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules["demo_tables"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+MEMBER = {"member_id": "a-1", "instance_id": "a", "client_id": "c", "client_host": "/127.0.0.1"}
+TABLES = {
+    "groups": [{"state": "Stable", "protocol": "range"}],
+    "offsets": [{"topic": "orders", "partition": 0, "committed_offset": 7}],
+    "members": [{**MEMBER, "assignment": [{"topic": "orders", "partitions": [0]}]}],
+}
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "value"),
+    [
+        ("offsets", "committed_offset", 8),
+        ("offsets", "partition", 1),
+        ("members", "member_id", "a-2"),
+        ("members", "assignment", []),
+        ("groups", "state", "Empty"),
+    ],
+)
+def test_tables_that_differ_from_the_server_are_told(demo_tables: Any, table: str, column: str, value: Any) -> None:
+    told = demo_tables.as_told(TABLES)
+    demo_tables.check_now(told, TABLES)
+    other = TABLES | {table: [TABLES[table][0] | {column: value}]}
+    with pytest.raises(demo_tables.Disagreement, match="not what the server says"):
+        demo_tables.check_now(told, other)
+
+
+def test_a_moment_lies_between_the_states_around_the_question(demo_tables: Any) -> None:
+    story = demo_tables.Story(1, demo_tables.as_told(TABLES), 2, demo_tables.as_told(TABLES))
+    place = ("orders", 0)
+    demo_tables.check_moment(story, {place: 6}, TABLES)
+    for earlier in ({place: 8}, {}):
+        with pytest.raises(demo_tables.Disagreement, match="not what the server said then"):
+            demo_tables.check_moment(story, earlier, TABLES)
+    behind = TABLES | {"offsets": [TABLES["offsets"][0] | {"committed_offset": 6}]}
+    with pytest.raises(demo_tables.Disagreement, match="not what the server said then"):
+        demo_tables.check_moment(story, {place: 5}, behind)
+
+
+def test_a_bundled_log_that_differs_from_its_broker_is_told(demo_tables: Any) -> None:
+    groups = [
+        {"group_id": one["groupId"], "state": one["listed"]["state"]}
+        for one in json.loads(EXPECTED.read_text())["groups"]
+    ]
+    with pytest.raises(demo_tables.Disagreement, match="not what its broker said"):
+        demo_tables.check_bundled(EXPECTED, [], groups, [])
+
+
+def test_a_cause_that_is_missing_is_told(demo_tables: Any) -> None:
+    causes = ["first members", "member joined", "static member returned", "member left"]
+    demo_tables.check_causes([{"cause": cause} for cause in causes])
+    with pytest.raises(demo_tables.Disagreement, match="the cause member left"):
+        demo_tables.check_causes([{"cause": cause} for cause in causes[:3]])

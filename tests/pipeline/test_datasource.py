@@ -127,12 +127,9 @@ def test_a_stream_has_no_newest() -> None:
         datasource.StreamReader({"mode": "latest"})
 
 
-def test_spark_finds_it_by_itself() -> None:
-    """Modules that begin with pyspark_ are looked at when a session looks up a format for the first time."""
-    from pyspark_muster import DefaultSource
-
-    assert DefaultSource is datasource.OffsetsTopic
-    assert DefaultSource.name() == "muster"
+def test_spark_finds_it_by_itself(spark: "SparkSession", log: Path) -> None:
+    """Sessions look at modules whose names begin with pyspark_; this one was never told anything."""
+    assert spark.newSession().read.format("muster").load(str(log)).columns == RECORDS.names
 
 
 def test_a_stream_gives_each_record_once(muster: "SparkSession", log: Path, tmp_path: Path) -> None:

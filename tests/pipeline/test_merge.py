@@ -77,10 +77,11 @@ def test_a_commit_released_by_its_marker_counts_by_its_own_place() -> None:
 
 
 def test_what_a_rebuilt_partition_has_no_record_of_has_vanished() -> None:
-    held = [commit(1, 100, 0), commit(2, 200, 1)]
+    held = [commit(1, 100, 0), commit(2, 200, 1), commit(3, 300, 2)]
     (gone,) = asked(
-        merge.vanished("held", "winners", {3: 50, 9: 70}), held=(OFFSETS, held), winners=(COMMITS, [commit(1, 100, 0)])
-    )
+        merge.vanished("held", "winners", "now", {3: 50, 9: 70}),
+        held=(OFFSETS, held), winners=(COMMITS, [commit(1, 100, 0)]), now=(COMMITS, [commit(3, 300, 2)]),
+    )  # fmt: skip
     assert (gone["group_id"], gone["partition"], gone["kind"], gone["log_offset"]) == ("app", 1, "vanished", 50)
     assert (gone["timestamp_ms"], gone["committed_offset"], gone["previous_commit_timestamp_ms"]) == (None, None, 20)
 

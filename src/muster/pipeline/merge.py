@@ -89,11 +89,12 @@ def deletions_that_wait(still_open: str, candidates: str) -> str:
             AND o.log_offset < a.log_offset)"""
 
 
-def vanished(offsets_held: str, winners: str, read_before: Mapping[int, int]) -> str:
+def vanished(offsets_held: str, winners: str, open_now: str, read_before: Mapping[int, int]) -> str:
     """Keys that were in force and of which the log has no record any more: deleted between two runs, nobody saw when.
 
     `read_before` has how far each rebuilt partition had been read. The deletion's place is unknown too; it is put right
-    there, behind everything an earlier run had seen.
+    there, behind everything an earlier run had seen. What waits for a marker again, since a truncation took the one it
+    had, is not gone.
     """
     places = " ".join(f"WHEN {int(number)} THEN {int(place)}" for number, place in sorted(read_before.items()))
     told = dict.fromkeys(COMMITS.names, "NULL") | {
@@ -103,4 +104,5 @@ def vanished(offsets_held: str, winners: str, read_before: Mapping[int, int]) ->
     }  # fmt: skip
     return f"""
         SELECT {_columns(told)} FROM {offsets_held} a
-        WHERE NOT EXISTS (SELECT 1 FROM {winners} b WHERE {OF_SAME_KEY})"""
+        WHERE NOT EXISTS (SELECT 1 FROM {winners} b WHERE {OF_SAME_KEY})
+            AND NOT EXISTS (SELECT 1 FROM {open_now} b WHERE {OF_SAME_KEY})"""

@@ -142,14 +142,7 @@ class _Task:
 
     def merge_offsets(self) -> None:
         self._view("new_markers", MARKERS, self.work.new.get("markers", ()))
-        resolved = merge.resolved("open_commits_before", "new_markers")
-        if self.rebuilt:
-            self._view_of(
-                "open_commits_lost", f"SELECT * FROM open_commits_held WHERE NOT {merge.not_in(self.rebuilt)}"
-            )
-            again = merge.resolved_by_rebuilding("open_commits_lost", "staged_open_commits", "staged_winners_commits")
-            resolved = f"{resolved} UNION ALL {again}"
-        self._table_of("resolved", resolved)
+        self._table_of("resolved", merge.resolved("open_commits_before", "new_markers"))
         self._view_of(
             "candidates",
             merge.candidates("offsets_before", "staged_winners_commits", "resolved", "open_commits_before"),
@@ -163,8 +156,17 @@ class _Task:
         if self.work.history:
             self._write("commits", "SELECT * FROM resolved")
             if self.rebuilt:
+                self._view_of(
+                    "open_commits_lost", f"SELECT * FROM open_commits_held WHERE NOT ({merge.not_in(self.rebuilt)})"
+                )
+                self._write(
+                    "commits",
+                    merge.resolved_by_rebuilding("open_commits_lost", "staged_open_commits", "staged_winners_commits"),
+                )
                 self._view_of("lost", self._lost())
-                self._write("commits", merge.vanished("lost", "staged_winners_commits", self.rebuilt))
+                self._write(
+                    "commits", merge.vanished("lost", "staged_winners_commits", "staged_open_commits", self.rebuilt)
+                )
 
     def _lost(self) -> str:
         """What was in force in rebuilt partitions; but what a truncation cut off never was, and is withdrawn."""
