@@ -25,7 +25,7 @@ $(STAMP): requirements/build.lock requirements/dev.lock requirements/java.lock p
 	@$(BIN)/python -m muster.codec.warm
 	@touch $@
 
-demo: setup ## decode a bundled offsets topic and show what is in it
+demo: setup ## a broker with real clients, and tables of its log and of a real Kafka's
 	@$(BIN)/python examples/demo.py
 
 test: setup check ## the tests of every day (minutes; JOBS=2 at a time)

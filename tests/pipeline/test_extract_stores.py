@@ -9,12 +9,15 @@ from pyarrow import fs
 
 from muster.errors import BadInput
 from muster.live import download as live
+from muster.pipeline import job
 from muster.pipeline.extract import extract
-from muster.pipeline.extract_store import is_local, open_store, s3_arguments
+from muster.pipeline.extract_store import is_local, open_store
 from muster.pipeline.model import LiveLog, PartitionWork, SegmentFiles
 from muster.pipeline.replicas import describe_partition
+from muster.tables.reading import open_tables
 from tests.log import batch
 from tests.pipeline.extracting import context_in, run
+from tests.pipeline.world import Here, unpacked
 
 Options = tuple[tuple[str, str], ...]
 
@@ -33,9 +36,13 @@ def bucket() -> Iterator[Options]:
             ("AWS_SECRET_ACCESS_KEY", "secret"),
             ("AWS_REGION", "us-east-1"),
             ("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}"),
+            ("AWS_ALLOW_HTTP", "true"),
         )
         store, _ = open_store("s3://bucket", options)
-        fs.S3FileSystem(**s3_arguments(options), allow_bucket_creation=True).create_dir("bucket")
+        fs.S3FileSystem(
+            access_key="key", secret_key="secret", region="us-east-1", endpoint_override=f"http://127.0.0.1:{port}",
+            scheme="http", allow_bucket_creation=True,
+        ).create_dir("bucket")  # fmt: skip
         assert store.get_file_info("bucket").type == fs.FileType.Directory
         yield options
     finally:
@@ -79,19 +86,21 @@ def test_a_live_log_is_downloaded_first(tmp_path: Path, monkeypatch: pytest.Monk
     assert (found.report.next_offset, found.report.gaps, found.report.damage) == (8, 0, ())
 
 
-def test_options_named_as_deltalake_has_them() -> None:
-    options = (
-        ("aws_access_key_id", "a"),
-        ("AWS_ENDPOINT_URL", "http://x:1"),
-        ("secret_access_key", "s"),
-        ("other", "1"),
-    )
-    assert s3_arguments(options) == {
-        "access_key": "a",
-        "endpoint_override": "http://x:1",
-        "secret_key": "s",
-        "scheme": "http",
-    }
+def test_whole_runs_into_an_object_store(bucket: Options, tmp_path: Path) -> None:
+    """Twice, so that state is read back too; and from a log in the store."""
+    log = unpacked("mini-zstd-43", tmp_path)
+    options = dict(bucket)
+    for _ in range(2):
+        job.run(Here(), job.Request([str(log)], "s3://bucket/whole", options))
+    job.run(Here(), job.Request([str(log)], str(tmp_path / "here")))
+    system, _ = open_store("s3://bucket", bucket)
+    fs.copy_files(str(log), "bucket/log", destination_filesystem=system)
+    job.run(Here(), job.Request(["s3://bucket/log"], "s3://bucket/both", options))
+    with open_tables("s3://bucket/whole", options) as there, open_tables(tmp_path / "here") as here:
+        for table in ("offsets", "groups", "members", "commits", "rebalances", "lag"):
+            assert there.read(table).table().equals(here.read(table).table()), table
+    with open_tables("s3://bucket/both", options) as there, open_tables(tmp_path / "here") as here:
+        assert there.read("offsets").table().equals(here.read("offsets").table())
 
 
 def test_addresses() -> None:

@@ -102,7 +102,7 @@ def kill_again_and_again(rounds: int, tmp_path: Path, seed: int) -> None:
     growing.grow()
     tables, killed = tmp_path / "tables", 0
     began = time.monotonic()
-    run_here(tmp_path / "warm", growing.target)
+    run_here(tables, growing.target)
     usual_s = time.monotonic() - began
     with Reader(tables) as reader:
         for _ in range(rounds):
@@ -119,7 +119,8 @@ def kill_again_and_again(rounds: int, tmp_path: Path, seed: int) -> None:
     for table in ALL:
         assert sorted_rows(after[table]) == sorted_rows(at_once[table]), table
     assert not reader.problems
-    assert killed, "no run was caught at work"
+    assert reader.looks
+    assert killed >= max(1, rounds // 4), "hardly a run was caught at work"
     assert not list((tables / "_staging").glob("*")), "what killed runs had staged is still there"
 
 

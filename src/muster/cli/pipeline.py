@@ -71,6 +71,9 @@ def run_pipeline(
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="For TABLES or SOURCE in an object store; repeatable."),
     ] = None,
+    keep_runs: Annotated[
+        int, typer.Option(min=1, help="Versions of state tables that are kept for readers; older files are removed.")
+    ] = 10,
     master: Annotated[str | None, typer.Option(help="Spark's master.", show_default="local[*]")] = None,
     conf: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="Any setting of Spark; repeatable.")
@@ -97,7 +100,7 @@ def run_pipeline(
     from muster.tables.store import TableStore
 
     request = Request(source, out, options, config, not state_only, retention_ms)
-    TableStore(out, options)  # what cannot work should say so before Spark takes its seconds to start
+    store = TableStore(out, options)  # what cannot work should say so before Spark takes its seconds to start
     open_source(source, config, options).close()
     from muster.pipeline.session import spark_session
 
@@ -106,6 +109,7 @@ def run_pipeline(
         while True:
             with _bar(not quiet) as watch, _writing(out):
                 summary = run(OnSpark(spark), request, watch)
+                store.vacuum(keep_runs)
             if as_json:
                 print(json.dumps(summary.as_json()), flush=True)
             elif not quiet:

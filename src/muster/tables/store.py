@@ -102,6 +102,8 @@ class TableStore:
         now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
         run_id = run_id or f"{datetime.fromtimestamp(now_ms / 1000, UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
         with self._alone(now_ms):
+            if is_local(self.address):  # the lock is ours, so whatever is staged was left by a run that was killed
+                self.clear(STAGING)
             run = Run(self, run_id, now_ms)
             try:
                 yield run
@@ -131,6 +133,12 @@ class TableStore:
             if leftovers_after_ms is None and not is_local(self.address):
                 leftovers_after_ms = DAY_MS
             return vacuum(self, kept, None if leftovers_after_ms is None else now_ms - leftovers_after_ms)
+
+    def clear(self, folder: str) -> None:
+        """Remove a folder below the address, if it is there."""
+        directory = f"{self.root}/{folder}"
+        if self.filesystem.get_file_info(directory).type == fs.FileType.Directory:
+            self.filesystem.delete_dir(directory)
 
     def _alone(self, now_ms: int) -> ExitStack:
         """The lock, where there is such a thing; and a check that files can be committed here at all."""
@@ -214,9 +222,7 @@ class Run:
         return manifest
 
     def clear_staging(self) -> None:
-        directory = f"{self.store.root}/{STAGING}/{self.run_id}"
-        if self.store.filesystem.get_file_info(directory).type == fs.FileType.Directory:
-            self.store.filesystem.delete_dir(directory)
+        self.store.clear(f"{STAGING}/{self.run_id}")
 
     def _begin(self, name: str) -> OneTable:
         """The table at the manifest's version; anything on top of it was left by a run that never published."""

@@ -1,0 +1,165 @@
+"""`muster pipeline` as people and scripts see it; what the tables hold is tested in tests/pipeline."""
+
+import json
+import signal
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from muster.cli.status import Status
+from muster.pipeline import job, session
+from muster.pipeline.packing import FOLDER, spark_conf
+from tests.cli import corpus, run, run_process
+
+SHORT_OF_SPARK = ("pipeline", "run", "--source", corpus("mini-zstd-43"))
+
+
+class Here:
+    """Tasks in this process: the command around them is what is looked at."""
+
+    cores = 1
+
+    def map(self, task: Callable[[Any], Any], works: Sequence[Any]) -> list[Any]:
+        return [task(work) for work in works]
+
+
+class NoSpark:
+    def stop(self) -> None:
+        pass
+
+
+@pytest.fixture
+def no_spark(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Spark is not started; what it was asked for."""
+    asked: dict[str, Any] = {}
+
+    def start(master: str | None, conf: dict[str, str]) -> NoSpark:
+        asked.update(master=master, conf=conf)
+        return NoSpark()
+
+    monkeypatch.setattr(session, "spark_session", start)
+    monkeypatch.setattr(job, "OnSpark", lambda spark: Here())
+    return asked
+
+
+def test_a_run_tells_what_it_did(no_spark: dict[str, Any], tmp_path: Path) -> None:
+    ran = run(*SHORT_OF_SPARK, "--out", tmp_path / "t", "--master", "local[3]", "--conf", "spark.x=y")
+    assert (ran.status, ran.out) == (Status.OK, "")
+    assert no_spark == {"master": "local[3]", "conf": {"spark.x": "y"}}
+    assert " new records of " in ran.err
+    assert "history is complete since " in ran.err
+    names = {line.split()[0] for line in ran.err.splitlines()}
+    assert {"commits", "offsets", "groups", "members", "rebalances", "lag", "log_ends"} <= names
+    shown = run("table", "offsets", "--tables", tmp_path / "t", "--json")
+    assert shown.status == Status.OK
+    assert shown.out
+
+
+def test_the_summary_for_scripts(no_spark: dict[str, Any], tmp_path: Path) -> None:
+    first = run(*SHORT_OF_SPARK, "--out", tmp_path / "t", "--json")
+    assert (first.status, first.err) == (Status.OK, "")
+    told = json.loads(first.out)
+    assert told["records"] > 0
+    assert told["rows"]["offsets"] > 0
+    assert told["damaged"] is False
+    again = run(*SHORT_OF_SPARK, "--out", tmp_path / "t", "--json")
+    assert json.loads(again.out)["records"] == 0
+    assert run(*SHORT_OF_SPARK, "--out", tmp_path / "t", "--quiet") == (Status.OK, "", "")
+
+
+def test_damage_is_told_and_has_a_status_of_its_own(no_spark: dict[str, Any], tmp_path: Path) -> None:
+    ran = run("pipeline", "run", "--source", corpus("damaged-flip"), "--out", tmp_path / "t")
+    assert ran.status == Status.DAMAGED
+    assert "partition" in ran.err
+
+
+def test_state_alone(no_spark: dict[str, Any], tmp_path: Path) -> None:
+    ran = run(*SHORT_OF_SPARK, "--out", tmp_path / "t", "--state-only", "--json")
+    assert "commits" not in json.loads(ran.out)["new_rows"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (("--source", "nothing/here", "--out", "t"), Status.BAD_INPUT, "nothing/here does not exist"),
+        (("--source", "kafka://127.0.0.1:1", "--out", "t"), Status.UNREACHABLE, "127.0.0.1:1"),
+        ((*SHORT_OF_SPARK[2:], "--out", "http://x/y"), Status.BAD_INPUT, "tables cannot be kept at http"),
+        (
+            (*SHORT_OF_SPARK[2:], "--out", "t", "--follow", "often"),
+            Status.BAD_INPUT,
+            "--follow 'often' is not a length",
+        ),
+        ((*SHORT_OF_SPARK[2:], "--out", "t", "--conf", "x"), Status.BAD_INPUT, "--conf 'x' is not NAME=VALUE"),
+        ((*SHORT_OF_SPARK[2:], "--out", "t", "--offsets-retention", "7"), Status.BAD_INPUT, "is not a length of time"),
+        (("--out", "t"), Status.USAGE, "Missing option '--source'"),
+    ],
+)
+def test_what_cannot_be_is_said_before_spark_starts(
+    no_spark: dict[str, Any], arguments: tuple[str, ...], status: Status, said: str, monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    ran = run("pipeline", "run", *arguments)
+    assert ran.status == status, ran
+    assert said in ran.err
+    assert len(ran.err.splitlines()) == 1
+    assert not no_spark
+    assert not (tmp_path / "t").exists()
+
+
+FOLLOW = """
+import sys
+from muster.cli.main import main
+from muster.pipeline import job, session
+from tests.cli.test_pipeline import Here, NoSpark
+job.OnSpark, session.spark_session = lambda _: Here(), lambda *_: NoSpark()
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_it_goes_on_until_told_to_stop(tmp_path: Path) -> None:
+    arguments = [*SHORT_OF_SPARK, "--out", str(tmp_path / "t"), "--follow", "1s", "--json"]
+    with subprocess.Popen(
+        [sys.executable, "-c", FOLLOW, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        first, second = (json.loads(process.stdout.readline()) for _ in range(2))
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert first["records"] > 0 == second["records"]
+    assert (process.returncode, err) == (Status.INTERRUPTED, "muster: interrupted.\n")
+
+
+def test_an_archive_for_workers(tmp_path: Path) -> None:
+    archive = tmp_path / "w.tar.gz"
+    ran = run_process("pipeline", "pack", archive, "--json")
+    assert ran.status == Status.OK, ran.err
+    told = json.loads(ran.out)
+    assert told["size_bytes"] == archive.stat().st_size
+    assert told["conf"] == spark_conf(str(archive))
+    assert told["conf"]["spark.archives"] == f"{archive}#{FOLDER}"
+    with tarfile.open(archive) as tar:
+        names = tar.getnames()
+    assert told["files"] == len(names) == len(set(names))
+    for module in ("muster/pipeline/extract.py", "duckdb/__init__.py", "numba/__init__.py", "pyarrow/__init__.py"):
+        assert module in names, module
+    assert not [name for name in names if name.startswith(("/", "..", "pyspark/", "deltalake/"))]
+
+
+def test_an_archive_that_cannot_be_written() -> None:
+    ran = run_process("pipeline", "pack", "nothing/here/w.tar.gz")
+    assert ran.status == Status.BAD_INPUT
+    assert "nothing/here/w.tar.gz cannot be written: No such file or directory." in ran.err
+
+
+@pytest.mark.parametrize("asked", [("pipeline", "--help"), ("pipeline", "run", "--help"), ("pipeline", "pack", "-h")])
+def test_help_needs_no_spark(asked: tuple[str, ...]) -> None:
+    script = f"import sys; from muster.cli.main import main; main({list(asked)!r}); sys.exit('pyspark' in sys.modules)"
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    assert "Usage:" in ended.stdout
