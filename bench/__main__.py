@@ -1,6 +1,7 @@
 """`make bench`: every measurement of muster beside Kafka's own tools, in one run.
 
-`python -m bench coordinator` measures the server beside a broker and nothing else.
+`python -m bench coordinator` measures the server beside a broker and nothing else, `python -m bench pipeline` the
+tables on Spark.
 """
 
 import json
@@ -10,7 +11,7 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
-from bench import compaction, coordinator, core, disk, dump, load
+from bench import compaction, coordinator, core, disk, dump, load, pipeline
 from bench.dump import CACHE, Line
 
 
@@ -53,6 +54,8 @@ def main() -> None:
         results[records] = [line._asdict() for line in [*lines, kafka]]
     sections()
     (CACHE / "last.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    print("\nthe pipeline", flush=True)
+    pipeline.main(kafka=Line(**results[5_000_000][-1]))
     print("\nthe coordinator beside a broker", flush=True)
     coordinator.main()
 
@@ -65,7 +68,9 @@ if __name__ == "__main__":
     match sys.argv[1:]:
         case ["coordinator", *stages]:
             sys.exit(coordinator.main(stages))
+        case ["pipeline"]:
+            pipeline.main()
         case []:
             main()
         case unknown:
-            sys.exit(f"python -m bench [coordinator [STAGE ...]]: what is '{' '.join(unknown)}'?")
+            sys.exit(f"python -m bench [pipeline | coordinator [STAGE ...]]: what is '{' '.join(unknown)}'?")

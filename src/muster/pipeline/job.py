@@ -234,7 +234,9 @@ class _Job:
 
     def observe_log_ends(self) -> None:
         """Where the data's logs end now: lag is measured against it; later runs interpolate between such moments."""
-        ends = self.source.log_ends()
+        times = [report.newest_timestamp_ms for report in self._reports()]
+        times += [progress.newest_timestamp_ms for progress in self.before.values()]
+        ends = self.source.log_ends(max((time for time in times if time is not None), default=None))
         self.changes.append_rows("log_ends", ends)
         self.summary.new_rows["log_ends"] = ends.num_rows
 

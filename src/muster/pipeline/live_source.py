@@ -78,7 +78,7 @@ class LiveSource:
     def topic_names(self) -> dict[str, str]:
         return self._cluster.topic_names()
 
-    def log_ends(self) -> pa.Table:
+    def log_ends(self, newest_ms: int | None) -> pa.Table:
         observed_at_ms = time.time_ns() // 1_000_000
         names = {name: topic_id for topic_id, name in self.topic_names().items()}
         found = {where: ends for where, ends in self._cluster.log_ends().items() if where[0] != OFFSETS_TOPIC}

@@ -79,7 +79,7 @@ class RemoteDirectories:
     def topic_names(self) -> dict[str, str]:
         return {}
 
-    def log_ends(self) -> pa.Table:
+    def log_ends(self, newest_ms: int | None) -> pa.Table:
         return LOG_ENDS.empty_table()
 
     def times(self) -> Times:

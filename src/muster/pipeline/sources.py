@@ -1,6 +1,7 @@
 """Where an offsets topic is read from: log directories of one cluster, or a live cluster."""
 
 import os
+import re
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -32,8 +33,8 @@ class Source(Protocol):
     def topic_names(self) -> dict[str, str]:
         """Topic id to name, as far as known."""
 
-    def log_ends(self) -> pa.Table:
-        """Ends of the data's logs now (`schemas.LOG_ENDS`)."""
+    def log_ends(self, newest_ms: int | None) -> pa.Table:
+        """Ends of the data's logs now (`schemas.LOG_ENDS`); `newest_ms` is when the offsets topic was last written."""
 
     def times(self) -> "Times":
         """How to ask for timestamps of records of the data, from any task."""
@@ -137,16 +138,24 @@ class LogDirectories:
                     names[topic_id] = match["topic"]
         return names
 
-    def log_ends(self) -> pa.Table:
+    def log_ends(self, newest_ms: int | None) -> pa.Table:
         """The moment is that of the newest record anywhere: a copy of yesterday's disk is not a day behind."""
         from muster.pipeline.log_ends import log_ends
 
-        ends = log_ends(self._log_dirs(), 0)
-        newest = pc.max(ends["newest_timestamp_ms"]).as_py()
-        moment = pa.array([newest] * len(ends), pa.int64())
+        data = [
+            (match["topic"], int(match["partition"]))
+            for match in self._partition_names()
+            if match["topic"] != OFFSETS_TOPIC
+        ]
+        ends = log_ends(self._log_dirs(), 0, data)
+        times = [time for time in (newest_ms, pc.max(ends["newest_timestamp_ms"]).as_py()) if time is not None]
+        moment = pa.array([max(times, default=None)] * len(ends), pa.int64())
         place = ends.schema.get_field_index("observed_at_ms")
-        is_data = pc.not_equal(ends["topic"], OFFSETS_TOPIC)
-        return ends.set_column(place, ends.schema.field(place), moment).filter(is_data)
+        return ends.set_column(place, ends.schema.field(place), moment)
+
+    def _partition_names(self) -> list[re.Match[str]]:
+        names = {entry.name for directory in self._log_dirs() for entry in os.scandir(directory) if entry.is_dir()}
+        return [match for name in sorted(names) if (match := PARTITION_NAME.match(name)) is not None]
 
     def times(self) -> "Times":
         return SegmentTimes(tuple(str(directory) for directory in self._log_dirs())).__call__
