@@ -453,4 +453,5 @@ class TestProcess:
 
 
 def test_the_app_has_the_commands_of_the_docs() -> None:
-    assert [command.callback.__name__ for command in app.registered_commands if command.callback] == ["dump", "serve"]
+    names = [command.callback.__name__ for command in app.registered_commands if command.callback]
+    assert names == ["dump", "serve", "table"]

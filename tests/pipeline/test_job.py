@@ -57,8 +57,14 @@ def check_lag(name: str, log: Path, lag: Rows) -> None:
     assert measured
 
 
-@pytest.mark.parametrize("name", ["k43-all", "k26-full", "k39-full"])
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize(
+    ("name", "seed"),
+    [
+        ("k43-all", 0),
+        ("k26-full", 1),
+        *(pytest.param(name, seed, marks=pytest.mark.long) for name in WHOLE for seed in range(2, 4)),
+    ],
+)
 def test_in_steps_it_is_the_same_as_in_one_go(name: str, seed: int, tmp_path: Path) -> None:
     random = Random(f"{name} {seed}")
     growing = GrowingLog(unpacked(name, tmp_path), tmp_path / "growing", random)

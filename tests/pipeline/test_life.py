@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,10 @@ START_MS = 1_800_000_000_000
 DAY_MS = 86_400_000
 KEYS = [(group, partition) for group in ("app", "billing") for partition in range(3)]
 Key = tuple[str, int]
+
+
+def seeds(every_day: int, now_and_then: int) -> list[Any]:
+    return [*range(every_day), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(every_day, now_and_then))]
 
 
 @dataclass
@@ -127,7 +132,7 @@ def places_of(rows: Rows) -> list[tuple[str, int, int]]:
     return sorted((row["group_id"], row["partition"], row["log_offset"]) for row in rows)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(5, 100))
 def test_runs_between_everything_a_log_can_live_through(seed: int, life: Life, tmp_path: Path) -> None:
     random = Random(seed)
     tables = tmp_path / "tables"
@@ -160,7 +165,7 @@ def test_runs_between_everything_a_log_can_live_through(seed: int, life: Life, t
     }
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(2, 50))
 def test_any_moment_that_runs_have_seen(seed: int, life: Life, tmp_path: Path) -> None:
     """The log is cleaned behind every run, and still every moment can be asked for."""
     random = Random(seed)

@@ -8,6 +8,7 @@ COORDINATOR_LOAD_IN_PROGRESS meanwhile. Stopping, in steps: accept nobody, answe
 import asyncio
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,8 @@ class Server:
         self._buffered_bytes = 0
         self._listener: asyncio.Server | None = None
         self._loads: set[asyncio.Task[None]] = set()
+        # One after the other: they would share the interpreter anyway, and each needs room of its own.
+        self._loader = ThreadPoolExecutor(1, thread_name_prefix="load")
         self._is_stopping = False
         self.host, self.port = "", 0
 
@@ -174,13 +177,13 @@ class Server:
         return self.directory.logs[TopicPartition(OFFSETS_TOPIC, partition)]
 
     def _take_over(self, partitions: int) -> None:
-        """Lead all partitions; load the small ones here and now."""
+        """Lead all partitions; load them here and now if that is little, else one by one, the smallest first."""
         for partition in range(partitions):
             self.shards.shells[partition] = PartitionShell(partition, self._log(partition))
-        room = LOAD_AT_START_BYTES
-        for shell in sorted(self.shards.shells.values(), key=lambda shell: shell.log.size_bytes):
-            room -= shell.log.size_bytes
-            self.elect(shell.partition, at_once=room >= 0)
+        by_size = sorted(self.shards.shells.values(), key=lambda shell: shell.log.size_bytes)
+        is_little = sum(shell.log.size_bytes for shell in by_size) < LOAD_AT_START_BYTES
+        for shell in by_size:
+            self.elect(shell.partition, at_once=is_little)
 
     def elect(self, partition: int, *, at_once: bool = False) -> None:
         """Lead a partition, in a new epoch: load it, then answer for its groups."""
@@ -208,7 +211,7 @@ class Server:
             raise LoadFailed("the server stops")
 
     async def _load_in_thread(self, shell: PartitionShell, epoch: int) -> None:
-        coordinator, report = await self._loop.run_in_executor(None, self._load, shell.log)
+        coordinator, report = await self._loop.run_in_executor(self._loader, self._load, shell.log)
         self._loaded(shell, epoch, coordinator, report)
 
     def _loaded(
