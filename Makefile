@@ -29,7 +29,7 @@ demo: setup ## a broker with real clients, and tables of its log and of a real K
 	@$(BIN)/python examples/demo.py
 
 test: setup check ## the tests of every day (minutes; JOBS=2 at a time)
-	$(BIN)/python -m pytest -m "not long and not matrix" -n $(or $(JOBS),2) --dist loadfile --durations=20
+	$(BIN)/python -m pytest -m "not long and not matrix" -n $(or $(JOBS),2) --dist loadfile --no-loadscope-reorder --durations=20
 
 check: setup ## format, lint and types
 	@$(BIN)/ruff format --check src tests bench examples

@@ -20,6 +20,27 @@ if TYPE_CHECKING:
     from tests.real.drive import Drive
 
 
+LONGEST = (
+    "tests/diff/test_diff.py",
+    "tests/test_demo.py",
+    "tests/pipeline/test_datasource.py",
+    "tests/cli/test_groups_real.py",
+    "tests/diff/test_server.py",
+    "tests/cli/test_dump.py",
+    "tests/pipeline/test_job.py",
+    "tests/server/wire/test_bridge.py",
+    "tests/pipeline/test_kills.py",
+    "tests/server/real/test_java_groups.py",
+    "tests/log/compaction/test_broker.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that take long come first, so that no core is idle at the end while another is busy with one of them."""
+    places = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.location[0], len(LONGEST)))
+
+
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[KafkaBroker]:
     with KafkaBroker(require_kafka()) as broker:

@@ -135,6 +135,7 @@ def test_it_goes_on_until_told_to_stop(tmp_path: Path) -> None:
     assert (process.returncode, err) == (Status.INTERRUPTED, "muster: interrupted.\n")
 
 
+@pytest.mark.long
 def test_an_archive_for_workers(tmp_path: Path) -> None:
     archive = tmp_path / "w.tar.gz"
     ran = run_process("pipeline", "pack", archive, "--json")

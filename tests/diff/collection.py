@@ -9,7 +9,7 @@ from tests.diff.handwritten import handwritten
 from tests.diff.script import Script
 from tests.diff.walks import walks
 
-WALKS_A_DAY = 150
+WALKS_A_DAY = 80
 ONE_IN = {"admin": 14, "join": 6, "sync": 6, "heartbeat": 5, "leave": 4, "commit": 5, "txncommit": 8}
 """Of the systematic scripts about each request, every so-manieth is played every day."""
 ALWAYS = {

@@ -132,6 +132,7 @@ def test_spark_finds_it_by_itself(spark: "SparkSession", log: Path) -> None:
     assert spark.newSession().read.format("muster").load(str(log)).columns == RECORDS.names
 
 
+@pytest.mark.long
 def test_a_stream_gives_each_record_once(muster: "SparkSession", log: Path, tmp_path: Path) -> None:
     growing = GrowingLog(log, tmp_path / "growing", Random(11))
     given = tmp_path / "given"

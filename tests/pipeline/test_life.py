@@ -132,7 +132,7 @@ def places_of(rows: Rows) -> list[tuple[str, int, int]]:
     return sorted((row["group_id"], row["partition"], row["log_offset"]) for row in rows)
 
 
-@pytest.mark.parametrize("seed", seeds(5, 100))
+@pytest.mark.parametrize("seed", seeds(3, 100))
 def test_runs_between_everything_a_log_can_live_through(seed: int, life: Life, tmp_path: Path) -> None:
     random = Random(seed)
     tables = tmp_path / "tables"
@@ -165,7 +165,7 @@ def test_runs_between_everything_a_log_can_live_through(seed: int, life: Life, t
     }
 
 
-@pytest.mark.parametrize("seed", seeds(2, 50))
+@pytest.mark.parametrize("seed", seeds(1, 50))
 def test_any_moment_that_runs_have_seen(seed: int, life: Life, tmp_path: Path) -> None:
     """The log is cleaned behind every run, and still every moment can be asked for."""
     random = Random(seed)

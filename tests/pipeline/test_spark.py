@@ -56,7 +56,7 @@ def test_frames_are_what_duckdb_says(spark: "SparkSession", tmp_path: Path) -> N
     name = "k43-full"
     expected = dict(state_at_the_end(name))
     source = LogDirectories([unpacked(name, tmp_path)])
-    ends = source.log_ends()
+    ends = source.log_ends(None)
     first = {(row["topic"], row["partition"]): row["committed_offset"] for row in expected["offsets"].to_pylist()}
     times = source.times()({place: [offset] for place, offset in first.items()})
     with duckdb.connect() as connection:

@@ -25,7 +25,7 @@ from muster.server.wire.layout import WireReader
 from tests.server.wire.strategies import bodies, every_version, label, message, patient
 
 INT64_MAX = 2**63 - 1
-some = settings(patient, max_examples=25)
+some = settings(patient, max_examples=12)
 every_api = pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
 each_version = pytest.mark.parametrize("api_version", every_version(), ids=label)
 
@@ -87,7 +87,7 @@ def test_nothing_said_is_the_default(api_version: tuple[int, int]) -> None:
     assert decode_response(api_key, version, encode_response(api_key, version, 7, {}))[1] == defaults(api_key, RESPONSE)
 
 
-@settings(some, max_examples=15)
+@settings(some, max_examples=8)
 @given(data=st.data())
 @every_api
 def test_a_request_cut_short_anywhere_is_an_error(api: Api, data: st.DataObject) -> None:
