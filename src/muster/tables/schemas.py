@@ -76,7 +76,7 @@ GROUP_RECORDS = _schema(
     ("rebalance_timeout_ms", pa.int32()),
     ("subscribed_topics", pa.list_(pa.string())),
     ("assignment", pa.list_(ASSIGNED)),  # target (7, 13, 21) or current (8, 14, 22) assignment
-    ("json", pa.string()),  # the whole value of types 3 to 24, as Kafka prints it
+    ("json", pa.string()),  # the whole value of types 3 to 23, as Kafka prints it
     ("problem", pa.string()),  # why it could not be read
     ("raw_key", pa.binary()),
     ("raw_value", pa.binary()),
