@@ -11,7 +11,7 @@ from muster.core.config import GroupConfig
 from muster.errors import ConfigError
 from muster.server.config import BrokerConfig, broker_settings
 from muster.server.config_types import BadValue, ConfigType, java_double, parse_value, render_value
-from muster.server.listeners import Endpoint, advertised_listener, client_listener
+from muster.server.listeners import Endpoint, advertised_listener, client_listener, open_to_others
 from muster.server.properties import parse_properties
 from muster.server.settings import settings_from
 
@@ -233,6 +233,23 @@ def test_doubles_as_java_writes_them(number: float, text: str) -> None:
 @given(st.floats(allow_nan=False))
 def test_a_double_comes_back(number: float) -> None:
     assert parse_value(ConfigType.DOUBLE, java_double(number)) == number
+
+
+class Listening:
+    def __init__(self, host: str) -> None:
+        self._host = host
+
+    def getsockname(self) -> tuple[object, ...]:
+        return (self._host, 9092, 0, 0) if ":" in self._host else (self._host, 9092)
+
+
+def test_a_warning_for_listeners_that_other_machines_reach() -> None:
+    assert open_to_others([Listening("127.0.0.1"), Listening("127.8.0.1"), Listening("::1")]) is None
+    for host in ("0.0.0.0", "::", "192.168.0.7", "fe80::1%eth0"):
+        warning = open_to_others([Listening("127.0.0.1"), Listening(host)])
+        assert warning is not None
+        assert f"{host}:9092 can be reached from other machines, and muster has no authentication" in warning
+        assert "Listen on 127.0.0.1, or let a firewall" in warning
 
 
 def test_every_setting_is_documented_with_its_default() -> None:

@@ -4,9 +4,10 @@ muster serves one listener, and in plain text. A file made for Kafka may have a 
 `controller.listener.names` tells apart.
 """
 
+import ipaddress
 import re
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 from muster.errors import ConfigError
 from muster.server.config import BrokerConfig
@@ -66,3 +67,16 @@ def _only(endpoints: list[Endpoint], setting: str, config: BrokerConfig) -> Endp
     if served[0].name in _NOT_PLAIN:
         raise ConfigError(f"{setting} has a {served[0].name} listener; muster speaks PLAINTEXT only.")
     return served[0]
+
+
+def open_to_others(sockets: Iterable[Any]) -> str | None:
+    """A warning if a listening socket can be reached from other machines; None if all are on the loopback."""
+    bound = [socket.getsockname()[:2] for socket in sockets]
+    reached = [f"{host}:{port}" for host, port in bound if not ipaddress.ip_address(host.partition("%")[0]).is_loopback]
+    if not reached:
+        return None
+    return (
+        f"WARNING: {', '.join(reached)} can be reached from other machines, and muster has no authentication: whoever "
+        "connects may read, change and delete every group and topic. Listen on 127.0.0.1, or let a firewall, a private "
+        "network or a proxy that authenticates keep others out."
+    )

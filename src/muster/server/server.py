@@ -29,6 +29,7 @@ from muster.server import clock, garbage
 from muster.server.admission import Admission
 from muster.server.cluster import fetch, metadata
 from muster.server.cluster.cluster import Cluster, Node
+from muster.server.cluster.disk_partition import DiskPartition
 from muster.server.cluster.names import name_problem
 from muster.server.cluster.partitions import EMPTY_PARTITION, PartitionOffsets
 from muster.server.cluster.topics import Happened, Topic, TopicChange, Topics
@@ -38,9 +39,8 @@ from muster.server.control import Control
 from muster.server.dispatch import Dispatch
 from muster.server.housekeeping import Housekeeping
 from muster.server.journal import Journal
-from muster.server.listeners import advertised_listener, client_listener
+from muster.server.listeners import advertised_listener, client_listener, open_to_others
 from muster.server.loading import load
-from muster.server.log_offsets import LogOffsets
 from muster.server.parked import ParkedFetches
 from muster.server.shards import PartitionShell, Shards
 from muster.server.stats import Stats
@@ -138,7 +138,7 @@ class Server:
 
     def _partition_of(self, topic: Topic, partition: int) -> PartitionOffsets:
         log = self.directory.logs.get(TopicPartition(topic.name, partition))
-        return EMPTY_PARTITION if log is None else LogOffsets(log)
+        return EMPTY_PARTITION if log is None else DiskPartition(log)
 
     def _make_offsets_topic(self, topics: Topics) -> None:
         configs = metadata.offsets_topic_configs(self.cluster)
@@ -158,6 +158,9 @@ class Server:
         self.host, self.port = bound[0], bound[1]
         reached = (advertised.host, advertised.port or self.port) if advertised else (self.host, self.port)
         self.cluster.node = Node(self.config.node_id, *reached, self.config.broker_rack)
+        exposed = open_to_others(self._listener.sockets)
+        if exposed is not None:
+            self.journal.say(exposed, event="open to others")
         self._housekeeping.start()
         await self._control.start()
         await self._listener.start_serving()

@@ -52,3 +52,11 @@ def test_a_log_with_records(log: DiskLog) -> None:
     assert [partition.epoch_at(offset) for offset in (0, 1, 2)] == [0, 0, 2]
     assert partition.first_since(1_001) == partition.youngest() == (2, 2_000, 2)
     assert partition.first_since(2_001) is None
+
+
+def test_records_that_are_not_written_yet_are_not_seen(log: DiskLog) -> None:
+    partition = DiskPartition(log)
+    log.append([(b"a", b"1")], 1_000)
+    assert (log.end_offset, partition.end_offset) == (1, 0)
+    log.write()
+    assert partition.end_offset == 1

@@ -22,7 +22,7 @@ class DiskPartition:
 
     @property
     def end_offset(self) -> int:
-        return self._log.end_offset
+        return self._log.written_offset
 
     @property
     def high_watermark(self) -> int:
