@@ -107,6 +107,16 @@ def test_resources_that_are_not_there(pair: Pair, asked: dict[str, Any]) -> None
     pair.every_version("DescribeConfigs", {"Resources": [asked], "IncludeSynonyms": True})
 
 
+def test_a_resource_asked_for_twice_is_described_twice_by_kafka_and_once_by_muster(pair: Pair) -> None:
+    make(pair, "conf-twice")
+    theirs, ours, _ = pair.both("DescribeConfigs", 4, {"Resources": [resource(TOPIC, "conf-twice")] * 2})
+    assert theirs["Results"][0] == theirs["Results"][1]
+    assert {one["ErrorCode"] for one in theirs["Results"]} == {0}
+    described, refused = sorted(ours["Results"], key=lambda one: one["ErrorCode"])
+    assert described == theirs["Results"][0]
+    assert (refused["ErrorCode"], refused["Configs"]) == (42, [])
+
+
 def by_name(answer: Message) -> dict[str, Message]:
     return {config["Name"]: config for config in answer["Results"][0]["Configs"]}
 

@@ -188,6 +188,30 @@ def described(cluster: Cluster, kind: int, name: str, *keys: str) -> describe_co
     return describe_configs.handle(request, cluster).resources[0]
 
 
+def test_a_resource_is_described_once_in_a_request() -> None:
+    """The answer grows with what is asked, not with how often."""
+    cluster = memory_cluster(a_topic("a"))
+    once = (ResourceAsked(TOPIC, "a"), ResourceAsked(BROKER, "1"), ResourceAsked(TOPIC, "a", ("retention.ms",)))
+    (topic, node, part, *repeated) = describe_configs.handle(DescribeConfigsRequest(once * 300), cluster).resources
+    assert len(topic.configs) > 20
+    assert len(node.configs) > 20
+    assert [config.name for config in part.configs] == ["retention.ms"]
+    assert {one.error for one in repeated} == {ErrorCode.INVALID_REQUEST}
+    assert not any(one.configs for one in repeated)
+
+
+def test_all_settings_of_a_resource_are_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_up: list[object] = []
+    whole = describe_configs.broker_configs
+    monkeypatch.setattr(
+        describe_configs, "broker_configs", lambda *given, **how: looked_up.append(given) or whole(*given, **how)
+    )
+    asked = tuple(ResourceAsked(BROKER, "1", ("num.partitions", f"x{number}")) for number in range(500))
+    answer = describe_configs.handle(DescribeConfigsRequest(asked), memory_cluster())
+    assert [[config.name for config in one.configs] for one in answer.resources] == [["num.partitions"]] * 500
+    assert len(looked_up) == 1
+
+
 def test_a_setting_that_no_longer_means_anything_is_shown_as_it_is() -> None:
     """The registry is a file: somebody may have edited it, or another release written it."""
     cluster = memory_cluster(a_topic("a", retention_ms="soon", unheard_of="1"))

@@ -7,6 +7,9 @@ Versions
 
 A broker's settings are those that muster has, not the several hundred of Kafka's. Documentation is muster's too, and
 topics have none. Loggers, groups and client metrics are resources without any settings here.
+
+A resource that is asked for twice, with the same keys, is INVALID_REQUEST the second time. (Kafka describes it again,
+and so makes megabytes of a request of two thousand bytes.)
 """
 
 import re
@@ -32,6 +35,7 @@ MALFORMED = (
     "This most likely occurs because of a request being malformed by the client library or the message was sent to an "
     "incompatible broker. See the broker logs for more details."
 )
+REPEATED = "The same resource was asked for with the same keys before, in this request."
 
 
 class ResourceAsked(NamedTuple):
@@ -86,11 +90,31 @@ def decode(version: int, data: Buffer, position: int = 0, end: int | None = None
 
 
 def handle(request: DescribeConfigsRequest, cluster: Cluster) -> DescribeConfigsAnswer:
-    return DescribeConfigsAnswer(tuple([_described(resource, request, cluster) for resource in request.resources]))
+    """Describe each resource; all settings of one are looked up once, however many of its keys are asked for."""
+    looked_up: dict[tuple[int, str], ResourceDescribed] = {}
+    seen: set[tuple[int, str, frozenset[str]]] = set()
+    answers = []
+    for kind, name, keys in request.resources:
+        asked = kind, name, frozenset(keys or ())
+        if asked in seen:
+            answers.append(ResourceDescribed(kind, name, ErrorCode.INVALID_REQUEST, REPEATED))
+            continue
+        seen.add(asked)
+        found = looked_up.get((kind, name))
+        if found is None:
+            found = looked_up[kind, name] = _described(kind, name, request, cluster)
+        answers.append(_only(found, asked[2]))
+    return DescribeConfigsAnswer(tuple(answers))
 
 
-def _described(asked: ResourceAsked, request: DescribeConfigsRequest, cluster: Cluster) -> ResourceDescribed:
-    kind, name, keys = asked
+def _only(described: ResourceDescribed, keys: frozenset[str]) -> ResourceDescribed:
+    """Those settings of a resource; all where no key is named."""
+    if not keys:
+        return described
+    return described._replace(configs=[config for config in described.configs if config.name in keys])
+
+
+def _described(kind: int, name: str, request: DescribeConfigsRequest, cluster: Cluster) -> ResourceDescribed:
     if kind == TOPIC:
         problem = name_problem(name)
         topic = cluster.topics.get(name)
@@ -104,12 +128,11 @@ def _described(asked: ResourceAsked, request: DescribeConfigsRequest, cluster: C
         if message is not None:
             return ResourceDescribed(kind, name, ErrorCode.INVALID_REQUEST, message)
         configs = broker_configs(cluster, only_dynamic=not name) if kind == BROKER else []
-    chosen = [config for config in configs if not keys or config.name in keys]
     if not request.wants_synonyms:
-        chosen = [config._replace(synonyms=()) for config in chosen]
+        configs = [config._replace(synonyms=()) for config in configs]
     if not request.wants_documentation:
-        chosen = [config._replace(documentation=None) for config in chosen]
-    return ResourceDescribed(kind, name, configs=chosen)
+        configs = [config._replace(documentation=None) for config in configs]
+    return ResourceDescribed(kind, name, configs=configs)
 
 
 def _resource_problem(kind: int, name: str, node_id: int) -> str | None:
