@@ -8,7 +8,7 @@ Relations are named as in `merge_task`: `<table>_before` is what earlier runs le
 
 from collections.abc import Iterable, Mapping
 
-from muster.tables.schemas import COMMITS
+from muster.tables.schemas import COMMITS, OFFSETS
 
 KEY = ("group_id", "topic", "partition")
 AT_SAME_PLACE = "a.offsets_partition = b.offsets_partition AND a.log_offset = b.log_offset"
@@ -28,8 +28,8 @@ def not_in(partitions: Iterable[int]) -> str:
 
 def as_commits(offsets: str) -> str:
     """Rows of `offsets` as the commits they once were."""
-    known = {"kind": "'commit'", "producer_epoch": "NULL", "txn_outcome": "NULL", "txn_marker_offset": "NULL",
-             "previous_commit_timestamp_ms": "NULL"}  # fmt: skip
+    known = dict.fromkeys((name for name in COMMITS.names if name not in OFFSETS.names), "NULL")
+    known["kind"] = "'commit'"
     return f"SELECT {_columns(known)} FROM {offsets} a"
 
 

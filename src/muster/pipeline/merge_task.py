@@ -19,7 +19,7 @@ from muster.pipeline.plan import Cut
 from muster.pipeline.rebalance_run import Activity, rebalances_now
 from muster.pipeline.sources import Times
 from muster.tables import lag_queries, queries
-from muster.tables.addresses import filesystem, is_local
+from muster.tables.relations import add_relation
 from muster.tables.schemas import COMMITS, GROUP_RECORDS, LOG_ENDS, MARKERS, TABLES, TIMES
 
 Files = tuple[str, ...]
@@ -96,21 +96,9 @@ class _Task:
         """A relation over Parquet files: the rows of this task's partitions."""
         numbers = ", ".join(str(number) for number in self.work.partitions)
         where = f"WHERE offsets_partition IN ({numbers})" if here_only else ""
-        names = ", ".join(f'"{column}"' for column in schema.names)
-        if not files:
-            self.connection.register(f"{name}_files", schema.empty_table())
-        elif is_local(self.work.tables):
-            self.connection.read_parquet(list(files)).create_view(f"{name}_files")
-        else:
-            self.connection.register(f"{name}_files", self._dataset(schema, files))
-        self._view_of(name, f"SELECT {names} FROM {name}_files {where}")
-
-    def _dataset(self, schema: pa.Schema, files: Sequence[str]) -> Any:
-        from pyarrow import dataset
-
-        system, root = filesystem(self.work.tables, dict(self.work.storage_options))
-        paths = [root + file.removeprefix(self.work.tables) for file in files]
-        return dataset.dataset(paths, schema=schema, format="parquet", filesystem=system)
+        work = self.work
+        add_relation(self.connection, f"{name}_all", schema, files, work.tables, dict(work.storage_options))
+        self._view_of(name, f"SELECT * FROM {name}_all {where}")
 
     def _view_of(self, name: str, sql: str) -> None:
         self.connection.execute(f"CREATE TEMP VIEW {name} AS {sql}")

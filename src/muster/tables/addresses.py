@@ -6,10 +6,11 @@ arguments of its own. `filesystem` translates. What both find in the environment
 """
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from pyarrow import fs
 
@@ -26,13 +27,17 @@ UNSAFE = {
 }
 """Options that make a commit overwrite another's, and the values that do."""
 
+UNSAFE_IN_PATHS = re.compile(r"[\x00-\x1f\x7f\\\[\]|^\ud800-\udfff]|%[0-9A-Fa-f]{2}")
+"""What deltalake cannot have in a path: it decodes `%20`, cuts at a backslash, and fails for the others, some of them
+only when rows are deleted. Surrogates stand for bytes that are no UTF-8."""
+
 
 def checked(address: str | Path, storage_options: Mapping[str, str] | None = None) -> str:
     """The address in one spelling, without a slash at the end; refused when it cannot be committed to atomically."""
     scheme = _scheme(str(address))
     text = str(address) if str(address).endswith("://") else str(address).rstrip("/") or "/"
     if scheme == "file":
-        return _directory(urlsplit(text).path)
+        return _directory(unquote(text[len("file://") :]))
     if not scheme:
         return _directory(text)
     if scheme not in OBJECT_STORES:
@@ -81,6 +86,13 @@ def _directory(text: str) -> str:
     path = Path(text).expanduser().absolute()
     if path.exists() and not path.is_dir():
         raise BadInput(f"{path} is a file. Tables are kept in a directory of their own: name one.")
+    found = UNSAFE_IN_PATHS.search(str(path))
+    if found:
+        raise BadInput(
+            f"tables cannot be kept in {str(path)!r}: Delta's library fails for {found[0]!r} in a path. "
+            "Name a directory without brackets, | ^ \\, control characters, percent-encoded characters (%20) and bytes "
+            "that are no UTF-8; anything else may be in its name."
+        )
     return str(path)
 
 

@@ -75,11 +75,18 @@ class OneTable:
         """-1 for a table that does not exist."""
         return -1 if self._table is None else self._table.version()
 
+    def columns(self) -> list[str]:
+        """Names of the columns of the version in sight."""
+        return [] if self._table is None else [field.name for field in self._table.schema().fields]
+
     def files(self) -> list[str]:
-        """Addresses of the files of the version in sight."""
+        """Paths or addresses of the files of the version in sight.
+
+        All lie side by side in the table's directory. deltalake's own addresses are percent-encoded, and paths are not.
+        """
         if self._table is None:
             return []
-        return sorted(uri.removeprefix("file://") for uri in self._table.file_uris())
+        return sorted(f"{self._uri}/{uri.rsplit('/', 1)[1]}" for uri in self._table.file_uris())
 
     def append(self, schema: pa.Schema, files: Sequence[WrittenFile]) -> None:
         self._commit(schema, files, "append")
@@ -131,7 +138,7 @@ class OneTable:
     def _add_missing_columns(self, schema: pa.Schema) -> None:
         """A newer muster knows more columns than the one that made the table; files without them stay as they are."""
         assert self._table is not None
-        known = {field.name for field in self._table.schema().fields}
+        known = self.columns()
         missing = [field for field in schema if field.name not in known]
         if missing:
             added = list(Schema.from_arrow(pa.schema(missing)).fields)

@@ -4,7 +4,7 @@ Everything is read in the versions that one manifest names, so an answer is of o
 """
 
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from muster.errors import BadInput
 from muster.tables import queries
-from muster.tables.addresses import is_local
 from muster.tables.manifest import Manifest
 from muster.tables.moments import Moment
+from muster.tables.relations import add_relation
 from muster.tables.schemas import REBALANCES, TABLES
 from muster.tables.store import TableStore
 
@@ -176,25 +176,9 @@ class Tables:
         if table in self._opened:
             return
         self._opened.add(table)
+        store = self.store
         files = self._files(table)
-        schema = TABLES[table]
-        if not files:
-            self._connection.register(table, schema.empty_table())
-        elif is_local(self.store.address):
-            self._open_here(table, schema, files)
-        else:
-            self._connection.register(table, _dataset(self.store, schema, files))
-
-    def _open_here(self, table: str, schema: pa.Schema, files: list[str]) -> None:
-        self._connection.read_parquet(files, union_by_name=True).create_view(f"{table}_files")
-        there = {row[0] for row in self._connection.execute(f"DESCRIBE {table}_files").fetchall()}
-        wanted = [name for name in schema.names if name in there]
-        names = ", ".join(f'"{name}"' for name in wanted)
-        sql = f"SELECT {names} FROM {table}_files"
-        if len(wanted) < len(schema):  # columns that came after these files
-            self._connection.register(f"{table}_columns", schema.empty_table())
-            sql = f"SELECT * FROM {table}_columns UNION ALL BY NAME {sql}"
-        self._connection.execute(f"CREATE TEMP VIEW {table} AS {sql}")
+        add_relation(self._connection, table, TABLES[table], files, store.address, store.storage_options)
 
     def _history(self, table: str) -> str:
         """What moments are derived from: commits that were deleted since may have waited for their marker then."""
@@ -254,11 +238,3 @@ def _operator(pattern: str) -> str:
 def _glob(pattern: str) -> str:
     """Brackets are letters like any other here, as in `muster dump`."""
     return pattern.replace("[", "[[]") if _operator(pattern) == "GLOB" else pattern
-
-
-def _dataset(store: TableStore, schema: pa.Schema, files: Iterable[str]) -> Any:
-    """Files of an object store by way of pyarrow: duckdb would have to fetch an extension for it."""
-    from pyarrow import dataset
-
-    paths = [f"{store.root}{file.removeprefix(store.address)}" for file in files]
-    return dataset.dataset(paths, schema=schema, format="parquet", filesystem=store.filesystem)

@@ -235,11 +235,21 @@ class Run:
                     "Restore it, or build the tables again in another place."
                 )
             return table
+        self._check_columns(table)
         if table.version < version:
             raise TableMoved(f"the table {name} at {self.store.address} is older than its manifest says. Restore it.")
         if table.version > version:
             table.restore(version)
         return table
+
+    def _check_columns(self, table: OneTable) -> None:
+        """Whoever writes rows without a column that it does not know takes from readers what they had."""
+        unknown = [name for name in table.columns() if name not in TABLES[table.name].names]
+        if unknown:
+            raise BadInput(
+                f"the table {table.name} at {self.store.address} has columns that this muster does not know "
+                f"({', '.join(unknown)}): a newer muster wrote it. Use that one; nothing was changed."
+            )
 
     def new_name(self) -> str:
         """A name for a file, or a folder of files, that no other has."""

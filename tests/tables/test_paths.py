@@ -1,0 +1,88 @@
+"""Tables in directories of any name."""
+
+import os
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from muster.cli.status import Status
+from muster.errors import BadInput
+from muster.tables.addresses import checked
+from muster.tables.reading import open_tables
+from muster.tables.schemas import COMMITS
+from muster.tables.store import TableStore
+from tests.cli import run
+from tests.pipeline.world import run_here, unpacked
+
+ODD = " #%?ü'\"*{}~&;:`$()!=+,@<>日é\u0301😀."
+
+CHARACTERS = st.sampled_from(ODD + "aZ09") | st.characters(
+    exclude_categories=["Cc", "Cs"], exclude_characters="/\\[]|^"
+)
+NAMES = st.text(CHARACTERS, min_size=1).filter(
+    lambda name: name not in (".", "..") and len(name.encode()) <= 200 and not re.search("%[0-9A-Fa-f]{2}", name)
+)
+
+
+def commit(offset: int) -> pa.Table:
+    row = {"offsets_partition": 0, "log_offset": offset, "timestamp_ms": offset, "kind": "commit", "group_id": "g",
+           "topic": "t", "partition": 0, "committed_offset": offset}  # fmt: skip
+    return pa.Table.from_pylist([row], schema=COMMITS)
+
+
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(name=NAMES)
+@example(name="a b")
+@example(name="a#b")
+@example(name="100%")
+@example(name="50% off?")
+@example(name="ü")
+@example(name='it\'s "here"')
+@example(name="tables?*")
+@example(name="file:")
+def test_a_directory_of_any_name_keeps_tables(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.mktemp("odd") / name
+    store = TableStore(path)
+    for offset in (1, 2, 3):
+        with store.run() as changes:
+            if offset == 3:
+                with pytest.raises(BadInput, match="another run is writing"), store.run():
+                    pass
+                changes.withdraw("commits", "log_offset = 2")
+            changes.append_rows("commits", commit(offset))
+            changes.publish({}, {})
+    with open_tables(str(path)) as tables:
+        assert [row["log_offset"] for row in tables.read("commits").table().to_pylist()] == [1, 3]
+        assert [row["committed_offset"] for row in tables.read("offsets", as_of_ms=2).table().to_pylist()] == [1]
+    assert store.vacuum(1).files
+    with open_tables(path) as tables:
+        assert [row["log_offset"] for row in tables.read("commits").table().to_pylist()] == [1, 3]
+    assert os.listdir(path.parent) == [name]
+
+
+def test_runs_into_a_directory_with_an_odd_name(tmp_path: Path) -> None:
+    log = unpacked("k26", tmp_path / "corpus")
+    plain, odd = tmp_path / "tables", tmp_path / "a b#50% grün?*"
+    for tables in (plain, odd):
+        run_here(tables, log)
+        run_here(tables, log)
+    asked = ("table", "offsets", "--json", "--tables")
+    expected = run(*asked, plain)
+    assert expected.out
+    assert run(*asked, odd)[:2] == (Status.OK, expected.out)
+
+
+@pytest.mark.parametrize("name", ["a%20b", "a\\b", "a[1]", "a|b", "a^b", "a\nb", os.fsdecode(b"\xff"), "\x7f"])
+def test_what_deltalake_would_misread_is_refused_before_anything_is_made(name: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"tables cannot be kept in .*Name a directory without"):
+        TableStore(tmp_path / name)
+    assert not any(tmp_path.iterdir())
+
+
+def test_an_address_of_a_file_is_percent_encoded_and_those_of_object_stores_stay_as_they_are(tmp_path: Path) -> None:
+    assert checked((tmp_path / "a b#ü").as_uri()) == str(tmp_path / "a b#ü")
+    assert checked("s3://bucket/a%20b/") == "s3://bucket/a%20b"
