@@ -78,6 +78,13 @@ BROKER_DEFAULTS = {
     "log.cleaner.dedupe.buffer.size": str(4 << 20),
 }
 
+# What an ordinary cluster has: most of its offsets partitions are empty.
+AS_KAFKA_COMES = {
+    "offsets.topic.num.partitions": "50",
+    "transaction.state.log.num.partitions": "50",
+    "group.initial.rebalance.delay.ms": "3000",
+}
+
 # Not a default: on a busy machine a broker can be silent for longer than this, and would be shut out for a moment.
 RESTARTS_QUICKLY = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "500"}
 
@@ -226,9 +233,9 @@ class KafkaBroker:
     """One combined broker and controller (KRaft) on free loopback ports.
 
     Its data lives in `data_dir`, or in a temporary folder that goes away with it. A `data_dir` that was used before is
-    taken up where it was left, on new ports; so `kill()` and a second KafkaBroker make a crash and a recovery. After a
-    kill the controller lets the broker in again when its old session is over: 9 s, less with RESTARTS_QUICKLY among the
-    settings.
+    taken up where it was left, on new ports; so `kill()` and a second KafkaBroker make a crash and a recovery.
+    `start()` after `stop()` or `kill()` takes the same ports again. After a kill the controller lets the broker in
+    again when its old session is over: 9 s, less with RESTARTS_QUICKLY among the settings.
     """
 
     def __init__(
@@ -245,6 +252,7 @@ class KafkaBroker:
         self.log_dir = self.data_dir / "logs"
         self.server_log = self.data_dir / "server.log"
         self.bootstrap = ""
+        self._ports: list[int] = []
         self._ready_timeout_s = ready_timeout_s
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -303,7 +311,8 @@ class KafkaBroker:
         self._process = None
 
     def _write_config(self) -> Path:
-        client_port, controller_port = free_ports(2)
+        self._ports = self._ports or free_ports(2)
+        client_port, controller_port = self._ports
         self.bootstrap = f"127.0.0.1:{client_port}"
         settings = BROKER_DEFAULTS | {
             "log.dirs": str(self.log_dir),

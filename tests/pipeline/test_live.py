@@ -36,7 +36,7 @@ def test_the_log_directory_and_the_port_say_what_kafkas_own_tool_says(
 ) -> None:
     by_port, by_files = tmp_path / "by-port", tmp_path / "by-files"
     told = described(kafka)
-    run_here(by_port, f"kafka://{kafka.bootstrap}")  # type: ignore[arg-type]
+    run_here(by_port, f"kafka://{kafka.bootstrap}")
     run_here(by_files, kafka.log_dir)
     assert described(kafka) == told, "somebody works on this broker"
     live, offline = (rows_of(each, "lag", "offsets", "groups", "members", "commits") for each in (by_port, by_files))
@@ -50,14 +50,14 @@ def test_the_log_directory_and_the_port_say_what_kafkas_own_tool_says(
 def test_a_second_run_over_the_port_reads_on(kafka: KafkaBroker, driven: "Drive", tmp_path: Path) -> None:
     from tests.real.drive import consumer
 
-    run_here(tmp_path / "tables", f"kafka://{kafka.bootstrap}")  # type: ignore[arg-type]
+    run_here(tmp_path / "tables", f"kafka://{kafka.bootstrap}")
     before = rows_of(tmp_path / "tables", "commits")["commits"]
     from confluent_kafka import TopicPartition
 
     topic = next(iter(before))["topic"] if before else "orders"
     with consumer(kafka, "pipeline-reads-on") as one:
         one.commit(offsets=[TopicPartition(topic, 0, 1)], asynchronous=False)
-    summary = run_here(tmp_path / "tables", f"kafka://{kafka.bootstrap}")  # type: ignore[arg-type]
+    summary = run_here(tmp_path / "tables", f"kafka://{kafka.bootstrap}")
     after = rows_of(tmp_path / "tables", "commits")["commits"]
     new = [row for row in after if row["group_id"] == "pipeline-reads-on"]
     assert [(row["topic"], row["committed_offset"]) for row in new] == [(topic, 1)]
@@ -66,7 +66,7 @@ def test_a_second_run_over_the_port_reads_on(kafka: KafkaBroker, driven: "Drive"
 
 def test_nobody_there(tmp_path: Path) -> None:
     with pytest.raises(ClusterUnreachable, match=r"127\.0\.0\.1:1"):
-        run_here(tmp_path / "tables", "kafka://127.0.0.1:1")  # type: ignore[arg-type]
+        run_here(tmp_path / "tables", "kafka://127.0.0.1:1")
     assert not (tmp_path / "tables" / "_manifest").exists()
 
 
@@ -78,4 +78,4 @@ def test_a_login_that_nobody_asked_for(kafka: KafkaBroker, tmp_path: Path) -> No
         "sasl.password": "b",
     }
     with pytest.raises((ClusterRefused, ClusterUnreachable)):
-        run_here(tmp_path / "tables", f"kafka://{kafka.bootstrap}", kafka_config=config)  # type: ignore[arg-type]
+        run_here(tmp_path / "tables", f"kafka://{kafka.bootstrap}", kafka_config=config)

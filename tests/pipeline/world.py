@@ -39,7 +39,7 @@ def unpacked(name: str, folder: Path) -> Path:
     return folder / "logs"
 
 
-def run_here(tables: Path, *logs: Path, **more: Any) -> Summary:
+def run_here(tables: Path, *logs: Path | str, **more: Any) -> Summary:
     return run(Here(), Request([str(log) for log in logs], str(tables), **more))
 
 

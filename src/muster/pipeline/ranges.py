@@ -53,10 +53,10 @@ class PlacedSegment(NamedTuple):
 def segments_from(directory: Path, offset: int) -> list[PlacedSegment]:
     """The segments that may have something at or behind an offset, as the directory is now."""
     segments = segments_of(directory)
-    ends = [segment.base_offset for segment in segments[1:]] + [NO_END]
+    ends = [*(segment.base_offset for segment in segments[1:]), NO_END]
     return [
         PlacedSegment(segment, min(end, segment.base_offset + LARGEST_RELATIVE_OFFSET + 1), end == NO_END)
-        for segment, end in zip(segments, ends, strict=True)
+        for segment, end in zip(segments, ends, strict=False)  # without segments there is nothing to end
         if end > offset
     ]
 
