@@ -13,6 +13,16 @@ from muster.tables.addresses import filesystem, is_local
 GLOB_CHARACTERS = frozenset("*?")
 """duckdb takes a path with one of these for a pattern."""
 
+DUCKDB_TYPES = {
+    pa.bool_(): "BOOLEAN",
+    pa.int8(): "TINYINT",
+    pa.int16(): "SMALLINT",
+    pa.int32(): "INTEGER",
+    pa.int64(): "BIGINT",
+    pa.string(): "VARCHAR",
+    pa.binary(): "BLOB",
+}
+
 
 def add_relation(
     connection: Any, name: str, schema: pa.Schema, files: Sequence[str], address: str, options: Mapping[str, str]
@@ -32,19 +42,20 @@ def add_relation(
 
 def _add_view(connection: Any, name: str, schema: pa.Schema, files: Sequence[str]) -> None:
     connection.read_parquet(list(files), union_by_name=True).create_view(f"{name}_files")
-    connection.register(f"{name}_columns", schema.empty_table())
-    found, wanted = (_types(connection, f"{name}_{part}") for part in ("files", "columns"))
-    connection.unregister(f"{name}_columns")
-    columns = [_column(column, found.get(column), kind) for column, kind in wanted.items()]
+    found = {row[0] for row in connection.execute(f"DESCRIBE {name}_files").fetchall()}
+    columns = [_column(field, field.name in found) for field in schema]
     connection.execute(f"CREATE TEMP VIEW {name} AS SELECT {', '.join(columns)} FROM {name}_files")
 
 
-def _types(connection: Any, relation: str) -> dict[str, str]:
-    return {row[0]: row[1] for row in connection.execute(f"DESCRIBE {relation}").fetchall()}
+def _column(field: pa.Field, is_there: bool) -> str:
+    value = f'"{field.name}"' if is_there else "NULL"
+    return f'CAST({value} AS {_duckdb_type(field.type)}) AS "{field.name}"'  # structs may have got fields since
 
 
-def _column(name: str, found: str | None, wanted: str) -> str:
-    if found == wanted:
-        return f'"{name}"'
-    value = "NULL" if found is None else f'"{name}"'
-    return f'CAST({value} AS {wanted}) AS "{name}"'
+def _duckdb_type(kind: pa.DataType) -> str:
+    if pa.types.is_list(kind):
+        return f"{_duckdb_type(kind.value_type)}[]"
+    if pa.types.is_struct(kind):
+        fields = (f'"{field.name}" {_duckdb_type(field.type)}' for field in kind)
+        return f"STRUCT({', '.join(fields)})"
+    return DUCKDB_TYPES[kind]
