@@ -109,6 +109,7 @@ def test_numbers_beyond_doubles_survive(muster: "SparkSession", tmp_path: Path) 
     [
         ({"table": "offsets"}, "the option table=offsets is none of records, commits, group_records, markers."),
         ({"mode": "newest"}, "the option mode=newest is none of history, latest."),
+        ({"tabel": "commits"}, "there is no option 'tabel'. Did you mean 'table'?"),
         ({"path": "nothing/here"}, "nothing/here does not exist"),
         ({}, "--source is missing"),
         ({"kafka.bootstrap.servers": "127.0.0.1:1"}, "127.0.0.1:1"),
@@ -120,6 +121,21 @@ def test_bad_options_say_what_is_wrong(muster: "SparkSession", options: dict[str
     with pytest.raises(PySparkException) as refused:
         muster.read.format("muster").options(**options).load().count()
     assert f"BadInput: {sentence}" in str(refused.value) or sentence in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"mod": "latest"}, "there is no option 'mod'. Did you mean 'mode'?"),
+        ({"bootstrap.servers": "x:1"}, "Did you mean 'kafka.bootstrap.servers'?"),
+        ({"startingOffsets": "earliest"}, r"no option 'startingOffsets'. There are: path, table, mode, kafka.\*."),
+        ({"kafka.security.protocol": "SSL"}, "the option kafka.bootstrap.servers is missing"),
+    ],
+)
+def test_an_option_that_nobody_reads_is_a_mistake(options: dict[str, str], sentence: str) -> None:
+    for reader in (datasource.BatchReader, datasource.StreamReader):
+        with pytest.raises(BadInput, match=sentence):
+            reader(options)
 
 
 def test_a_stream_has_no_newest() -> None:

@@ -14,6 +14,7 @@ One Spark partition is one partition of the offsets topic.
 import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,9 @@ from muster.tables.schemas import COMMITS, GROUP_RECORDS, MARKERS
 
 SHAPES = {"records": RECORDS, "commits": COMMITS, "group_records": GROUP_RECORDS, "markers": MARKERS}
 KAFKA = "kafka."
+SERVERS = f"{KAFKA}bootstrap.servers"
+NAMES = ("path", "table", "mode")
+"""Options of this source, beside a client's own that begin with `kafka.`."""
 MODES = ("history", "latest")
 
 
@@ -56,7 +60,19 @@ def register(spark: Any) -> None:
     spark.dataSource.register(OffsetsTopic)
 
 
+def _check_names(options: Mapping[str, str]) -> None:
+    """An option that nobody reads is a mistake: without it the answer would be to another question."""
+    for name in options:
+        if name.lower() not in NAMES and not name.lower().startswith(KAFKA):
+            near = get_close_matches(name.lower(), [*NAMES, SERVERS], n=1)
+            hint = f"Did you mean '{near[0]}'?" if near else f"There are: {', '.join(NAMES)}, {KAFKA}*."
+            raise BadInput(f"there is no option '{name}'. {hint}")
+    if any(name.lower().startswith(KAFKA) for name in options) and SERVERS not in options:
+        raise BadInput(f"the option {SERVERS} is missing: options that begin with {KAFKA} are about a live cluster.")
+
+
 def _table(options: Mapping[str, str]) -> str:
+    _check_names(options)
     table = options.get("table", "records")
     if table not in SHAPES:
         raise BadInput(f"the option table={table} is none of {', '.join(SHAPES)}.")
