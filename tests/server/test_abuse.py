@@ -1,10 +1,12 @@
 """Clients that do not behave: others are not harmed, memory stays bounded, one line each."""
 
+import contextlib
 import io
 import os
 import socket
 import struct
 import sys
+import threading
 import time
 from collections.abc import Iterator
 
@@ -103,9 +105,105 @@ def test_half_a_frame_and_gone(broker: Broker, good: Raw) -> None:
             client.sendall(frame[:cut])
     assert is_well(good)
     deadline = time.monotonic() + 10
-    while broker._server._buffered_bytes:  # type: ignore[union-attr]
+    while any(connection._held for connection in broker._server.connections()):  # type: ignore[union-attr]
         assert time.monotonic() < deadline, "bytes of those who left are still counted"
         time.sleep(0.01)
+
+
+POOL_BYTES = 4 << 20
+LARGE = struct.pack(">i", 3 << 20) + bytes(2 << 20)
+"""Two of three announced megabytes."""
+
+
+@pytest.fixture
+def narrow() -> Iterator[tuple[Broker, io.StringIO]]:
+    """A server with little room for requests that have not come whole."""
+    lines = io.StringIO()
+    with Broker(log=lines, queued_max_request_bytes=POOL_BYTES) as running:
+        running.create_topic("orders", 4)
+        yield running, lines
+
+
+def send_what_is_taken(clients: list[socket.socket], data: bytes) -> None:
+    """Send to each as much as it takes, until none takes any more."""
+    left = dict.fromkeys(clients, data)
+    for client in clients:
+        client.setblocking(False)
+    quiet = 0
+    while left and quiet < 20:
+        quiet += 1
+        for client in list(left):
+            with contextlib.suppress(BlockingIOError):
+                left[client] = left[client][client.send(left[client]) :]
+                quiet = 0
+            if not left[client]:
+                del left[client]
+        time.sleep(0.01)
+
+
+def test_half_sent_frames_get_nobody_dropped(narrow: tuple[Broker, io.StringIO]) -> None:
+    """Clients hold all the room there is; one whose requests come in two parts goes on committing beside them."""
+    broker, lines = narrow
+    before = rss_mb()
+    hoarders = [connect(broker) for _ in range(20)]
+    send_what_is_taken(hoarders, LARGE)
+    with Raw((broker.host, broker.port)) as honest:
+        for number in range(30):
+            frame = encode_request(
+                ApiKey.OFFSET_COMMIT, 8, number, "honest", commit_body("honest", "orders", {0: number})
+            )
+            honest.socket.sendall(frame[:20])
+            time.sleep(0.01)
+            honest.socket.sendall(frame[20:])
+            heard, answer = honest.hear(ApiKey.OFFSET_COMMIT, 8)
+            assert (heard, answer["topics"][0]["partitions"][0]["errorCode"]) == (number, 0)
+        assert fetch_offsets(honest, "honest") == (0, {("orders", 0): 29})
+    assert "was sent away" not in lines.getvalue()
+    assert rss_mb() - before < 30, "40 MB were sent"
+    for hoarder in hoarders:
+        hoarder.close()
+
+
+def test_clients_that_hoard_give_way_to_one_who_finishes_its_request(
+    narrow: tuple[Broker, io.StringIO], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker, lines = narrow
+    monkeypatch.setattr("muster.server.buffers.GIVE_WAY_S", 0.5)
+    hoarders = [connect(broker) for _ in range(3)]
+    send_what_is_taken(hoarders, LARGE)
+    with Raw((broker.host, broker.port)) as honest:
+        body = commit_body("honest", "orders", {0: 7})
+        body["topics"][0]["partitions"][0]["committedMetadata"] = "x" * 500_000
+        body["topics"][0]["partitions"] *= 4
+        answer = honest.ask(ApiKey.OFFSET_COMMIT, 8, **body)
+        assert answer["topics"][0]["partitions"][0]["errorCode"] == 12, "it was read to its end, and found too large"
+    (line, *_) = [line for line in lines.getvalue().splitlines() if "was sent away" in line]
+    assert "bytes of a request that was not whole, and" in line
+    assert "waited for room (queued.max.request.bytes)" in line
+    for hoarder in hoarders:
+        hoarder.close()
+
+
+def test_a_request_that_never_comes_to_its_end_ends_its_connection() -> None:
+    lines = io.StringIO()
+    with Broker(log=lines, muster_request_timeout_ms=300) as broker, Raw((broker.host, broker.port)) as patient:
+        broker.create_topic("orders", 4)
+        with connect(broker) as client:
+            client.sendall(b"\x00\x00")
+            drops = threading.Thread(target=drip, args=(client,))
+            drops.start()
+            drops.join(30)
+            assert not drops.is_alive(), "drop by drop, it is read for ever"
+        assert is_well(patient), "one who sends nothing is not in the middle of a request"
+    assert "its request was not whole after 0.3 s (muster.request.timeout.ms)" in lines.getvalue()
+
+
+def drip(client: socket.socket) -> None:
+    """A byte at a time of a request of a megabyte, until the other side hangs up."""
+    with contextlib.suppress(OSError):
+        for byte in b"\x10\x00" + bytes(600):
+            client.sendall(bytes([byte]))
+            time.sleep(0.05)
 
 
 def test_answers_come_in_the_order_of_the_requests(broker: Broker, good: Raw) -> None:

@@ -191,7 +191,15 @@ class BrokerConfig:
     queued_max_requests: int = _setting(
         500, INT, "requests of one connection that wait for their answers; more are not read", least=1
     )
-    queued_max_request_bytes: int = _setting(-1, LONG, "bytes of unfinished requests in memory; -1: half a gigabyte")
+    queued_max_request_bytes: int = _setting(
+        -1,
+        LONG,
+        "bytes of requests that have not come whole, all connections together; a connection that would need more is "
+        "not read from until there is room; -1: half a gigabyte",
+    )
+    muster_request_timeout_ms: int = _setting(
+        60_000, INT, "a request that has not come whole by then ends its connection", least=1
+    )
     fetch_max_bytes: int = _setting(57_671_680, INT, "the largest answer to a Fetch", least=1024)
     max_request_partition_size_limit: int = _setting(
         2_000, INT, "partitions in one answer to DescribeTopicPartitions", least=1
@@ -204,6 +212,13 @@ class BrokerConfig:
     )
     muster_connection_max_unsent_bytes: int = _setting(
         16_777_216, INT, "answers a client has not read yet; a client with more is dropped", least=1
+    )
+    muster_max_unsent_bytes: int = _setting(
+        536_870_912,
+        LONG,
+        "answers that clients have not read yet, all together; with more, the client that has not read for longest is "
+        "dropped",
+        least=1,
     )
 
     def __post_init__(self) -> None:

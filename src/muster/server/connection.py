@@ -5,8 +5,8 @@ join, a sync, a fetch that waits for data) holds up all that follow it on its co
 at a time; behind a commit that only waits for the disk the next ones go on.
 
 While a client does not read its answers, or holds up its own requests, nothing more is read from it: its requests stay
-in its own socket buffer. One that sends a great many requests at once has them handled a few milliseconds' worth at a
-time, so that others get their turn in between.
+in its own socket buffer. The same while there is no memory for a large request (`buffers.py`). One that sends a great
+many requests at once has them handled a few milliseconds' worth at a time, so that others get their turn in between.
 """
 
 import asyncio
@@ -18,10 +18,14 @@ from time import monotonic
 from typing import Any, Protocol, cast
 
 from muster.errors import MusterError
+from muster.server.buffers import RESERVE_BYTES, Intake, Unread
 from muster.server.turns import TURN_S, Turns
 
 _read_size = Struct(">i").unpack_from
-WRITE_HIGH_BYTES = 1 << 20
+WRITE_HIGH_BYTES = 256 << 10
+LARGE_ANSWER_BYTES = 64 << 10
+MAX_WAITING_BYTES = 4 << 20
+"""Of requests whose answers are awaited, and of large answers that wait for those before them."""
 LOOK_AT_THE_CLOCK_EVERY = 16
 """Requests."""
 
@@ -58,6 +62,8 @@ class Host(Protocol):
     max_request_bytes: int
     max_unsent_bytes: int
     turns: Turns
+    intake: Intake
+    unread: Unread
     max_waiting: int
     """Answers that one connection may wait for; reading stops until there are fewer."""
 
@@ -75,9 +81,6 @@ class Host(Protocol):
     def measure(self, api_key: int, since: float, count: int) -> None:
         """So many requests of one kind, taken at that time of the loop, are answered now."""
 
-    def buffered(self, change_bytes: int) -> bool:
-        """Bytes of unfinished requests come and go; False if there are too many of them in all."""
-
 
 class Connection(asyncio.Protocol):
     def __init__(self, host: Host, loop: asyncio.AbstractEventLoop) -> None:
@@ -91,16 +94,19 @@ class Connection(asyncio.Protocol):
         """When the requests that are being handled were taken from the buffer, by the loop's clock."""
         self.remembered: dict[int, Any] = {}
         """What the last request of each hot API looked like: a client says the same again and again (`dispatch.py`)."""
-        self._chunks: list[bytes] = []
-        self._buffered = 0
+        self._held = bytearray()
+        """What has come and is not handled yet: part of a request, or requests that are held up."""
         self._needed = 4
+        self.unfinished_since: float | None = None
         self._slots: deque[Slot] = deque()
+        self._waiting_bytes = 0
         self._out: list[bytes] = []
         self._blocked: Slot | None = None
         self.is_sending_soon = False
         """Whether what is answered will be sent in this turn anyway."""
         self._is_yielding = False
         self._is_full = False
+        self._is_muted = False
         self._is_paused = False
         self.full_since: float | None = None
         """Since when the client has not read what we wrote; None while it does."""
@@ -134,8 +140,8 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
-        self._host.buffered(-self._buffered)
-        self._chunks, self._buffered = [], 0
+        self._forget()
+        self._host.unread.drained(self)
         self._slots.clear()
         self._out.clear()
         self.remembered.clear()
@@ -143,14 +149,11 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.last_heard = self._loop.time()
-        if self._chunks or self._is_held_up:
-            self._chunks.append(data)
-            self._grow(len(data))
-            if self._buffered < self._needed or self._is_held_up:
+        if self._held or self._is_held_up:
+            self._hold(data)
+            if len(self._held) < self._needed or self._is_held_up:
                 return
-            data = b"".join(self._chunks)
-            self._chunks.clear()
-            self._grow(-self._buffered)
+            data = self._let_go()
         self._take(data)
 
     def eof_received(self) -> bool:
@@ -160,10 +163,13 @@ class Connection(asyncio.Protocol):
         self._is_full = True
         self.full_since = self._loop.time()
         self._settle_reading()
+        if self._transport is not None:
+            self._host.unread.full(self, self._transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
         self._is_full = False
         self.full_since = None
+        self._host.unread.drained(self)
         self._go_on()
 
     # Requests.
@@ -192,9 +198,16 @@ class Connection(asyncio.Protocol):
                 self.drop(str(error))
                 return
             position = after
-            if waits_for is not None and waits_for.frame is None:
-                self._blocked = waits_for
-                break
+            if waits_for is not None:
+                frame = waits_for.frame
+                if frame is None:
+                    self._blocked = waits_for
+                    break
+                if len(frame) > LARGE_ANSWER_BYTES:
+                    self._waiting_bytes += len(frame)
+                    self._send()
+                    if self._is_held_up:
+                        break
             if len(slots) >= max_waiting:
                 self._collect()
                 if len(slots) >= max_waiting:
@@ -205,32 +218,55 @@ class Connection(asyncio.Protocol):
                 self._host.turns.wait(self._take_turn)
                 break
         self.is_sending_soon = is_sending_soon
-        if position < end and self._transport is not None:
-            self._chunks.append(data[position:] if position else data)
-            self._grow(end - position)
+        self._waiting_bytes += position
         self._send()
+        self.unfinished_since = None
+        if position < end and self._transport is not None:
+            if not self._is_held_up:
+                self.unfinished_since = self.taken_at
+            self._hold(data[position:] if position else data)
         self._settle_reading()
 
     def _take_turn(self) -> None:
         self._is_yielding = False
         self._go_on()
 
-    def _grow(self, change_bytes: int) -> None:
-        self._buffered += change_bytes
-        if not self._host.buffered(change_bytes) and change_bytes > 0:
-            self.drop("too many unfinished requests in memory")
+    def _hold(self, data: bytes) -> None:
+        """Keep bytes that cannot be handled yet."""
+        self._held += data
+        if len(self._held) > RESERVE_BYTES and not self._host.intake.borrow(self, len(self._held)):
+            self._is_muted = True
+            self._settle_reading()
+
+    def _let_go(self) -> bytes:
+        """What was held, to be handled now."""
+        data = bytes(self._held)
+        self._forget()
+        return data
+
+    def _forget(self) -> None:
+        if len(self._held) > RESERVE_BYTES:
+            self._host.intake.give_back(self)
+            self._is_muted = False
+        self._held = bytearray()
+        self.unfinished_since = None
+
+    def unmute(self) -> None:
+        """There is room for more of a large request."""
+        self._is_muted = False
+        self._settle_reading()
 
     @property
     def _is_held_up(self) -> bool:
         if self._is_full or self._is_yielding or self._blocked is not None:
             return True
-        return len(self._slots) >= self._host.max_waiting
+        return len(self._slots) >= self._host.max_waiting or self._waiting_bytes > MAX_WAITING_BYTES
 
     def _settle_reading(self) -> None:
-        """Read on while there is somebody to answer, and nothing holds the next request up."""
+        """Read on while there is somebody to answer, nothing holds the next request up, and there is room for it."""
         if self._transport is None:
             return
-        waits = self._is_held_up
+        waits = self._is_muted or self._is_held_up
         if waits and not self._is_paused:
             self._transport.pause_reading()
         elif not waits and self._is_paused:
@@ -241,12 +277,11 @@ class Connection(asyncio.Protocol):
         """What held the next requests up is answered."""
         if self._transport is None or self._is_held_up:
             return
-        if self._chunks and self._buffered >= self._needed:
-            data = b"".join(self._chunks)
-            self._chunks.clear()
-            self._grow(-self._buffered)
-            self._take(data)
+        if self._held and len(self._held) >= self._needed:
+            self._take(self._let_go())
         else:
+            if self._held and self.unfinished_since is None:
+                self.unfinished_since = self._loop.time()
             self._settle_reading()
 
     # Answers.
@@ -288,6 +323,8 @@ class Connection(asyncio.Protocol):
             api_key, since, count = slot.api_key, slot.since, 1
         if count:
             self._host.measure(api_key, since, count)
+        if not slots:
+            self._waiting_bytes = 0
 
     def _send(self) -> None:
         self._collect()
@@ -306,6 +343,7 @@ class Connection(asyncio.Protocol):
             self._host.complain(self, problem)
             self._transport.abort()
             self._transport = None
+            self._forget()
 
     def close(self) -> None:
         """Send what is answered, then hang up."""

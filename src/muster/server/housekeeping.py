@@ -17,7 +17,6 @@ CHECKPOINT_S = 60.0
 SLOW_READER_S = 30.0
 FORGET_PRODUCERS_S = 600.0
 """Kafka's `producer.id.expiration.check.interval.ms`."""
-DEFAULT_MAX_BUFFERED_BYTES = 512 << 20
 
 
 class Housekeeping:
@@ -27,9 +26,7 @@ class Housekeeping:
         self._server = server
         self._loop = asyncio.get_running_loop()
         self._alarms: dict[Callable[[], None], asyncio.TimerHandle] = {}
-        limit = server.config.queued_max_request_bytes
         self.compaction = Compaction(server)
-        self.max_buffered_bytes = limit if limit > 0 else DEFAULT_MAX_BUFFERED_BYTES
 
     def start(self) -> None:
         config = self._server.config
@@ -65,6 +62,8 @@ class Housekeeping:
                 connection.drop(f"it has not read its answers for {SLOW_READER_S:.0f} s")
             elif 0 <= idle_ms < (now - connection.last_heard) * 1000 and not connection.is_waiting:
                 connection.close()
+        server.intake.look(list(server.connections()))
+        server.complaints.look()
 
     def _flush(self) -> None:
         server = self._server

@@ -27,6 +27,7 @@ from muster.log.partition import DiskLog
 from muster.log.sources import OFFSETS_TOPIC
 from muster.server import clock, garbage
 from muster.server.admission import Admission
+from muster.server.buffers import Intake, Unread
 from muster.server.cluster import fetch, metadata
 from muster.server.cluster.cluster import Cluster, Node
 from muster.server.cluster.disk_partition import DiskPartition
@@ -43,6 +44,7 @@ from muster.server.listeners import advertised_listener, client_listener, open_t
 from muster.server.loading import load
 from muster.server.parked import ParkedFetches
 from muster.server.shards import PartitionShell, Shards
+from muster.server.sparingly import Sparingly
 from muster.server.stats import Stats
 from muster.server.storage import DirectoryTopics, fresh_topic_id, log_config
 from muster.server.timers import Timers
@@ -52,6 +54,8 @@ ANSWER_WITHIN_S = 10.0
 CLOSE_WITHIN_S = 15.0
 """When the server stops: for the disk to let the last answers go, and then to take the rest."""
 RELOAD_AFTER_S = 1.0
+DEFAULT_QUEUED_BYTES = 512 << 20
+"""`queued.max.request.bytes`, where it is not set."""
 LOAD_AT_START_BYTES = 1 << 20
 """Partitions up to this size, together, are loaded before the server listens."""
 
@@ -74,7 +78,13 @@ class Server:
         self._loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self.turns = Turns(self._loop)
         self._admission = Admission(broker, journal, self.stats, self._loop.time)
-        self._buffered_bytes = 0
+        self.complaints = Sparingly(journal, "sent away", self._loop.time)
+        self.intake = Intake(
+            broker.queued_max_request_bytes if broker.queued_max_request_bytes > 0 else DEFAULT_QUEUED_BYTES,
+            broker.muster_request_timeout_ms,
+            self._loop.time,
+        )
+        self.unread = Unread(broker.muster_max_unsent_bytes)
         self._listener: asyncio.Server | None = None
         self._loads: set[asyncio.Task[None]] = set()
         # One after the other: they would share the interpreter anyway, and each needs room of its own.
@@ -317,14 +327,10 @@ class Server:
 
     def complain(self, connection: Connection, problem: str) -> None:
         self.stats.bad_requests += 1
-        self.journal.say(f"{connection.peer} was sent away: {problem}", event="sent away", peer=connection.peer)
+        self.complaints.say(f"{connection.peer} was sent away: {problem}", peer=connection.peer)
 
     def measure(self, api_key: int, since: float, count: int) -> None:
         self.stats.request(api_key, self._loop.time() - since, count)
-
-    def buffered(self, change_bytes: int) -> bool:
-        self._buffered_bytes += change_bytes
-        return self._buffered_bytes <= self._housekeeping.max_buffered_bytes
 
     def connections(self) -> set[Connection]:
         return self._admission.connections

@@ -1,0 +1,125 @@
+"""Memory for what is on its way: requests that have not come whole, and answers that have not been read.
+
+Requests. Every connection may hold a little (`RESERVE_BYTES`), so that small requests always get through. What it holds
+beyond that is borrowed from one pool for all. While the pool is empty nothing more is read from a connection that would
+borrow (it is "muted", as in Kafka): its bytes stay in the client's socket, and no client is dropped for coming late.
+
+Clients that begin large requests and do not finish them could keep the pool for ever. So when a connection has been
+muted for `GIVE_WAY_S`, holders are dropped until an eighth of the pool is free: requests that began at least as long
+ago, first of those clients that send nothing more, and the largest first. A request that is not whole after
+`muster.request.timeout.ms` ends its connection in any case.
+
+Answers. A client that does not read is not read from, so it holds the answers to what it asked before, and no more. If
+all clients together hold too much, the ones that have not read for longest are dropped.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+RESERVE_BYTES = 64 << 10
+GIVE_WAY_S = 5.0
+READ_BYTES = 256 << 10
+"""The most that the event loop hands over at a time: a connection may pass the limit by so much."""
+PART_TO_FREE = 8
+
+
+class Holder(Protocol):
+    """A connection."""
+
+    unfinished_since: float | None
+    """When the first bytes came of a request that is not whole yet, by the loop's clock; None if there is none."""
+
+    def unmute(self) -> None: ...
+
+    def drop(self, problem: str) -> None: ...
+
+
+class Intake:
+    """The pool for requests. All methods are called in the thread of the event loop."""
+
+    def __init__(self, limit_bytes: int, timeout_ms: int, time_s: Callable[[], float]) -> None:
+        self._limit_bytes = limit_bytes
+        self._timeout_s = timeout_ms / 1000
+        self._time_s = time_s
+        self.borrowed_bytes = 0
+        self._borrowers: dict[Holder, int] = {}
+        self._muted: dict[Holder, float] = {}
+        """Since when, in that order."""
+
+    @property
+    def muted(self) -> int:
+        return len(self._muted)
+
+    def borrow(self, connection: Holder, held_bytes: int) -> bool:
+        """A connection holds so many bytes now; False if nothing more may be read from it until `unmute`."""
+        borrowed = max(held_bytes - RESERVE_BYTES, 0)
+        self.borrowed_bytes += borrowed - self._borrowers.get(connection, 0)
+        self._borrowers[connection] = borrowed
+        if self.borrowed_bytes <= self._limit_bytes:
+            return True
+        self._muted.setdefault(connection, self._time_s())
+        return False
+
+    def give_back(self, connection: Holder) -> None:
+        """A connection holds nothing any more."""
+        self._muted.pop(connection, None)
+        self.borrowed_bytes -= self._borrowers.pop(connection, 0)
+        self._unmute_some()
+
+    def _unmute_some(self) -> None:
+        """As many as there is room for, the one that has waited longest first."""
+        room = self._limit_bytes - self.borrowed_bytes
+        while self._muted and room > 0:
+            connection = next(iter(self._muted))
+            del self._muted[connection]
+            connection.unmute()
+            room -= READ_BYTES
+
+    def look(self, connections: Iterable[Holder]) -> None:
+        """Called every second: drop requests that do not come to an end, and make room for those that wait."""
+        now = self._time_s()
+        for connection in connections:
+            since = connection.unfinished_since
+            if since is not None and now - since > self._timeout_s and connection not in self._muted:
+                connection.drop(f"its request was not whole after {self._timeout_s:g} s (muster.request.timeout.ms)")
+        self._unmute_some()
+        longest_since = next(iter(self._muted.values()), now)
+        if now - longest_since >= GIVE_WAY_S:
+            self._make_room(now)
+
+    def _make_room(self, now: float) -> None:
+        enough_bytes = self._limit_bytes - self._limit_bytes // PART_TO_FREE
+        waiting = self.muted
+        for connection, borrowed in sorted(
+            self._borrowers.items(), key=lambda holder: (holder[0] in self._muted, -holder[1])
+        ):
+            if self.borrowed_bytes <= enough_bytes:
+                break
+            since = connection.unfinished_since
+            if since is not None and now - since >= GIVE_WAY_S:
+                connection.drop(
+                    f"it held {borrowed + RESERVE_BYTES} bytes of a request that was not whole, and {waiting} "
+                    f"waited for room (queued.max.request.bytes)"
+                )
+
+
+class Unread:
+    """Answers in memory that clients have not read, of those connections that hold more than a little."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._total_bytes = 0
+        self._full: dict[Holder, int] = {}
+        """In the order in which they became full."""
+
+    def full(self, connection: Holder, unsent_bytes: int) -> None:
+        self.drained(connection)
+        self._full[connection] = unsent_bytes
+        self._total_bytes += unsent_bytes
+        while self._total_bytes > self._limit_bytes:
+            oldest = next(iter(self._full))
+            self.drained(oldest)
+            oldest.drop("it has not read its answers, and all clients together hold muster.max.unsent.bytes of them")
+
+    def drained(self, connection: Holder) -> None:
+        self._total_bytes -= self._full.pop(connection, 0)
