@@ -15,6 +15,8 @@ import io
 import shutil
 import tempfile
 import threading
+from collections.abc import Iterable
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
@@ -32,8 +34,11 @@ IN_TESTS = {
 }
 
 
+OWN_ARGUMENTS = ("data", "log", "settings")
+
+
 class Broker:
-    """Use it in a `with`, or call `start` and `stop`."""
+    """Use it in a `with`, or call `start` and `stop`. A setting that does not exist is a `ConfigError` at once."""
 
     def __init__(
         self, *, data: Path | str | None = None, log: TextIO | None = None, settings: dict[str, Any] | None = None,
@@ -41,6 +46,7 @@ class Broker:
     ) -> None:  # fmt: skip
         given = {**(settings or {}), **{name.replace("_", "."): value for name, value in more_settings.items()}}
         self._settings = IN_TESTS | {name: _text(value) for name, value in given.items()}
+        _check_names(given)
         self._data = None if data is None else Path(data)
         self._temporary: str | None = None
         self._log = log if log is not None else io.StringIO()
@@ -53,6 +59,11 @@ class Broker:
 
     @property
     def bootstrap_servers(self) -> str:
+        """`host:port`, for a client's `bootstrap.servers`; known once the broker has started."""
+        if not self.port:
+            raise ConfigError(
+                "This broker has not started, so it has no port yet; use it in a `with`, or call start()."
+            )
         return f"{self.host}:{self.port}"
 
     def start(self) -> Self:
@@ -108,8 +119,6 @@ class Broker:
         from muster.server.settings import settings_from
 
         settings = settings_from(self._settings)
-        if settings.ignored:
-            raise ConfigError(" ".join(str(each) for each in settings.ignored))
         data = self._data or Path(self._temporary or "") / "data"
         server = Server(data, settings.groups, settings.broker, Journal(self._log))
         await server.start()
@@ -135,6 +144,21 @@ class Broker:
 
     async def __aexit__(self, *_: object) -> None:
         await asyncio.to_thread(self.stop)
+
+
+def _check_names(given: Iterable[str]) -> None:
+    """A misspelt name in a test should not be ignored, as one in a shared file is."""
+    from muster.server.settings import unused
+
+    for name in given:
+        ignored = unused(name)
+        if ignored is None:
+            continue
+        if ignored.is_kafkas:
+            raise ConfigError(f"{name} is a setting of Kafka's that muster has no use for. Leave it out.")
+        near = ignored.suggestion or next(iter(get_close_matches(name, OWN_ARGUMENTS, n=1)), None)
+        hint = f"Did you mean {near}?" if near else "docs/configuration.md lists all there are."
+        raise ConfigError(f"Broker: {name} is not a setting of muster or Kafka. {hint}")
 
 
 def _text(value: Any) -> str:

@@ -37,6 +37,10 @@ class ConfigError(MusterError):
     """The operator asked for something that cannot be; the text names the setting."""
 
 
+class Unexpected(MusterError):
+    """A mistake in muster, told by a task of Spark's as text; the sentence names the place."""
+
+
 class ClusterError(BadInput):
     """A live cluster did not give what was asked of it; the text names the broker, and what to try next."""
 

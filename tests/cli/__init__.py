@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
@@ -39,6 +40,11 @@ def command(*arguments: str | Path) -> list[str]:
 def run_process(*arguments: str | Path, **settings: Any) -> Ran:
     ended = subprocess.run(command(*arguments), capture_output=True, text=True, encoding="utf-8", **settings)
     return Ran(ended.returncode, ended.stdout, ended.stderr)
+
+
+def plain(text: str) -> str:
+    """Without colours."""
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text)
 
 
 def run_on_terminal(*arguments: str | Path, columns: int = 100) -> Ran:

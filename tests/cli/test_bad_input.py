@@ -2,7 +2,10 @@
 
 import json
 import os
+import re
 import shutil
+import socket
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -10,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from muster import __version__
 from muster.cli import run as running
+from muster.cli.reference import help_text
 from muster.cli.status import Status
 from tests.cli import Ran, corpus, run, run_process
 from tests.log import batch, write_segment
@@ -169,14 +174,81 @@ def test_a_bug_is_a_sentence_too_and_debug_shows_where(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(running, "dump_records", fail)
     said = refused("dump", corpus("k43-kill"), status=Status.BUG)
-    assert said == (
-        "something unexpected happened (ZeroDivisionError: division by zero). Run it again with --debug to see where."
+    assert re.fullmatch(
+        r"this is a mistake in muster: ZeroDivisionError in cli/dump\.py, line \d+: division by zero\. "
+        r"Run it again with --debug to see how it came to that\.",
+        said,
     )
     for arguments in (["--debug", "dump", "x"], ["dump", "x", "--debug"]):
         ran = run(*arguments)
         assert ran.status == Status.BUG
         assert ran.err.startswith("Traceback")
         assert "in fail" in ran.err
+    monkeypatch.setenv("MUSTER_DEBUG", "1")
+    assert run("dump", "x").err.startswith("Traceback")
+
+
+COMMANDS = [
+    ("dump",), ("serve",), ("table",), ("groups", "list"), ("groups", "describe"), ("groups", "offsets"),
+    ("groups", "members"), ("groups", "state"), ("groups", "reset-offsets"), ("groups", "delete"),
+    ("groups", "delete-offsets"), ("partitions", "list"), ("partitions", "load"), ("partitions", "unload"),
+    ("pipeline", "run"), ("pipeline", "pack"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_command_has_debug_and_an_example_and_no_flag_takes_a_value(command: tuple[str, ...]) -> None:
+    told = help_text(*command)
+    assert "--debug" in told
+    assert "Example" in told
+    assert f"muster {' '.join(command)}" in told.partition("Usage:")[2].partition("\n")[2]
+    assert "<bool>" not in told
+
+
+def test_the_version_has_a_short_name() -> None:
+    assert run("-V") == run("--version") == Ran(Status.OK, f"muster {__version__}\n", "")
+
+
+def test_a_taken_port_is_a_sentence_with_who_has_it(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        ran = run("serve", "--listen", f"127.0.0.1:{port}", "--data", tmp_path / "d")
+    assert ran.status == Status.BAD_INPUT
+    assert ran.err.startswith(f"muster: port {port} is taken: ")
+    if sys.platform == "linux":
+        assert f"(process {os.getpid()}) listens on it already." in ran.err
+    assert "--listen HOST:PORT" in ran.err
+
+
+def test_what_clients_wrote_cannot_command_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "evil\x1b[2J\x9b31m\u202e\nmuster: all is well"
+    ran = run("dump", tmp_path / "none", "--group", name, "--type", name)
+    assert "\\u001B[2J\\u009B31m\\u202E\\u000Amuster" in ran.err
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", ran.err)
+    assert ran.err.count("\n") == 1
+
+    def fail(request: object) -> None:
+        raise ZeroDivisionError(name)
+
+    monkeypatch.setattr(running, "dump_records", fail)
+    assert not re.search("[\x1b\x9b\u202e]", run("dump", "x", "--debug").err)
+
+
+@pytest.mark.parametrize("format", ["text", "json", "table", "summary"])
+def test_no_output_of_records_carries_escape_sequences(format: str, tmp_path: Path) -> None:
+    name = "evil\x1b[2J\x7f\x9b31m\u202egroup"
+    log = batch(0, group=name)
+    write_segment(tmp_path, log)
+    arguments = ["--summary"] if format == "summary" else ["-f", format]
+    ran = run("dump", tmp_path, *arguments)
+    assert ran.status == Status.OK
+    assert "evil" in ran.out
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", ran.out)
+    if format == "json":
+        (line,) = ran.out.splitlines()
+        assert json.loads(line)["key"]["data"]["group"] == name
 
 
 def test_no_traceback_from_the_real_entry_point(tmp_path: Path) -> None:

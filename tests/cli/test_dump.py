@@ -218,9 +218,24 @@ class TestFilters:
         assert 0 < len(found) < 2294
 
     def test_nothing_matched(self) -> None:
-        assert run("dump", corpus("k43-all"), "--json", "-g", "none") == Ran(
+        assert run("dump", corpus("k43-all"), "--json", "-g", "bil*", "--to-offset", "-1") == Ran(
             Status.NOTHING_MATCHED, "", "muster: no record passed the filters.\n"
         )
+
+    @pytest.mark.parametrize("format", ["text", "json", "table"])
+    def test_a_group_that_is_not_there_is_one_sentence_with_a_suggestion(self, format: str) -> None:
+        ran = run("dump", corpus("k43-all"), "-f", format, "-g", "biling")
+        assert (ran.status, ran.out) == (Status.NOTHING_MATCHED, "")
+        assert ran.err == (
+            "muster: no group called 'biling'. Did you mean 'billing'?  (`muster dump --summary` shows the busiest of "
+            "37)\n"
+        )
+
+    def test_text_has_the_header_of_segments_that_have_something_to_show(self) -> None:
+        lines = run("dump", corpus("k43-all"), "-f", "text", "-g", "billing").out.splitlines()
+        headers = [number for number, line in enumerate(lines) if line.startswith("Dumping ")]
+        assert headers
+        assert all(lines[number + 2].startswith("baseOffset: ") for number in headers)
 
     def test_an_empty_log_is_not_a_filter_without_a_match(self, tmp_path: Path) -> None:
         write_segment(tmp_path, b"")

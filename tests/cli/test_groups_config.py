@@ -6,7 +6,7 @@ import pytest
 
 from muster.cli.groups_config import client_settings
 from muster.cli.groups_connect import DEFAULTS, Asked, settings_of
-from muster.cli.groups_view import Format
+from muster.cli.options import Format
 from muster.cli.status import Status
 from muster.errors import BadInput
 from tests.cli import run
@@ -76,7 +76,7 @@ def test_what_cannot_be_said_is_refused_with_a_way_out(java: dict[str, str], wor
 
 
 def asked(bootstrap: str | None, config: Path | None) -> Asked:
-    return Asked(bootstrap, config, 1000, Format.TEXT, False, False)
+    return Asked(bootstrap, config, 1000, Format.TEXT, False)
 
 
 def test_the_command_line_wins_over_the_file_and_the_file_over_our_defaults(config: Path) -> None:

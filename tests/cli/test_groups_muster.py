@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -34,6 +35,28 @@ def bootstrap() -> Iterator[str]:
 
 def rows(ran: Ran, *keys: str) -> list[tuple[Any, ...]]:
     return [tuple(json.loads(line)[key] for key in keys) for line in ran.out.splitlines()]
+
+
+def test_a_dry_run_of_delete_names_what_would_go_and_what_would_not(bootstrap: str) -> None:
+    asked = ("groups", "delete", "--all-groups", "--dry-run", "-b", bootstrap)
+    ran = run(*asked, "--json")
+    assert ran.status == Status.REFUSED
+    assert rows(ran, "group", "committed_partitions") == [("simple", 2)]
+    assert "group 'seated' would not be deleted: it still has members." in ran.err
+    assert "a dry run: nothing was deleted." in ran.err
+    assert {group for (group,) in rows(run("groups", "list", "-b", bootstrap, "--json"), "group")} == {
+        "seated", "simple",
+    }  # fmt: skip
+    missing = run("groups", "delete", "-g", "simpel", "--dry-run", "-b", bootstrap)
+    assert missing.status == Status.NOTHING_MATCHED
+    assert "Did you mean 'simple'?" in missing.err
+
+
+@pytest.mark.parametrize("option", ["--command-config", "--kafka-config"])
+def test_the_client_s_settings_have_one_name_and_an_older_one(bootstrap: str, option: str, tmp_path: Path) -> None:
+    config = tmp_path / "client.properties"
+    config.write_text(f"bootstrap.servers={bootstrap}\n")
+    assert run("groups", "list", option, config, "-q").status == Status.OK
 
 
 def test_every_action(bootstrap: str) -> None:

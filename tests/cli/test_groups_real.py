@@ -152,8 +152,8 @@ def kafkas_rows(text: str) -> list[dict[str, str]]:
 
 
 def muster_rows(stage: Stage, *arguments: str | Path, status: Status = Status.OK) -> list[dict[str, str]]:
-    """Ours, in text, read the same way."""
-    ran = muster(stage, *arguments)
+    """Ours, in text with whole ids, read the same way."""
+    ran = muster(stage, *arguments, "--wide")
     assert ran.status == status, ran.err
     return kafkas_rows(ran.out)
 

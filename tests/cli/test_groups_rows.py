@@ -30,7 +30,8 @@ from muster.cli.groups_rows import (
     reset_table,
     state_table,
 )
-from muster.cli.groups_view import csv_text, fitting_widths, json_lines, plain_text
+from muster.cli.groups_view import csv_text, fitted, json_lines, plain_text
+from muster.cli.people import shown_duration
 
 ORDERS_0, ORDERS_1, PAY_0 = TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("pay", 0)
 NODE = Node(3, "kafka-3", 9092)
@@ -160,7 +161,7 @@ class TestRenderings:
         ]
 
     def test_csv_comes_back_as_it_went_in(self) -> None:
-        rows = list(csv.reader(io.StringIO(csv_text(self.TABLE), newline="")))
+        rows = list(csv.reader(io.StringIO(csv_text(self.TABLE, exact=True), newline="")))
         assert rows == [
             ["group", "lag", "client_id"],
             ["消费", "12345", "a,b"],
@@ -173,15 +174,60 @@ class TestRenderings:
         for text in (plain_text(table), json_lines(table), csv_text(table)):
             assert "9007199254740993" in text
 
-    def test_on_a_narrow_terminal_long_names_give_way_and_numbers_do_not(self) -> None:
-        columns = list(offsets_table([], {}, {}).columns)
-        widths = [30, 30, 9, 14, 14, 8, 45, 15, 20]
-        fitted = fitting_widths(columns, widths, 150)
-        assert sum(fitted) + 2 * 8 == 150
-        assert fitted[6] == 12  # consumer ids go first
-        assert fitted[2:6] == widths[2:6]
-        assert fitting_widths(columns, widths, 1000) == widths
-        least = fitting_widths(columns, widths, 20)  # then the lines are too long
-        assert least == [24, 24, *widths[2:6], 12, 12, 12]
-        short = [8, 8, *widths[2:]]
-        assert fitting_widths(columns, short, 20)[:2] == [8, 8]
+    def test_csv_has_no_formula_and_nothing_that_a_terminal_obeys(self) -> None:
+        table = Table(
+            (Column("GROUP", "group"), Column("LAG", "lag", Kind.LAG)),
+            [
+                ("=HYPERLINK(1)", -1),
+                ("+1", 2),
+                ("-a", 3),
+                ("@x", 4),
+                ("\tx", 5),
+                ("a\x1b[2J\u009bb", 6),
+                ("plain-1", 7),
+            ],
+        )
+        assert csv_text(table).splitlines() == [
+            "group,lag",
+            "'=HYPERLINK(1),-1",
+            "'+1,2",
+            "'-a,3",
+            "'@x,4",
+            "'\\u0009x,5",
+            "a\\u001B[2J\\u009Bb,6",
+            "plain-1,7",
+        ]
+
+    @pytest.mark.parametrize("width", [80, 100, 120, 160, 1000])
+    def test_a_terminal_gets_lines_that_fit_it(self, width: int) -> None:
+        member_id = "rdkafka-4a1c2b7e-8d3f-4e5a-9b6c-7d8e9f0a1b2c"
+        rows = [("orders-app", "orders-eu", n, 12_345_678, 12_345_999, 321, member_id, "/10.0.0.17", "rdkafka")
+                for n in range(3)]  # fmt: skip
+        printed, left_out = fitted(Table(offsets_table([], {}, {}).columns, rows), width)
+        lines = ["  ".join(cells) for cells in zip(*(each.padded() for each in printed), strict=True)]
+        assert max(map(len, lines)) <= width
+        assert "12345678" in lines[1]
+        assert "rdkafka" in lines[1]
+        assert "orders-app" in lines[1]
+        assert (left_out == []) == (width >= 100)
+        assert ("CURRENT-OFFSET" in lines[0]) == (width >= 120)
+
+    def test_members_are_shown_by_name_and_kept_apart(self) -> None:
+        one, other = (f"app-{letter * 8}-8d3f-4e5a-9b6c-7d8e9f0a1b2c" for letter in "ab")
+        columns = (Column("CONSUMER-ID", "consumer_id", Kind.MEMBER), Column("WHO", "who", Kind.MEMBERS))
+        assert plain_text(Table(columns, [(one, [f"+{one}", "till-2"])])).splitlines()[1].split() == [
+            "app", "+app", "till-2",
+        ]  # fmt: skip
+        both = plain_text(Table(columns, [(one, []), (other, [f"-{other}"])])).splitlines()
+        assert [line.split() for line in both[1:]] == [["app-aaaa…", "-"], ["app-bbbb…", "-app"]]
+        assert one in plain_text(Table(columns, [(one, [])]), wide=True)
+        assert json.loads(json_lines(Table(columns, [(one, [])])))["consumer_id"] == one
+
+
+@pytest.mark.parametrize(
+    ("length_ms", "words"),
+    [(0, "0.0 s"), (340, "0.3 s"), (59_940, "59.9 s"), (748_561, "12 min 28 s"), (60_000, "1 min"),
+     (11_100_000, "3 h 5 min"), (187_200_000, "2 d 4 h"), (-5_000, "-5.0 s")],
+)  # fmt: skip
+def test_lengths_of_time_as_people_say_them(length_ms: int, words: str) -> None:
+    assert shown_duration(length_ms) == words

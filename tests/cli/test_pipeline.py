@@ -91,11 +91,12 @@ def test_state_alone(no_spark: dict[str, Any], tmp_path: Path) -> None:
         ((*SHORT_OF_SPARK[2:], "--out", "http://x/y"), Status.BAD_INPUT, "tables cannot be kept at http"),
         (
             (*SHORT_OF_SPARK[2:], "--out", "t", "--follow", "often"),
-            Status.BAD_INPUT,
-            "--follow 'often' is not a length",
+            Status.USAGE,
+            "--follow: 'often' is not a length",
         ),
-        ((*SHORT_OF_SPARK[2:], "--out", "t", "--conf", "x"), Status.BAD_INPUT, "--conf 'x' is not NAME=VALUE"),
-        ((*SHORT_OF_SPARK[2:], "--out", "t", "--offsets-retention", "7"), Status.BAD_INPUT, "is not a length of time"),
+        ((*SHORT_OF_SPARK[2:], "--out", "t", "--conf", "x"), Status.USAGE, "--conf: 'x' is not NAME=VALUE"),
+        ((*SHORT_OF_SPARK[2:], "--out", "t", "--storage-option", "x"), Status.USAGE, "'x' is not NAME=VALUE"),
+        ((*SHORT_OF_SPARK[2:], "--out", "t", "--offsets-retention", "7"), Status.USAGE, "is not a length of time"),
         (("--out", "t"), Status.USAGE, "Missing option '--source'"),
     ],
 )

@@ -3,19 +3,24 @@
 import csv
 import io
 import json
+import re
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.cells import cell_len
 
+from muster.cli.people import shown_duration
 from muster.cli.status import Status
 from muster.cli.tables import NAMES, complete_name
 from muster.cli.tables_view import SHOWN
+from muster.pipeline import job
 from muster.tables.manifest import PartitionProgress
 from muster.tables.reading import ORDERS
 from muster.tables.schemas import OFFSETS, TABLES
-from tests.cli import run, run_process
+from tests.cli import corpus, plain, run, run_on_terminal, run_process
+from tests.cli.test_pipeline import Here
 from tests.tables.history import published, state_at_the_end
 
 PROGRESS = {0: PartitionProgress(100, 0, 40, 50, 1_794_805_600_000, 9), 1: PartitionProgress(9, 0, 0, 0, None, 9)}
@@ -25,6 +30,14 @@ PROGRESS = {0: PartitionProgress(100, 0, 40, 50, 1_794_805_600_000, 9), 1: Parti
 def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("tables")
     published(path, state_at_the_end("k43-full"), PROGRESS)
+    return path
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Tables of a whole run: rebalances and lag are made by it alone."""
+    path = tmp_path_factory.mktemp("made")
+    job.run(Here(), job.Request([corpus("k43-full")], str(path)))
     return path
 
 
@@ -68,6 +81,39 @@ def test_text_is_for_people(tables: Path) -> None:
     assert line.split()[:5] == ["billing", "classic", "Stable", "5", "range"]
 
 
+WIDE_IDS = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+
+
+@pytest.mark.parametrize("columns", [80, 120, 160])
+@pytest.mark.parametrize("name", ["rebalances", "lag", "commits"])
+def test_a_row_is_a_line_on_a_terminal(made: Path, name: str, columns: int) -> None:
+    ran = run_on_terminal("table", name, "--tables", made, "-n", "40", columns=columns)
+    lines = [plain(line) for line in ran.out.splitlines() if not line.startswith("muster: ")]
+    assert len(lines) >= 10
+    assert max(map(cell_len, lines)) <= columns
+
+
+def test_members_have_short_names_unless_asked_for_more(made: Path) -> None:
+    text = run("table", "rebalances", "--tables", made).out
+    assert not re.search(WIDE_IDS, text)
+    assert "\x1b" not in text
+    assert text.split("\n")[0].split() == [
+        "GROUP", "AT", "GENERATION", "CAUSE", "MEMBERS", "MOVED", "COMMIT-GAP", "WHO",
+    ]  # fmt: skip
+    assert re.search(WIDE_IDS, run("table", "rebalances", "--tables", made, "--wide").out)
+    assert re.search(WIDE_IDS, run("table", "rebalances", "--tables", made, "--json").out)
+
+
+def test_lag_in_time_is_in_words_for_people_and_in_milliseconds_for_programs(made: Path) -> None:
+    rows = objects(run("table", "lag", "--tables", made, "--json").out)
+    shown = run("table", "lag", "--tables", made).out
+    assert shown.split("\n")[0].split()[7] == "LAG-TIME"
+    lengths = [row["lag_ms"] for row in rows if row["lag_ms"]]
+    assert lengths
+    assert shown_duration(lengths[0]) in shown
+    assert str(lengths[0]) not in shown
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_every_table_can_be_shown_in_every_form(tables: Path, name: str) -> None:
     for form in ((), ("--json",), ("--csv",)):
@@ -79,7 +125,7 @@ def test_every_table_can_be_shown_in_every_form(tables: Path, name: str) -> None
 def test_names_are_the_same_everywhere() -> None:
     assert NAMES.keys() == ORDERS.keys() == SHOWN.keys()
     for name, columns in SHOWN.items():
-        assert set(columns.split()) <= set(TABLES[name].names)
+        assert set(columns.split()) - {"who"} <= set(TABLES[name].names)
     assert TABLES.keys() - NAMES.keys() == {"latest_rebalances"}  # shown among the rebalances
     assert [name for name, _ in complete_name("gr")] == ["groups", "group_records", "group_state"]
 
@@ -114,19 +160,19 @@ def test_without_a_name_the_tables_are_listed(tables: Path) -> None:
     assert [line.split()[0] for line in out.splitlines()] == ["TABLE", *ORDERS]
     rows = {row["table"]: row for row in objects(run("table", "--tables", tables, "--json").out)}
     assert rows["offsets"]["rows"] == 93
-    assert run("table", "--tables", tables, "--as-of", "2h").status == Status.BAD_INPUT
+    assert run("table", "--tables", tables, "--as-of", "2h").status == Status.USAGE
 
 
 @pytest.mark.parametrize(
     ("arguments", "status", "said"),
     [
-        (("comits",), Status.BAD_INPUT, "no table 'comits'. Did you mean 'commits'?"),
-        (("qqq",), Status.BAD_INPUT, "no table 'qqq'. There are: commits, offsets"),
+        (("comits",), Status.USAGE, "no table 'comits'. Did you mean 'commits'?"),
+        (("qqq",), Status.USAGE, "no table 'qqq'. There are: commits, offsets"),
         (("offsets", "--group", "biling"), Status.NOTHING_MATCHED, "no group called 'biling'. Did you mean 'billing'?"),
         (("offsets", "--topic", "q*"), Status.NOTHING_MATCHED, "no row of offsets passed the filters."),
         (("markers", "--group", "x"), Status.BAD_INPUT, "the table markers has no column group_id"),
         (("offsets", "--as-of", "soon"), Status.USAGE, "'soon' is not a time."),
-        (("offsets", "--json", "--csv"), Status.USAGE, "do not go together"),
+        (("offsets", "--json", "--csv"), Status.USAGE, "--json: it does not go with --csv"),
         (("offsets", "--storage-option", "x"), Status.USAGE, "'x' is not NAME=VALUE"),
         (("activity", "--as-of", "2h"), Status.BAD_INPUT, "is kept for now only. Leave --as-of out."),
     ],

@@ -12,7 +12,7 @@ from muster.cli.status import Status
 from muster.errors import BadInput, MusterError
 from muster.pipeline.failures import Failure, Told, all_answers, attempts, gist
 from muster.pipeline.job import OnSpark, Request, run
-from muster.pipeline.session import complaint, parse_conf, spark_session
+from muster.pipeline.session import complaint, spark_session
 from muster.pipeline.sources import LogDirectories
 from muster.tables import lag_queries, queries
 from muster.tables.schemas import GROUPS, LAG, LOG_ENDS, MEMBERS, OFFSETS, TABLES, TIMES
@@ -118,13 +118,6 @@ def test_a_disk_that_fails_is_tried_again_where_spark_tries_again() -> None:
     assert all_answers([1, 2]) == [1, 2]
     assert [attempts(*each) for each in (("local[*]", "4"), ("local[2,3]", None), ("local", None))] == [1, 3, 1]
     assert [attempts("spark://host:7077", most) for most in (None, "7")] == [4, 7]
-
-
-def test_conf_as_spark_submit_takes_it() -> None:
-    assert parse_conf(["spark.x=a=b", " spark.y =c"]) == {"spark.x": "a=b", "spark.y": "c"}
-    for bad in ("spark.x", "=1"):
-        with pytest.raises(BadInput, match="is not NAME=VALUE"):
-            parse_conf([bad])
 
 
 def test_a_running_session_is_taken(spark: "SparkSession") -> None:

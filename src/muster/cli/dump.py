@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from muster.cli.options import complete_type, parse_time, parse_type
+from muster.cli.options import DEBUG, complete_type, parse_time, parse_type
 from muster.cli.status import Status
 
 TABLE_LIMIT = 200
@@ -110,7 +110,6 @@ QUIET = typer.Option(
     "--quiet", "-q", metavar="", help="Nothing on stderr but errors; the exit code still tells of damage."
 )
 NO_PROGRESS = typer.Option("--no-progress", metavar="", help="No progress bar.")
-DEBUG = typer.Option("--debug", metavar="", help="Show tracebacks when something goes wrong.")
 
 
 def dump(

@@ -11,32 +11,24 @@ import typer
 
 from muster.cli.groups_options import (
     GROUPS,
-    KAFKAS_TIMEOUT_MS,
-    OUTPUT,
     TOPICS,
     WHERE_TO,
     AllGroups,
-    AsCsv,
-    AsJson,
-    Bootstrap,
-    CommandConfig,
-    Debug,
+    Common,
     Group,
     OneGroup,
-    Quiet,
-    Timeout,
     Topic,
     Verbose,
     ask,
+    command,
     group_name,
     names_of,
-    option,
-    refuse_both,
     refuse_nameless_plan,
     scope_of,
     spec_of,
     topics_of,
 )
+from muster.cli.options import OUTPUT, option, refuse_both
 from muster.cli.status import Status
 
 if TYPE_CHECKING:
@@ -51,9 +43,9 @@ app = typer.Typer(
 )
 
 
-@app.command("list")
+@command(app, "list")
 def list_(
-    bootstrap_server: Bootstrap = None,
+    common: Common,
     state: Annotated[
         str | None,
         option(
@@ -68,46 +60,30 @@ def list_(
         str | None,
         option("--type", panel=GROUPS, metavar="NAMES", help="Only groups of these types: classic,consumer."),
     ] = None,
-    command_config: CommandConfig = None,
-    timeout: Timeout = KAFKAS_TIMEOUT_MS,
-    as_json: AsJson = False,
-    as_csv: AsCsv = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
 ) -> Status:
-    """Show all consumer groups, with type and state."""
+    """Show all consumer groups, with type and state.
+
+    [bold]Example[/bold]
+
+      [cyan]muster groups list -b kafka:9092 --state empty[/cyan]
+    """
     from muster.cli.groups_model import GroupType, State
     from muster.cli.groups_run import list_groups
 
     states = names_of("--state", state, State)
     types = names_of("--type", type, GroupType)
-    return ask(
-        bootstrap_server,
-        command_config,
-        timeout,
-        as_json,
-        as_csv,
-        quiet,
-        debug,
-        lambda cluster, asked: list_groups(cluster, asked, states, types),
-    )
+    return ask(common, lambda cluster, asked: list_groups(cluster, asked, states, types))
 
 
-@app.command()
+@command(app)
 def describe(
-    bootstrap_server: Bootstrap = None,
+    common: Common,
     group: Group = None,
     all_groups: AllGroups = False,
     offsets: Annotated[bool, option("--offsets", help="Offsets and lag, which is the default.")] = False,
     members: Annotated[bool, option("--members", help="The same as `muster groups members`.")] = False,
     state: Annotated[bool, option("--state", help="The same as `muster groups state`.")] = False,
     verbose: Verbose = False,
-    command_config: CommandConfig = None,
-    timeout: Timeout = KAFKAS_TIMEOUT_MS,
-    as_json: AsJson = False,
-    as_csv: AsCsv = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
 ) -> Status:
     """Show how far groups have read, how far behind they are, and who reads what.
 
@@ -124,98 +100,59 @@ def describe(
     if offsets + members + state > 1:
         raise typer.BadParameter("choose one of --offsets, --members and --state", param_hint="groups describe")
     view = "MEMBERS" if members else "STATE" if state else "OFFSETS"
-    return ask(
-        bootstrap_server,
-        command_config,
-        timeout,
-        as_json,
-        as_csv,
-        quiet,
-        debug,
-        _looking(group, all_groups, view, verbose),
-    )
+    return ask(common, _looking(group, all_groups, view, verbose))
 
 
-@app.command()
+@command(app)
 def offsets(
-    bootstrap_server: Bootstrap = None,
+    common: Common,
     group: Group = None,
     all_groups: AllGroups = False,
     verbose: Verbose = False,
-    command_config: CommandConfig = None,
-    timeout: Timeout = KAFKAS_TIMEOUT_MS,
-    as_json: AsJson = False,
-    as_csv: AsCsv = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
 ) -> Status:
-    """Show offsets and lag, as `describe` does."""
-    return ask(
-        bootstrap_server,
-        command_config,
-        timeout,
-        as_json,
-        as_csv,
-        quiet,
-        debug,
-        _looking(group, all_groups, "OFFSETS", verbose),
-    )
+    """Show offsets and lag, as `describe` does.
+
+    [bold]Example[/bold]
+
+      [cyan]muster groups offsets -b kafka:9092 -g orders-app[/cyan]
+    """
+    return ask(common, _looking(group, all_groups, "OFFSETS", verbose))
 
 
-@app.command()
+@command(app)
 def members(
-    bootstrap_server: Bootstrap = None,
+    common: Common,
     group: Group = None,
     all_groups: AllGroups = False,
     verbose: Verbose = False,
-    command_config: CommandConfig = None,
-    timeout: Timeout = KAFKAS_TIMEOUT_MS,
-    as_json: AsJson = False,
-    as_csv: AsCsv = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
 ) -> Status:
-    """Show who is in a group, and with --verbose which partitions each member has."""
-    return ask(
-        bootstrap_server,
-        command_config,
-        timeout,
-        as_json,
-        as_csv,
-        quiet,
-        debug,
-        _looking(group, all_groups, "MEMBERS", verbose),
-    )
+    """Show who is in a group, and with --verbose which partitions each member has.
+
+    [bold]Example[/bold]
+
+      [cyan]muster groups members -b kafka:9092 -g orders-app --verbose[/cyan]
+    """
+    return ask(common, _looking(group, all_groups, "MEMBERS", verbose))
 
 
-@app.command()
+@command(app)
 def state(
-    bootstrap_server: Bootstrap = None,
+    common: Common,
     group: Group = None,
     all_groups: AllGroups = False,
-    command_config: CommandConfig = None,
-    timeout: Timeout = KAFKAS_TIMEOUT_MS,
-    as_json: AsJson = False,
-    as_csv: AsCsv = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
 ) -> Status:
-    """Show the state of groups: coordinator, assignor, number of members."""
-    return ask(
-        bootstrap_server,
-        command_config,
-        timeout,
-        as_json,
-        as_csv,
-        quiet,
-        debug,
-        _looking(group, all_groups, "STATE", False),
-    )
+    """Show the state of groups: coordinator, assignor, number of members.
+
+    [bold]Example[/bold]
+
+      [cyan]muster groups state -b kafka:9092 --all-groups[/cyan]
+    """
+    return ask(common, _looking(group, all_groups, "STATE", False))
 
 
-@app.command()
+@command(app)
 def reset_offsets(
-    bootstrap_server: Bootstrap = None,
+    common: Common,
     group: Group = None,
     all_groups: AllGroups = False,
     topic: Topic = None,
@@ -268,12 +205,6 @@ def reset_offsets(
         ),
     ] = False,
     verbose: Annotated[bool, option("--verbose", help="One more column: where the group is now.")] = False,
-    command_config: CommandConfig = None,
-    timeout: Timeout = KAFKAS_TIMEOUT_MS,
-    as_json: AsJson = False,
-    as_csv: AsCsv = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
 ) -> Status:
     """Move the offsets of groups that nobody uses at the moment.
 
@@ -294,7 +225,7 @@ def reset_offsets(
 
     spec = spec_of(to_earliest, to_latest, to_current, to_offset, shift_by, to_datetime, by_duration, from_file)
     refuse_both("--dry-run", dry_run, "--execute", execute)
-    refuse_both("--export", export, "--json" if as_json else "--csv", as_json or as_csv)
+    refuse_both("--export", export, "--json" if common.as_json else "--csv", common.as_json or common.as_csv)
     refuse_both("--topic", bool(topic), "--all-topics", all_topics)
     if from_file is not None:
         refuse_both("--from-file", True, "--topic" if topic else "--all-topics", bool(topic) or all_topics)
@@ -304,75 +235,54 @@ def reset_offsets(
     refuse_nameless_plan(spec, scope.all_groups or len(scope.named) != 1)
     topics, partitions = topics_of(topic)
     reset = Reset(scope, spec, topics, partitions, not execute, dry_run, export, verbose)
-    return ask(
-        bootstrap_server,
-        command_config,
-        timeout,
-        as_json,
-        as_csv,
-        quiet,
-        debug,
-        lambda cluster, asked: reset_them(cluster, asked, reset),
-    )
+    return ask(common, lambda cluster, asked: reset_them(cluster, asked, reset))
 
 
-@app.command()
+@command(app)
 def delete(
-    bootstrap_server: Bootstrap = None,
+    common: Common,
     group: Group = None,
     all_groups: AllGroups = False,
-    command_config: CommandConfig = None,
-    timeout: Timeout = KAFKAS_TIMEOUT_MS,
-    as_json: AsJson = False,
-    as_csv: AsCsv = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
+    dry_run: Annotated[
+        bool, option("--dry-run", help="Only show which groups would be deleted, and which not.")
+    ] = False,
 ) -> Status:
-    """Delete groups and all they committed, at once. Only groups without members can be deleted."""
-    from muster.cli.groups_change import delete_groups
+    """Delete groups and all they committed, at once. Only groups without members can be deleted.
+
+    [bold]Examples[/bold]
+
+    Which groups would go?
+      [cyan]muster groups delete -b kafka:9092 --all-groups --dry-run[/cyan]
+
+    Delete one:
+      [cyan]muster groups delete -b kafka:9092 -g orders-app[/cyan]
+    """
+    from muster.cli.groups_change import delete_groups, would_delete
 
     scope = scope_of(group, all_groups)
-    return ask(
-        bootstrap_server,
-        command_config,
-        timeout,
-        as_json,
-        as_csv,
-        quiet,
-        debug,
-        lambda cluster, asked: delete_groups(cluster, asked, scope),
-    )
+    work = would_delete if dry_run else delete_groups
+    return ask(common, lambda cluster, asked: work(cluster, asked, scope))
 
 
-@app.command()
+@command(app)
 def delete_offsets(
-    bootstrap_server: Bootstrap = None,
+    common: Common,
     group: OneGroup = None,
     topic: Topic = None,
-    command_config: CommandConfig = None,
-    timeout: Timeout = KAFKAS_TIMEOUT_MS,
-    as_json: AsJson = False,
-    as_csv: AsCsv = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
 ) -> Status:
-    """Forget what a group committed for some topics, at once. Not for topics that its members are subscribed to."""
+    """Forget what a group committed for some topics, at once. Not for topics that its members are subscribed to.
+
+    [bold]Example[/bold]
+
+      [cyan]muster groups delete-offsets -b kafka:9092 -g orders-app -t orders[/cyan]
+    """
     from muster.cli.groups_change import delete_offsets as forget
 
     name = group_name(group)
     if not topic:
         raise typer.BadParameter("name the topics whose offsets are to be forgotten", param_hint="--topic")
     topics, partitions = topics_of(topic)
-    return ask(
-        bootstrap_server,
-        command_config,
-        timeout,
-        as_json,
-        as_csv,
-        quiet,
-        debug,
-        lambda cluster, asked: forget(cluster, asked, name, topics, partitions),
-    )
+    return ask(common, lambda cluster, asked: forget(cluster, asked, name, topics, partitions))
 
 
 def _looking(

@@ -35,7 +35,7 @@ from muster.cli.groups_model import (
     State,
     TopicPartition,
 )
-from muster.errors import MusterError
+from muster.errors import ClusterUnreachable
 
 FIRST_ANSWER_S = 8.0
 """How long nobody may answer; connecting to a machine that swallows packets would take minutes."""
@@ -63,7 +63,7 @@ TOLD_TWICE = re.compile(r"^\S+/\w+: | \(after \d+ms in state \w+.*\)")
 """In what librdkafka says of a connection: whose it is, which is in the sentence again, and how far it came."""
 
 
-class Unreachable(MusterError):
+class Unreachable(ClusterUnreachable):
     """Nobody answers; the text says who was asked, and what went wrong as far as that is known."""
 
 

@@ -18,9 +18,9 @@ from muster.cli.groups_plan import (
     needs,
     plan_reset,
 )
-from muster.cli.groups_rows import deleted_groups_table, deleted_offsets_table, reset_table
+from muster.cli.groups_rows import deletable_groups_table, deleted_groups_table, deleted_offsets_table, reset_table
 from muster.cli.groups_run import Found, Scope, committed_offsets, find
-from muster.cli.groups_say import reason
+from muster.cli.groups_say import NEXT_STEPS, reason
 from muster.cli.groups_view import show
 from muster.cli.output import say, write_to_stdout
 from muster.cli.status import Status
@@ -161,6 +161,19 @@ def _tell_end(
             asked.tell("a dry run: nothing was changed. Add --execute to reset these offsets.")
     else:
         asked.tell(f"{count:,} {'offset' if count == 1 else 'offsets'} reset.")
+
+
+def would_delete(cluster: "Cluster", asked: Asked, scope: Scope) -> Status:
+    """Show the groups that would be deleted; those that a cluster would refuse are named."""
+    found = find(cluster, scope)
+    for group in list(found.groups.values()):
+        if not group.state.is_inactive:
+            found.refuse(f"group '{group.group_id}' would not be deleted: {NEXT_STEPS['NON_EMPTY_GROUP']}.")
+            del found.groups[group.group_id]
+    committed = committed_offsets(cluster, asked, found)
+    show(deletable_groups_table({each: len(offsets) for each, offsets in committed.items()}), asked.format)
+    asked.tell("a dry run: nothing was deleted.")
+    return found.status
 
 
 def delete_groups(cluster: "Cluster", asked: Asked, scope: Scope) -> Status:

@@ -2,7 +2,6 @@
 
 import re
 import sys
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from muster.cli.groups_config import SECURITY, client_settings
-from muster.cli.groups_view import Format
+from muster.cli.options import Format
 from muster.cli.output import say
 from muster.cli.status import Status
 from muster.errors import BadInput, ConfigError
@@ -42,7 +41,6 @@ class Asked:
     timeout_ms: int
     format: Format
     quiet: bool
-    debug: bool
 
     def tell(self, *sentences: str) -> None:
         """Sentences on stderr, unless they are not wanted. Refusals are always said."""
@@ -83,7 +81,7 @@ def _properties(path: Path) -> dict[str, str]:
 
 
 def run(asked: Asked, work: "Callable[[Cluster], Status]") -> Status:
-    """Do some work with the cluster; when nobody answers, say so and return the status for it."""
+    """Do some work with the cluster. Raises `ClusterUnreachable` when nobody answers."""
     settings = settings_of(asked)
     try:
         import confluent_kafka  # noqa: F401
@@ -91,15 +89,7 @@ def run(asked: Asked, work: "Callable[[Cluster], Status]") -> Status:
         raise BadInput(
             "`muster groups` talks to clusters through confluent-kafka. Run: pip install confluent-kafka"
         ) from None
-    from muster.cli.groups_ask import Unreachable
-
-    try:
-        return work(_opened(settings, asked))
-    except Unreachable as problem:
-        if asked.debug:
-            traceback.print_exc()
-        say(str(problem))
-        return Status.UNREACHABLE
+    return work(_opened(settings, asked))
 
 
 def _opened(settings: dict[str, str], asked: Asked) -> "Cluster":

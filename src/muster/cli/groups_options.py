@@ -3,16 +3,32 @@
 Imported whenever muster starts, so what takes time is imported where it is needed.
 """
 
+import inspect
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields
 from enum import StrEnum
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
-from muster.cli.dump import DEBUG
-from muster.cli.options import parse_time
+from muster.cli.options import (
+    CLUSTER,
+    COMMAND_CONFIG,
+    CSV,
+    CSV_EXACT,
+    DEBUG,
+    KAFKA_CONFIG,
+    OUTPUT,
+    WIDE,
+    chosen_format,
+    one_config,
+    option,
+    parse_time,
+    refuse_both,
+)
 from muster.cli.status import Status
 
 if TYPE_CHECKING:
@@ -30,41 +46,8 @@ Name = TypeVar("Name", bound=StrEnum)
 Parsed = TypeVar("Parsed")
 
 
-def option(*names: str, panel: str | None = None, metavar: str = "", **settings: Any) -> Any:
-    return typer.Option(*names, metavar=metavar, rich_help_panel=panel, show_default=False, **settings)
+GROUPS, TOPICS, WHERE_TO = "Groups", "Topics", "New offsets (choose one)"
 
-
-CLUSTER, GROUPS, TOPICS, OUTPUT, WHERE_TO = "Cluster", "Groups", "Topics", "Output", "New offsets (choose one)"
-
-Bootstrap = Annotated[
-    str | None,
-    option("--bootstrap-server", "-b", panel=CLUSTER, metavar="HOST:PORT", help="Brokers to ask first, with commas."),
-]
-CommandConfig = Annotated[
-    Path | None,
-    option(
-        "--command-config",
-        panel=CLUSTER,
-        metavar="FILE",
-        readable=False,
-        help="Properties of the client, as Java's clients or librdkafka write them: security, mostly.",
-    ),
-]
-Timeout = Annotated[
-    int,
-    option(
-        "--timeout",
-        panel=CLUSTER,
-        metavar="MS",
-        min=100,
-        max=LONGEST_TIMEOUT_MS,
-        help=f"How long a request may take. Default: {KAFKAS_TIMEOUT_MS}. That nobody answers is noticed within 10 s.",
-    ),
-]
-AsJson = Annotated[bool, option("--json", panel=OUTPUT, help="An object a line; null for what nobody knows.")]
-AsCsv = Annotated[bool, option("--csv", panel=OUTPUT, help="CSV with a header; empty for what nobody knows.")]
-Quiet = Annotated[bool, option("--quiet", "-q", help="Nothing on stderr but what went wrong.")]
-Debug = Annotated[bool, DEBUG]
 Group = Annotated[
     list[str] | None, option("--group", "-g", panel=GROUPS, metavar="NAME", help="This group. Repeatable.")
 ]
@@ -85,23 +68,78 @@ Verbose = Annotated[
 ]
 
 
-def ask(
-    bootstrap_server: str | None,
-    command_config: Path | None,
-    timeout_ms: int,
-    as_json: bool,
-    as_csv: bool,
-    quiet: bool,
-    debug: bool,
-    work: "Callable[[Cluster, Asked], Status]",
-) -> Status:
+@dataclass(frozen=True, slots=True)
+class Common:
+    """The options of every command: whom to ask, how long to wait, and how to answer."""
+
+    bootstrap_server: Annotated[
+        str | None,
+        option(
+            "--bootstrap-server", "-b", panel=CLUSTER, metavar="HOST:PORT", help="Brokers to ask first, with commas."
+        ),
+    ] = None
+    command_config: Annotated[Path | None, COMMAND_CONFIG] = None
+    kafka_config: Annotated[Path | None, KAFKA_CONFIG] = None
+    timeout: Annotated[
+        int,
+        option(
+            "--timeout",
+            panel=CLUSTER,
+            metavar="MS",
+            min=100,
+            max=LONGEST_TIMEOUT_MS,
+            help=f"How long a request may take. Default: {KAFKAS_TIMEOUT_MS}. That nobody answers is noticed within "
+            "10 s.",
+        ),
+    ] = KAFKAS_TIMEOUT_MS
+    as_json: Annotated[bool, option("--json", panel=OUTPUT, help="An object a line; null for what nobody knows.")] = (
+        False
+    )
+    as_csv: Annotated[bool, CSV] = False
+    csv_exact: Annotated[bool, CSV_EXACT] = False
+    wide: Annotated[bool, WIDE] = False
+    quiet: Annotated[bool, option("--quiet", "-q", help="Nothing on stderr but what went wrong.")] = False
+    debug: Annotated[bool, DEBUG] = False
+
+    @classmethod
+    def parameters(cls) -> list[inspect.Parameter]:
+        """The same as parameters of a function, which is what typer makes options of."""
+        hints = get_type_hints(cls, include_extras=True)
+        return [
+            inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=hints[one.name])
+            for one in fields(cls)
+        ]
+
+
+def command(app: typer.Typer, name: str | None = None) -> Callable[[Callable[..., Status]], Callable[..., Status]]:
+    """Make a command of a function of `Common` and options of its own."""
+
+    def register(function: Callable[..., Status]) -> Callable[..., Status]:
+        first, *own = inspect.signature(function).parameters.values()
+        assert first.annotation is Common
+        parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own] + Common.parameters()
+
+        @wraps(function)
+        def run(**given: Any) -> Status:
+            common = {one.name: given.pop(one.name) for one in Common.parameters()}
+            return function(Common(**common), **given)
+
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {one.name: one.annotation for one in parameters}
+        del run.__wrapped__  # typer would look behind the signature
+        app.command(name)(run)
+        return function
+
+    return register
+
+
+def ask(common: Common, work: "Callable[[Cluster, Asked], Status]") -> Status:
     """Do some work with the cluster that the options name."""
     from muster.cli.groups_connect import Asked, run
-    from muster.cli.groups_view import Format
 
-    refuse_both("--json", as_json, "--csv", as_csv)
-    format = Format.JSON if as_json else Format.CSV if as_csv else Format.TEXT
-    asked = Asked(bootstrap_server, command_config, timeout_ms, format, quiet, debug)
+    config = one_config(common.command_config, common.kafka_config)
+    format = chosen_format(common.as_json, common.as_csv, common.csv_exact, common.wide)
+    asked = Asked(common.bootstrap_server, config, common.timeout, format, common.quiet)
     return run(asked, lambda cluster: work(cluster, asked))
 
 
@@ -119,11 +157,6 @@ def group_name(group: str | None) -> str:
     if not group or any("\ud800" <= character <= "\udfff" for character in group):
         raise typer.BadParameter("name a group in UTF-8", param_hint="--group")
     return group
-
-
-def refuse_both(one: str, has_one: bool, other: str, has_other: bool) -> None:
-    if has_one and has_other:
-        raise typer.BadParameter(f"it does not go with {other}", param_hint=one)
 
 
 def names_of(hint: str, text: str | None, names: type[Name]) -> frozenset[Name]:

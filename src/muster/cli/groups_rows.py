@@ -21,6 +21,12 @@ class Kind(Enum):
     STATUS = auto()
     NODE = auto()
     ASSIGNMENT = auto()
+    MEMBER = auto()
+    """A member id; people see it without its unique part."""
+    MEMBERS = auto()
+    """Several, each with + or - in front where it came or went."""
+    TIME_MS = auto()
+    LENGTH_MS = auto()
 
 
 class Shown(Enum):
@@ -38,6 +44,10 @@ class Column(NamedTuple):
     key: str
     kind: Kind = Kind.TEXT
     shown: Shown = Shown.ALWAYS
+    short: str = ""
+    """The title where there is little room."""
+    spare: int = 0
+    """Above 0: may be left out where there is too little room, the highest first."""
 
 
 Row = tuple[Any, ...]
@@ -51,24 +61,25 @@ class Table:
 
 GROUP = Column("GROUP", "group")
 TOPIC = Column("TOPIC", "topic")
-PARTITION = Column("PARTITION", "partition", Kind.NUMBER)
-CURRENT_OFFSET = Column("CURRENT-OFFSET", "current_offset", Kind.NUMBER)
-LOG_END_OFFSET = Column("LOG-END-OFFSET", "log_end_offset", Kind.NUMBER)
-NEW_OFFSET = Column("NEW-OFFSET", "new_offset", Kind.NUMBER)
-LEADER_EPOCH = Column("LEADER-EPOCH", "leader_epoch", Kind.NUMBER)
+PARTITION = Column("PARTITION", "partition", Kind.NUMBER, short="PART")
+CURRENT_OFFSET = Column("CURRENT-OFFSET", "current_offset", Kind.NUMBER, short="CURRENT")
+LOG_END_OFFSET = Column("LOG-END-OFFSET", "log_end_offset", Kind.NUMBER, short="END")
+NEW_OFFSET = Column("NEW-OFFSET", "new_offset", Kind.NUMBER, short="NEW")
+LEADER_EPOCH = Column("LEADER-EPOCH", "leader_epoch", Kind.NUMBER, short="EPOCH", spare=1)
 LAG = Column("LAG", "lag", Kind.LAG)
-CONSUMER_ID = Column("CONSUMER-ID", "consumer_id")
-INSTANCE_ID = Column("GROUP-INSTANCE-ID", "group_instance_id", shown=Shown.IF_ANY)
-HOST = Column("HOST", "host")
-CLIENT_ID = Column("CLIENT-ID", "client_id")
-PARTITIONS = Column("#PARTITIONS", "partition_count", Kind.NUMBER)
-CURRENT_ASSIGNMENT = Column("CURRENT-ASSIGNMENT", "current_assignment", Kind.ASSIGNMENT)
+CONSUMER_ID = Column("CONSUMER-ID", "consumer_id", Kind.MEMBER, short="CONSUMER")
+INSTANCE_ID = Column("GROUP-INSTANCE-ID", "group_instance_id", shown=Shown.IF_ANY, short="INSTANCE")
+HOST = Column("HOST", "host", spare=2)
+CLIENT_ID = Column("CLIENT-ID", "client_id", short="CLIENT", spare=3)
+PARTITIONS = Column("#PARTITIONS", "partition_count", Kind.NUMBER, short="#PART")
+CURRENT_ASSIGNMENT = Column("CURRENT-ASSIGNMENT", "current_assignment", Kind.ASSIGNMENT, short="ASSIGNMENT")
 TARGET_ASSIGNMENT = Column("TARGET-ASSIGNMENT", "target_assignment", Kind.ASSIGNMENT, Shown.IF_ANY)
-COORDINATOR = Column("COORDINATOR (ID)", "coordinator", Kind.NODE)
-ASSIGNMENT_STRATEGY = Column("ASSIGNMENT-STRATEGY", "assignment_strategy")
+COORDINATOR = Column("COORDINATOR (ID)", "coordinator", Kind.NODE, spare=2)
+ASSIGNMENT_STRATEGY = Column("ASSIGNMENT-STRATEGY", "assignment_strategy", short="STRATEGY", spare=1)
 TYPE = Column("TYPE", "type")
 STATE = Column("STATE", "state", Kind.STATE)
 MEMBERS = Column("#MEMBERS", "member_count", Kind.NUMBER)
+COMMITTED = Column("COMMITTED-PARTITIONS", "committed_partitions", Kind.NUMBER, short="COMMITTED")
 STATUS = Column("STATUS", "status", Kind.STATUS)
 ERROR_CODE = Column("ERROR-CODE", "error_code", shown=Shown.TO_PROGRAMS)
 
@@ -168,6 +179,11 @@ def reset_table(
                 before = (None if commit is None else commit.offset,)
             rows.append((group_id, *partition, *before, offset))
     return Table(columns, rows)
+
+
+def deletable_groups_table(committed_partitions: Mapping[str, int]) -> Table:
+    """Groups that would be deleted, with how many offsets each would take along."""
+    return Table((GROUP, COMMITTED), sorted(committed_partitions.items()))
 
 
 def deleted_groups_table(outcomes: Mapping[str, Refusal | None]) -> Table:

@@ -1,6 +1,8 @@
 """One table, three ways: columns for people (and for awk), an object a line, and CSV.
 
-In a pipe text is complete and plain. On a terminal it has colours and fits: long names give way, numbers never do.
+Text shows members by their names, `--wide` by their whole ids. In a pipe every column is there, plain and uncut. On a
+terminal it has colours and fits: titles get shorter, long names give way, the least telling columns are left out (and
+named), numbers are never cut.
 """
 
 import csv
@@ -9,43 +11,44 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from muster.cli.escapes import csv_cell
 from muster.cli.groups_model import TopicPartition
 from muster.cli.groups_rows import SUCCESSFUL, Column, Kind, Shown, Table, spread
-from muster.cli.output import write_to_stdout
+from muster.cli.options import Format
+from muster.cli.output import say, write_lines_to_stdout, write_to_stdout
+from muster.cli.people import short_members, shown_duration, shown_time
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 MISSING = "-"
 GAP = "  "
-NUMBERS = (Kind.NUMBER, Kind.LAG)
-GIVES_WAY = ("target_assignment", "consumer_id", "current_assignment", "status", "client_id", "host", "topic", "group")
+NUMBERS = (Kind.NUMBER, Kind.LAG, Kind.LENGTH_MS)
+GIVES_WAY = (
+    "target_assignment", "metadata", "problem", "who", "consumer_id", "current_assignment", "status", "client_id",
+    "host", "topic", "group",
+)  # fmt: skip
 """Columns that may be cut on a terminal, first to last."""
-NARROWEST = 12
-NARROWEST_NAME = 24
+NARROWEST = 10
+NARROWEST_NAME = 14
 """Cells that a column keeps whatever happens; groups and topics, without which a line says nothing, keep more."""
-
-
-class Format(StrEnum):
-    TEXT = "text"
-    JSON = "json"
-    CSV = "csv"
 
 
 def show(table: Table, format: Format) -> None:
     """Write a table to standard output."""
     if format is Format.JSON:
-        text = json_lines(table)
-    elif format is Format.CSV:
-        text = csv_text(table)
-    elif sys.stdout.isatty():
-        text = terminal_text(table)
+        write_lines_to_stdout(json_lines(table).encode("utf-8", "replace"))
+    elif not format.is_for_people:
+        write_to_stdout(csv_text(table, exact=format is Format.CSV_EXACT).encode("utf-8", "replace"))
+    elif format is Format.TEXT and sys.stdout.isatty():
+        text, left_out = terminal_text(table)
+        write_to_stdout(text.encode("utf-8", "replace"))
+        if left_out:
+            say(f"left out for want of room: {', '.join(left_out)}. --wide shows all.")
     else:
-        text = plain_text(table)
-    write_to_stdout(text.encode("utf-8", "replace"))
+        write_to_stdout(plain_text(table, wide=format is Format.WIDE).encode("utf-8", "replace"))
 
 
 def json_lines(table: Table) -> str:
@@ -68,14 +71,20 @@ def _json_value(value: Any, kind: Kind) -> Any:
     return value
 
 
-def csv_text(table: Table) -> str:
+def csv_text(table: Table, exact: bool = False) -> str:
     """A header and a line for each row; what nobody knows is empty."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([column.key for column in table.columns])
-    texts = [cells(values, column.kind, missing="") for values, column in _by_column(table)]
+    texts = [_csv_column(values, column.kind, exact) for values, column in _by_column(table)]
     writer.writerows(zip(*texts, strict=True))
     return out.getvalue()
+
+
+def _csv_column(values: list[Any], kind: Kind, exact: bool) -> list[str]:
+    if kind in NUMBERS:
+        return ["" if value is None else str(value) for value in values]
+    return [csv_cell(text, exact) for text in cells(values, kind, missing="", wide=True)]
 
 
 def _by_column(table: Table) -> Iterator[tuple[list[Any], Column]]:
@@ -84,12 +93,25 @@ def _by_column(table: Table) -> Iterator[tuple[list[Any], Column]]:
         yield [row[place] for row in table.rows], column
 
 
-def cells(values: list[Any], kind: Kind, missing: str = MISSING) -> list[str]:
-    """Values of a column as kafka-consumer-groups writes them."""
+def cells(
+    values: list[Any], kind: Kind, missing: str = MISSING, *, wide: bool = False, with_year: bool = True
+) -> list[str]:
+    """Values of a column as kafka-consumer-groups writes them; `wide` has whole member ids."""
     if kind is Kind.NODE:
         return [missing if node is None else f"{node.host}:{node.port}  ({node.id})" for node in values]
     if kind is Kind.ASSIGNMENT:
         return [missing if not partitions else _assignment(partitions) for partitions in values]
+    if kind is Kind.MEMBER and not wide:
+        names = short_members(value for value in values if value is not None)
+        return [missing if value is None else names[value] for value in values]
+    if kind is Kind.MEMBERS:
+        changes = [[(one[:1], one[1:]) if one[:1] in "+-" else ("", one) for one in value or ()] for value in values]
+        names = {} if wide else short_members(member for row in changes for _, member in row)
+        return [" ".join(sign + names.get(member, member) for sign, member in row) or missing for row in changes]
+    if kind is Kind.TIME_MS:
+        return [shown_time(value, with_year=with_year) or missing for value in values]
+    if kind is Kind.LENGTH_MS:
+        return [missing if value is None else shown_duration(value) for value in values]
     return [missing if value is None else str(value) for value in values]
 
 
@@ -102,48 +124,82 @@ class _Printed:
     """A column as people see it; characters that would move the cursor are dots."""
 
     column: Column
+    title: str
     texts: list[str]
     width: int
 
     @classmethod
-    def of(cls, column: Column, values: list[Any]) -> "_Printed":
-        texts = cells(values, column.kind)
+    def of(cls, column: Column, values: list[Any], *, wide: bool = False, is_tight: bool = False) -> "_Printed":
+        texts = cells(values, column.kind, wide=wide, with_year=not is_tight)
+        title = column.short if is_tight and column.short else column.title
         if not all(map(str.isprintable, texts)):
             texts = ["".join(one if one.isprintable() else "·" for one in text) for text in texts]
         if all(map(str.isascii, texts)):
-            return cls(column, texts, max(len(column.title), max(map(len, texts), default=0)))
-        return cls(column, texts, max(map(_width, [column.title, *texts])))
+            return cls(column, title, texts, max(len(title), max(map(len, texts), default=0)))
+        return cls(column, title, texts, max(map(_width, [title, *texts])))
 
     def padded(self) -> list[str]:
         """Title and cells, all of the column's width."""
         is_number = self.column.kind in NUMBERS
-        texts = (self.column.title, *self.texts)
+        texts = (self.title, *self.texts)
         if all(map(str.isascii, texts)) and max(map(len, texts)) <= self.width:  # nearly always, and much quicker
             pad = str.rjust if is_number else str.ljust
             return [pad(text, self.width) for text in texts]
         return [_padded(text, self.width, is_number) for text in texts]
 
 
-def plain_text(table: Table) -> str:
+def plain_text(table: Table, wide: bool = False) -> str:
     """Columns as wide as what is in them."""
-    return _lines(each.padded() for each in _printed(table))
+    return _lines(each.padded() for each in _printed(table, wide=wide))
 
 
-def terminal_text(table: Table) -> str:
+def terminal_text(table: Table) -> tuple[str, list[str]]:
+    """What fits the terminal, with colours; and the titles of the columns that did not find room."""
     from rich.console import Console
 
     console = Console(file=sys.stdout)
-    printed = _printed(table)
-    widths = fitting_widths([each.column for each in printed], [each.width for each in printed], console.width)
-    for each, width in zip(printed, widths, strict=True):
-        each.width = width
+    printed, left_out = fitted(table, console.width)
     paint = _painter(console)
-    return _lines(paint(each) for each in printed)
+    return _lines(paint(each) for each in printed), left_out
 
 
-def _printed(table: Table) -> list[_Printed]:
+def fitted(table: Table, width: int) -> "tuple[list[_Printed], list[str]]":
+    """Columns for a width: as they are, else with short titles, else cut, else without the least telling ones."""
+    printed = _printed(table)
+    if _total(each.width for each in printed) <= width:
+        return printed, []
+    printed = _printed(table, is_tight=True)
+    left_out = []
+    while _total(map(_least, printed)) > width:
+        spare = max(printed, key=lambda each: each.column.spare)
+        if not spare.column.spare:
+            break
+        printed.remove(spare)
+        left_out.append(spare.column.title)
+    for key in GIVES_WAY:
+        for each in printed:
+            excess = _total(one.width for one in printed) - width
+            if each.column.key == key and excess > 0:
+                each.width = max(_least(each), each.width - excess)
+    return printed, left_out
+
+
+def _total(widths: Iterable[int]) -> int:
+    found = list(widths)
+    return sum(found) + len(GAP) * (len(found) - 1)
+
+
+def _least(printed: "_Printed") -> int:
+    """How far a column can be cut."""
+    key = printed.column.key
+    if key not in GIVES_WAY:
+        return printed.width
+    return min(printed.width, max(NARROWEST_NAME if key in ("topic", "group") else NARROWEST, len(printed.title)))
+
+
+def _printed(table: Table, *, wide: bool = False, is_tight: bool = False) -> list[_Printed]:
     return [
-        _Printed.of(column, values)
+        _Printed.of(column, values, wide=wide, is_tight=is_tight)
         for values, column in _by_column(table)
         if column.shown is Shown.ALWAYS or (column.shown is Shown.IF_ANY and any(value is not None for value in values))
     ]
@@ -160,21 +216,6 @@ def _width(text: str) -> int:
     from rich.cells import cell_len
 
     return cell_len(text)
-
-
-def fitting_widths(columns: list[Column], widths: list[int], wanted: int) -> list[int]:
-    """The same widths, or less for the columns that can give way; it may still be too wide on a narrow terminal."""
-    fitted = list(widths)
-    keys = [column.key for column in columns]
-    for key in GIVES_WAY:
-        excess = sum(fitted) + len(GAP) * (len(fitted) - 1) - wanted
-        if excess <= 0:
-            break
-        if key in keys:
-            place = keys.index(key)
-            least = max(NARROWEST_NAME if key in ("topic", "group") else NARROWEST, len(columns[place].title))
-            fitted[place] = max(min(fitted[place], least), fitted[place] - excess)
-    return fitted
 
 
 def _padded(text: str, width: int, to_the_right: bool) -> str:

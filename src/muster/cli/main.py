@@ -1,16 +1,21 @@
 """The front door: commands, and the one place where an exception becomes a sentence."""
 
 import errno
+import os
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
+import muster
 from muster import __version__
-from muster.cli.dump import DEBUG, dump
+from muster.cli.dump import dump
+from muster.cli.escapes import shown_lines
 from muster.cli.groups import app as groups
+from muster.cli.options import DEBUG
 from muster.cli.output import PipeClosed, say
 from muster.cli.partitions import app as partitions
 from muster.cli.pipeline import app as pipeline
@@ -19,7 +24,9 @@ from muster.cli.serve import serve
 from muster.cli.status import Status
 from muster.cli.tables import EPILOG as TABLE_EPILOG
 from muster.cli.tables import table
-from muster.errors import BadInput, ClusterRefused, ClusterUnreachable, MusterError
+from muster.errors import ClusterRefused, ClusterUnreachable, MusterError, Unexpected
+
+HELP_NAMES = ["-h", "--help"]
 
 app = typer.Typer(
     name="muster",
@@ -27,7 +34,7 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": HELP_NAMES},
 )
 app.command(no_args_is_help=True)(dump)
 app.command(epilog=SERVE_EPILOG)(serve)
@@ -51,7 +58,7 @@ def top(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", metavar="", callback=_show_version, is_eager=True, help="Show the version and leave."
+            "--version", "-V", metavar="", callback=_show_version, is_eager=True, help="Show the version and leave."
         ),
     ] = False,
     debug: Annotated[bool, DEBUG] = False,
@@ -63,12 +70,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns its exit code."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        status = app(arguments, prog_name="muster", standalone_mode=False)
+        status = _command()(arguments, prog_name="muster", standalone_mode=False)
     except PipeClosed:
         return Status.OK
     except (Exception, KeyboardInterrupt) as error:
-        if "--debug" in arguments and not isinstance(error, KeyboardInterrupt):
-            traceback.print_exc()
+        if _wants_traceback(arguments) and not isinstance(error, KeyboardInterrupt):
+            sys.stderr.write(shown_lines(traceback.format_exc()))
         status, sentence = _as_sentence(error)
         if sentence:
             say(sentence)
@@ -78,8 +85,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return Status(status or Status.OK)
 
 
+def _command() -> Any:
+    """The commands. Help shows flags as what they are; typer would write `<bool>` behind them, as if they took one."""
+    command = typer.main.get_command(app)
+    waiting: list[Any] = [command]
+    while waiting:
+        one = waiting.pop()
+        waiting += getattr(one, "commands", {}).values()
+        help_option = one.get_help_option(one.context_class(one, help_option_names=HELP_NAMES))
+        for parameter in (*one.params, help_option):
+            if getattr(parameter, "is_flag", False):
+                parameter.metavar = ""
+    return command
+
+
+def _wants_traceback(arguments: Sequence[str]) -> bool:
+    return "--debug" in arguments or os.environ.get("MUSTER_DEBUG", "0") not in ("", "0")
+
+
 def _as_sentence(error: BaseException) -> tuple[Status, str]:
-    """What an exception means to the person at the keyboard."""
+    """What an exception means to the person at the keyboard. What is not known here is a mistake of ours."""
     if isinstance(error, KeyboardInterrupt):
         return Status.INTERRUPTED, "interrupted."
     if isinstance(error, UsageError):
@@ -88,7 +113,9 @@ def _as_sentence(error: BaseException) -> tuple[Status, str]:
         return Status.UNREACHABLE, str(error)
     if isinstance(error, ClusterRefused):
         return Status.REFUSED, str(error)
-    if isinstance(error, BadInput | MusterError):
+    if isinstance(error, Unexpected):
+        return Status.BUG, _bug_sentence(str(error))
+    if isinstance(error, MusterError):
         return Status.BAD_INPUT, str(error)
     if isinstance(error, PermissionError):
         return Status.BAD_INPUT, (
@@ -98,12 +125,23 @@ def _as_sentence(error: BaseException) -> tuple[Status, str]:
         return Status.BAD_INPUT, "no space left on the disk. Nothing was kept of the output."
     if isinstance(error, OSError) and error.filename:
         return Status.BAD_INPUT, f"{error.filename}: {error.strerror}."
-    kind = type(error).__name__
-    return Status.BUG, f"something unexpected happened ({kind}: {error}). Run it again with --debug to see where."
+    return Status.BUG, _bug_sentence(f"{type(error).__name__}{_place(error)}: {error}")
+
+
+def _bug_sentence(what: str) -> str:
+    return f"this is a mistake in muster: {what.rstrip('.')}. Run it again with --debug to see how it came to that."
+
+
+def _place(error: BaseException) -> str:
+    """Where in muster it happened: the innermost of our own lines."""
+    home = Path(muster.__file__).parent
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [frame for frame in frames if Path(frame.filename).is_relative_to(home)]
+    return f" in {Path(ours[-1].filename).relative_to(home)}, line {ours[-1].lineno}" if ours else ""
 
 
 def _usage_sentence(error: Exception) -> str:
-    text = getattr(error, "format_message", lambda: str(error))().strip().rstrip(".")
+    text = getattr(error, "format_message", lambda: str(error))().strip().rstrip(".").replace("Value error, ", "")
     if not text:  # nothing was asked, and help has been shown
         return ""
     context = getattr(error, "ctx", None)

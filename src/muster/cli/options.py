@@ -1,9 +1,90 @@
-"""What people write on the command line, turned into numbers: times, and types of records."""
+"""What several commands share: options, and what people write turned into numbers (times, lengths, sizes, types).
+
+Imported whenever muster starts, so what takes time is imported where it is needed.
+"""
 
 import re
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from difflib import get_close_matches
+from enum import StrEnum
 from functools import cache
+from pathlib import Path
+from typing import Any
+
+import typer
+
+CLUSTER, OUTPUT = "Cluster", "Output"
+
+
+def option(*names: str, panel: str | None = None, metavar: str = "", **settings: Any) -> Any:
+    return typer.Option(*names, metavar=metavar, rich_help_panel=panel, show_default=False, **settings)
+
+
+DEBUG = option("--debug", help="Show the traceback when something goes wrong; MUSTER_DEBUG=1 does the same.")
+COMMAND_CONFIG = option(
+    "--command-config",
+    panel=CLUSTER,
+    metavar="FILE",
+    readable=False,
+    help="Properties of the client, as Java's clients or librdkafka write them: security, mostly. A value may be "
+    "${env:NAME} or ${file:PATH}.",
+)
+KAFKA_CONFIG = option("--kafka-config", panel=CLUSTER, metavar="FILE", readable=False, hidden=True)
+"""The other name of the same."""
+CSV = option(
+    "--csv",
+    panel=OUTPUT,
+    help="CSV with a header; empty for what nobody knows. A name that a spreadsheet would take for a formula has an "
+    "apostrophe in front.",
+)
+CSV_EXACT = option("--csv-exact", panel=OUTPUT, help="CSV with names exactly as they are, for programs.")
+WIDE = option("--wide", panel=OUTPUT, help="All columns, whole member ids, however long the lines get.")
+
+
+class Format(StrEnum):
+    """What rows are written as."""
+
+    TEXT = "text"
+    WIDE = "wide"
+    JSON = "json"
+    CSV = "csv"
+    CSV_EXACT = "csv-exact"
+
+    @property
+    def is_for_people(self) -> bool:
+        return self in (Format.TEXT, Format.WIDE)
+
+
+def chosen_format(as_json: bool, as_csv: bool, csv_exact: bool, wide: bool) -> Format:
+    """The one format that was asked for, else text."""
+    chosen = {Format.JSON: as_json, Format.CSV: as_csv, Format.CSV_EXACT: csv_exact, Format.WIDE: wide}
+    given = [format for format, wanted in chosen.items() if wanted]
+    if len(given) > 1:
+        refuse_both(f"--{given[0]}", True, f"--{given[1]}", True)
+    return given[0] if given else Format.TEXT
+
+
+def one_config(command_config: Path | None, kafka_config: Path | None) -> Path | None:
+    refuse_both("--command-config", command_config is not None, "--kafka-config", kafka_config is not None)
+    return command_config or kafka_config
+
+
+def refuse_both(one: str, has_one: bool, other: str, has_other: bool) -> None:
+    if has_one and has_other:
+        raise typer.BadParameter(f"it does not go with {other}", param_hint=one)
+
+
+def pairs(name: str, given: Iterable[str] | None, example: str) -> dict[str, str]:
+    """`NAME=VALUE`, as often as an option was given."""
+    parsed = {}
+    for pair in given or ():
+        key, separator, value = pair.partition("=")
+        if not separator or not key.strip():
+            raise typer.BadParameter(f"'{pair}' is not NAME=VALUE, like {example}", param_hint=name)
+        parsed[key.strip()] = value
+    return parsed
+
 
 AGO = re.compile(r"(\d+)\s*(ms|s|m|h|d|w)(?:\s+ago)?")
 UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
@@ -36,6 +117,14 @@ def parse_time(text: str, now_ms: int) -> int:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return int(moment.timestamp() * 1000)
+
+
+def parse_length_s(option: str, text: str) -> float:
+    """Seconds of a length of time."""
+    match = AGO.fullmatch(text.strip())
+    if match is None or text.strip().endswith("ago"):
+        raise typer.BadParameter(f"'{text}' is not a length of time. Write 30s, 5m, 12h or 7d", param_hint=option)
+    return int(match[1]) * UNIT_MS[match[2]] / 1000
 
 
 def _kebab(name: str) -> str:

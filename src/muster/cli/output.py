@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from muster.cli.escapes import shown, shown_bytes
 from muster.errors import BadInput
 
 if TYPE_CHECKING:
@@ -28,8 +29,8 @@ class PipeClosed(Exception):
 
 
 def say(sentence: str) -> None:
-    """One line on stderr."""
-    print(f"muster: {sentence}", file=sys.stderr)
+    """One line on stderr, whatever is in the names it tells of."""
+    print(f"muster: {shown(sentence)}", file=sys.stderr)
 
 
 def write_to_stdout(data: bytes) -> None:
@@ -41,6 +42,11 @@ def write_to_stdout(data: bytes) -> None:
     except BrokenPipeError:
         _forget_stdout()
         raise PipeClosed from None
+
+
+def write_lines_to_stdout(lines: bytes) -> None:
+    """The same for records: what clients wrote must not reach a terminal as it is."""
+    write_to_stdout(shown_bytes(lines))
 
 
 def _forget_stdout() -> None:
@@ -88,23 +94,26 @@ class TextSink:
 
         self._write = write
         self._offsets = ConsecutiveOffsets() if is_complete else None  # a trailer about what is left out would mislead
+        self._headed: Path | None = None
+        """The segment whose header is written: one that holds nothing of what was asked for has none."""
 
     def add(self, piece: "SegmentChunk", partition: int | None, rows: "Longs | None") -> None:
         from muster.codec.columns.dump_text import text_pieces
 
-        name = piece.segment.name
+        name, path = piece.segment.name, piece.segment.path
         if self._offsets is not None:
             self._offsets.add(name, piece.chunk)
-        place = piece.file_position
-        for text in text_pieces(
-            piece.chunk, segment_name=name, is_first=piece.is_first, file_position=place, rows=rows
-        ):  # fmt: skip
+        if rows is not None and not len(rows):
+            return
+        place, is_first = piece.file_position, self._headed != path
+        self._headed = path
+        for text in text_pieces(piece.chunk, segment_name=name, is_first=is_first, file_position=place, rows=rows):
             self._write(text)
 
     def end_segment(self, piece: "SegmentChunk", left_bytes: int) -> None:
         from muster.codec.columns.dump_text import invalid_bytes_line
 
-        if left_bytes:
+        if left_bytes and self._headed == piece.segment.path:
             self._write(invalid_bytes_line(piece.segment.path.name, left_bytes))
 
     def close(self) -> None:

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from muster.cli.options import DEBUG
 from muster.cli.status import Status
 
 app = typer.Typer(
@@ -29,8 +30,17 @@ def _ask(data: Path, request: dict[str, Any]) -> dict[str, Any]:
 
 
 @app.command("list")
-def list_partitions(data: Annotated[Path, DATA] = Path("muster-data"), as_json: Annotated[bool, JSON] = False) -> int:
-    """Show every partition: its state, epoch, groups, offsets, records, size on disk, and how long it took to load."""
+def list_partitions(
+    data: Annotated[Path, DATA] = Path("muster-data"),
+    as_json: Annotated[bool, JSON] = False,
+    debug: Annotated[bool, DEBUG] = False,
+) -> int:
+    """Show every partition: its state, epoch, groups, offsets, records, size on disk, and how long it took to load.
+
+    [bold]Example[/bold]
+
+      [cyan]muster partitions list --data muster-data[/cyan]
+    """
     answer = _ask(data, {"do": "list"})
     if as_json:
         print(json.dumps(answer))
@@ -52,8 +62,14 @@ def unload(
     partition: Annotated[int, typer.Argument(help="Its number.")],
     data: Annotated[Path, DATA] = Path("muster-data"),
     as_json: Annotated[bool, JSON] = False,
+    debug: Annotated[bool, DEBUG] = False,
 ) -> int:
-    """Let a partition go: its groups are told NOT_COORDINATOR until it is loaded again. Nothing is deleted."""
+    """Let a partition go: its groups are told NOT_COORDINATOR until it is loaded again. Nothing is deleted.
+
+    [bold]Example[/bold]
+
+      [cyan]muster partitions unload 7 --data muster-data[/cyan]
+    """
     answer = _ask(data, {"do": "unload", "partition": partition})
     let_go = f"partition {partition} unloaded: {answer['groups']} groups and {answer['offsets']} offsets let go"
     print(
@@ -67,8 +83,14 @@ def load(
     partition: Annotated[int, typer.Argument(help="Its number.")],
     data: Annotated[Path, DATA] = Path("muster-data"),
     as_json: Annotated[bool, JSON] = False,
+    debug: Annotated[bool, DEBUG] = False,
 ) -> int:
-    """Take a partition over, in a new epoch: read its log, then answer for its groups."""
+    """Take a partition over, in a new epoch: read its log, then answer for its groups.
+
+    [bold]Example[/bold]
+
+      [cyan]muster partitions load 7 --data muster-data[/cyan]
+    """
     answer = _ask(data, {"do": "load", "partition": partition})
     begun = f"partition {partition} is {answer['state']} in epoch {answer['epoch']}"
     print(json.dumps(answer) if as_json else f"{begun}{' already' if answer['was_loaded'] else ''}")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from muster.cli.options import COMMAND_CONFIG, DEBUG, KAFKA_CONFIG, one_config, pairs, parse_length_s
 from muster.cli.output import say
 from muster.cli.status import Status
 from muster.errors import BadInput
@@ -35,7 +36,7 @@ RUN_EPILOG = """
 
   muster pipeline run --source broker1/data --source broker2/data --out tables
 
-  muster pipeline run --source kafka://broker:9092 --kafka-config client.properties --out tables --follow 1m
+  muster pipeline run --source kafka://broker:9092 --command-config client.properties --out tables --follow 1m
 
   muster pipeline run --source muster-data --out s3://bucket/tables --storage-option AWS_REGION=eu-central-1
 
@@ -55,9 +56,8 @@ def run_pipeline(
         ),
     ],
     out: Annotated[str, typer.Option(metavar="TABLES", help="Where the tables are kept; made if not there.")],
-    kafka_config: Annotated[
-        Path | None, typer.Option(help="Properties of a Kafka client: security, credentials.", metavar="FILE")
-    ] = None,
+    command_config: Annotated[Path | None, COMMAND_CONFIG] = None,
+    kafka_config: Annotated[Path | None, KAFKA_CONFIG] = None,
     follow: Annotated[
         str | None, typer.Option(metavar="INTERVAL", help="Keep going: run again this often (30s, 5m), until Ctrl-C.")
     ] = None,
@@ -80,6 +80,7 @@ def run_pipeline(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The closing summary as one JSON object.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no summary.")] = False,
+    debug: Annotated[bool, DEBUG] = False,
 ) -> int:
     """Build the tables, or bring them up to date: a second run reads only what is new.
 
@@ -87,13 +88,13 @@ def run_pipeline(
     the next one cleans up.
     """
     from muster.live.properties import read_properties
-    from muster.pipeline.session import parse_conf
 
-    interval_s = None if follow is None else _seconds(follow, "--follow")
-    retention_ms = int(_seconds(offsets_retention, "--offsets-retention") * 1000)
-    options = parse_conf(storage_option or [])
-    settings = parse_conf(conf or [])
-    config = read_properties(kafka_config) if kafka_config is not None else {}
+    interval_s = None if follow is None else parse_length_s("--follow", follow)
+    retention_ms = int(parse_length_s("--offsets-retention", offsets_retention) * 1000)
+    options = pairs("--storage-option", storage_option, "AWS_REGION=eu-central-1")
+    settings = pairs("--conf", conf, "spark.executor.memory=2g")
+    client = one_config(command_config, kafka_config)
+    config = read_properties(client) if client is not None else {}
 
     from muster.pipeline.job import OnSpark, Request, run
     from muster.pipeline.sources import open_source
@@ -119,15 +120,6 @@ def run_pipeline(
             time.sleep(max(0.0, interval_s - summary.seconds))
     finally:
         spark.stop()
-
-
-def _seconds(text: str, option: str) -> float:
-    from muster.cli.options import AGO, UNIT_MS
-
-    match = AGO.fullmatch(text.strip())
-    if match is None:
-        raise BadInput(f"{option} {text!r} is not a length of time. Write 30s, 5m, 12h or 7d.")
-    return int(match[1]) * UNIT_MS[match[2]] / 1000
 
 
 @contextmanager
@@ -210,10 +202,15 @@ def pack(
         "muster-workers.tar.gz"
     ),
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object with the settings for Spark.")] = False,
+    debug: Annotated[bool, DEBUG] = False,
 ) -> int:
     """Put muster and its libraries into one archive for the workers of a Spark cluster.
 
     They need a Python of the same version and Spark, and nothing else.
+
+    [bold]Example[/bold]
+
+      [cyan]muster pipeline pack muster-workers.tar.gz[/cyan]
     """
     from muster.pipeline.packing import pack as write
     from muster.pipeline.packing import spark_conf

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from muster.cli.dump import ONLY_TO_FILES, Format, Request
+from muster.cli.groups_say import missing_group
 from muster.cli.output import (
     JsonSink,
     Sink,
@@ -19,6 +20,7 @@ from muster.cli.output import (
     report_damage,
     say,
     whole_file,
+    write_lines_to_stdout,
     write_to_stdout,
 )
 from muster.cli.status import Status
@@ -121,7 +123,26 @@ def dump_records(request: Request) -> Status:
             if not dump.is_full:
                 dump.feed_latest(partition) if request.latest else dump.feed_all(partition)
         sink.close()
-    return _finish(dump)
+        nothing = "" if dump.records or selection.is_everything else _nothing_matched(dump, sources)
+    return _finish(dump, nothing)
+
+
+def _nothing_matched(dump: _Dump, sources: Sources) -> str:
+    """Why nothing was shown. A name that is in no record gets a suggestion, which takes another look at the log."""
+    from muster.log.summary import Summary
+
+    named = [group for group in dump.selection.groups if not set("*?") & set(group)]
+    if not named or dump.request.quiet:
+        return "no record passed the filters."
+    summary = Summary()
+    for partition in sources.partitions:
+        for piece in read_partition(partition, dump.scratch, []):
+            summary.add(piece)
+    known = summary.groups()
+    for group in named:
+        if group not in known:
+            return missing_group(group, known, "`muster dump --summary` shows the busiest of")
+    return "no record passed the filters."
 
 
 def _sink(request: Request, draft: Path | None, selection: Selection, stack: ExitStack) -> Sink:
@@ -131,22 +152,21 @@ def _sink(request: Request, draft: Path | None, selection: Selection, stack: Exi
         return TableSink()
     if draft is not None and request.format in ONLY_TO_FILES:
         return parquet_sink(draft) if request.format is Format.PARQUET else arrow_sink(draft)
-    write = write_to_stdout if draft is None else stack.enter_context(draft.open("wb")).write
+    write = write_lines_to_stdout if draft is None else stack.enter_context(draft.open("wb")).write
     if request.format is Format.JSON:
         return JsonSink(write)
     return TextSink(write, selection.is_everything and not request.limit)
 
 
-def _finish(dump: _Dump) -> Status:
+def _finish(dump: _Dump, nothing_matched: str) -> Status:
     request = dump.request
-    nothing_matched = not dump.records and not dump.selection.is_everything
     if not request.quiet:
         if request.out is not None:
             say(f"{dump.records:,} records in {request.out} ({request.out.stat().st_size:,} bytes).")
         if dump.is_full and request.format is Format.TABLE:
             say(f"stopped after {dump.records:,} records. --limit 0 shows all, --summary counts them.")
         if nothing_matched:
-            say("no record passed the filters.")
+            say(nothing_matched)
         report_damage(dump.damage)
     if dump.damage:
         return Status.DAMAGED

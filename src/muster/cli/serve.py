@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from muster.cli.options import DEBUG, pairs
 from muster.cli.status import Status
 from muster.errors import BadInput
 
@@ -38,40 +39,37 @@ def serve(
         int | None, typer.Option(help="Serve Prometheus metrics on this port; 0: a free one.")
     ] = None,
     log_json: Annotated[bool, typer.Option("--log-json", help="Log lines as JSON objects.")] = False,
+    debug: Annotated[bool, DEBUG] = False,
 ) -> int:
     """Run a coordinator that Kafka clients use as their broker for groups.
 
     Stops in steps on SIGTERM or Ctrl-C (accept nobody, answer whoever waits, flush, close); a second one stops at once.
     """
     started = time.perf_counter()
-    pairs = _pairs(config, settings or [])
+    wanted = _settings(config, settings or [])
     if listen:
-        pairs.append(("listeners", f"PLAINTEXT://{_with_host(listen)}"))
+        wanted.append(("listeners", f"PLAINTEXT://{_with_host(listen)}"))
     if advertise:
-        pairs.append(("advertised.listeners", f"PLAINTEXT://{advertise}"))
+        wanted.append(("advertised.listeners", f"PLAINTEXT://{advertise}"))
     if node_id is not None:
-        pairs.append(("node.id", str(node_id)))
+        wanted.append(("node.id", str(node_id)))
     from muster.broker import new_loop
 
     with asyncio.Runner(loop_factory=new_loop) as runner:
-        return runner.run(_serve(pairs, data, metrics_port, log_json, started))
+        return runner.run(_serve(wanted, data, metrics_port, log_json, started))
 
 
-def _pairs(config: Path | None, settings: list[str]) -> list[tuple[str, str]]:
+def _settings(config: Path | None, settings: list[str]) -> list[tuple[str, str]]:
     from muster.server.properties import parse_properties
 
-    pairs: list[tuple[str, str]] = []
+    found: list[tuple[str, str]] = []
     if config is not None:
         try:
-            pairs += parse_properties(config.read_text(encoding="utf-8"))
+            found += parse_properties(config.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError) as error:
             raise BadInput(f"{config} cannot be read: {error}. It should be a file of NAME=VALUE lines.") from error
-    for setting in settings:
-        name, separator, value = setting.partition("=")
-        if not separator or not name.strip():
-            raise typer.BadParameter(f"'{setting}' is not NAME=VALUE", param_hint="--set")
-        pairs.append((name.strip(), value.strip()))
-    return pairs
+    given = pairs("--set", settings, "num.partitions=4")
+    return [*found, *((name, value.strip()) for name, value in given.items())]
 
 
 def _with_host(listen: str) -> str:
@@ -79,14 +77,14 @@ def _with_host(listen: str) -> str:
 
 
 async def _serve(
-    pairs: list[tuple[str, str]], data: Path, metrics_port: int | None, log_json: bool, started: float
+    wanted: list[tuple[str, str]], data: Path, metrics_port: int | None, log_json: bool, started: float
 ) -> int:
     from muster.server import garbage, open_files
     from muster.server.journal import Journal
     from muster.server.server import Server
     from muster.server.settings import settings_from
 
-    settings = settings_from(pairs)
+    settings = settings_from(wanted)
     journal = Journal(as_json=log_json)
     open_files.raise_limit()
     garbage.set_aside_survivors()

@@ -21,7 +21,7 @@ class Status(IntEnum):
 
 _MEANINGS = {
     Status.OK: "Done. Also when whoever reads a pipe has had enough, as `head` has.",
-    Status.BUG: "Something unexpected, most likely a mistake in muster; `--debug` shows where.",
+    Status.BUG: "A mistake in muster; the sentence says where, `--debug` or `MUSTER_DEBUG=1` how it came to that.",
     Status.USAGE: "Options that do not exist or do not go together.",
     Status.BAD_INPUT: "A path that cannot be read or written: missing, not a segment, no permission, disk full.",
     Status.DAMAGED: "Done, but parts of the log could not be read; each is named on stderr.",

@@ -12,7 +12,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from muster.cli.table import shown_time
+from muster.cli.escapes import shown
+from muster.cli.people import shown_time
 
 if TYPE_CHECKING:
     from muster.log.summary import RecordCount, SummaryResult
@@ -155,7 +156,7 @@ def _groups(result: "SummaryResult", fancy: bool) -> RenderableType:
     table.add_column("group", overflow="ellipsis", no_wrap=True)
     table.add_column("records", justify="right")
     for group, records in result.busiest_groups:
-        table.add_row(Text(group), f"{records:,}")
+        table.add_row(Text(shown(group)), f"{records:,}")
     return table
 
 
@@ -168,7 +169,7 @@ def _partitions(result: "SummaryResult", fancy: bool) -> RenderableType:
         span = "" if partition.first_offset is None else f"{partition.first_offset}..{(partition.next_offset or 0) - 1}"
         missing = partition.missing_between_batches + partition.missing_inside_batches
         table.add_row(
-            Text(partition.name), f"{partition.segments:,}", f"{partition.batches:,}", f"{partition.records:,}",
+            Text(shown(partition.name)), f"{partition.segments:,}", f"{partition.batches:,}", f"{partition.records:,}",
             shown_size(partition.bytes), span, f"{partition.gaps:,}", f"{missing:,}", f"{partition.damaged_batches:,}",
         )  # fmt: skip
     left = len(result.partitions) - LISTED_PARTITIONS
@@ -186,7 +187,7 @@ def _open_transactions(result: "SummaryResult", fancy: bool) -> RenderableType:
     for transaction in result.open_transactions[:LISTED_TRANSACTIONS]:
         table.add_row(
             transaction.partition, str(transaction.producer_id), str(transaction.first_offset),
-            shown_time(transaction.since_ms), f"{transaction.records:,}", Text(", ".join(transaction.groups)),
+            shown_time(transaction.since_ms), f"{transaction.records:,}", Text(shown(", ".join(transaction.groups))),
         )  # fmt: skip
     left = len(result.open_transactions) - LISTED_TRANSACTIONS
     return Group(table, Text(f"and {left:,} more; --json lists all")) if left > 0 else table

@@ -7,7 +7,6 @@ must have seen them all. What is too long ends in an ellipsis.
 import json
 import sys
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.cells import cell_len, set_cell_size
@@ -15,6 +14,7 @@ from rich.console import Console
 from rich.style import Style
 
 from muster.cli.output import write_to_stdout
+from muster.cli.people import shown_time
 
 if TYPE_CHECKING:
     from muster.codec.columns.chunks import Longs
@@ -202,16 +202,6 @@ def label_of(record: dict[str, Any]) -> str:
     if record["unread"] is not None:
         return "unread"
     return LABELS.get(record["record_type"], f"type {record['record_type']}")
-
-
-def shown_time(timestamp_ms: int | None) -> str:
-    """To the second, in UTC; times that no calendar has are shown as the number they are."""
-    if timestamp_ms is None:
-        return ""
-    try:
-        return datetime.fromtimestamp(timestamp_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
-    except (ValueError, OverflowError, OSError):
-        return str(timestamp_ms)
 
 
 def contents_of(record: dict[str, Any]) -> str:

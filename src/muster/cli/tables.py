@@ -9,9 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from muster.cli.dump import DEBUG, TABLE_LIMIT
-from muster.cli.groups_view import Format
-from muster.cli.options import parse_time
+from muster.cli.dump import TABLE_LIMIT
+from muster.cli.options import CSV, CSV_EXACT, DEBUG, OUTPUT, WIDE, Format, chosen_format, option, pairs, parse_time
 from muster.cli.status import Status
 
 NAMES = {
@@ -65,10 +64,6 @@ def _filter(*names: str, **settings: Any) -> Any:
     return typer.Option(*names, rich_help_panel="Filters", show_default=False, **settings)
 
 
-def _output(*names: str, **settings: Any) -> Any:
-    return typer.Option(*names, rich_help_panel="Output", show_default=False, **settings)
-
-
 NAME = typer.Argument(
     metavar="NAME",
     autocompletion=complete_name,
@@ -92,11 +87,15 @@ AS_OF = _filter(
 )
 GROUP = _filter("--group", "-g", metavar="NAME", help="Rows of this group; * and ? are wildcards. Repeatable.")
 TOPIC = _filter("--topic", "-t", metavar="NAME", help="Rows of this topic; * and ? are wildcards. Repeatable.")
-LIMIT = _output(
-    "--limit", "-n", metavar="N", min=0, help=f"At most N rows; 0 for all. Default: {TABLE_LIMIT} as text, else all."
+LIMIT = option(
+    "--limit",
+    "-n",
+    panel=OUTPUT,
+    metavar="N",
+    min=0,
+    help=f"At most N rows; 0 for all. Default: {TABLE_LIMIT} as text, else all.",
 )
-AS_JSON = _output("--json", metavar="", help="An object a line, with the columns of docs/pipeline.md.")
-AS_CSV = _output("--csv", metavar="", help="CSV with a header; what nobody knows is empty.")
+AS_JSON = option("--json", panel=OUTPUT, help="An object a line, with the columns of docs/pipeline.md.")
 
 
 def table(
@@ -108,19 +107,19 @@ def table(
     topic: Annotated[list[str] | None, TOPIC] = None,
     limit: Annotated[int | None, LIMIT] = None,
     as_json: Annotated[bool, AS_JSON] = False,
-    as_csv: Annotated[bool, AS_CSV] = False,
+    as_csv: Annotated[bool, CSV] = False,
+    csv_exact: Annotated[bool, CSV_EXACT] = False,
+    wide: Annotated[bool, WIDE] = False,
     debug: Annotated[bool, DEBUG] = False,
 ) -> Status:
     """Show a table of the pipeline, as it is now or was at a moment. Needs neither Spark nor Java."""
-    if as_json and as_csv:
-        raise typer.BadParameter("--json and --csv do not go together")
-    format = Format.JSON if as_json else Format.CSV if as_csv else Format.TEXT
+    format = chosen_format(as_json, as_csv, csv_exact, wide)
     if limit is None:
-        limit = TABLE_LIMIT if format is Format.TEXT else 0
+        limit = TABLE_LIMIT if format.is_for_people else 0
     request = Request(
         name,
         tables,
-        _storage_options(storage_option or []),
+        pairs("--storage-option", storage_option, "AWS_REGION=eu-central-1"),
         _moment(as_of),
         {column: patterns for column, patterns in (("group_id", group), ("topic", topic)) if patterns},
         limit or None,
@@ -136,13 +135,3 @@ def _moment(text: str | None) -> int | None:
         return None if text is None else parse_time(text, time.time_ns() // 1_000_000)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--as-of") from None
-
-
-def _storage_options(pairs: list[str]) -> dict[str, str]:
-    options = {}
-    for pair in pairs:
-        key, separator, value = pair.partition("=")
-        if not separator or not key:
-            raise typer.BadParameter(f"'{pair}' is not NAME=VALUE, like AWS_REGION=eu-central-1")
-        options[key] = value
-    return options

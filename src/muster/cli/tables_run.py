@@ -7,10 +7,14 @@ import json
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from muster.cli.groups_view import Format, show
-from muster.cli.output import say, write_to_stdout
+import typer
+
+from muster.cli.escapes import csv_cell
+from muster.cli.groups_view import show
+from muster.cli.options import Format
+from muster.cli.output import say, write_lines_to_stdout, write_to_stdout
+from muster.cli.people import shown_time
 from muster.cli.status import Status
-from muster.cli.table import shown_time
 from muster.cli.tables import NAMES, Request
 from muster.cli.tables_view import facts_view, view
 from muster.errors import BadInput
@@ -24,10 +28,13 @@ MOST_PARTITIONS_TOLD = 5
 def list_tables(request: Request) -> Status:
     """Which tables there are, how many rows they have, and of when the newest is."""
     if request.as_of_ms is not None or request.where:
-        raise BadInput("--as-of, --group and --topic choose rows of one table. Name it: `muster table offsets ...`.")
+        raise typer.BadParameter(
+            "--as-of, --group and --topic choose rows of one table. Name it: `muster table offsets ...`",
+            param_hint="NAME",
+        )
     with _open(request) as tables:
         facts = tables.facts()
-        if request.format is Format.TEXT:
+        if request.format.is_for_people:
             told = tables.manifest
             say(f"run {told.run_id} of {shown_time(told.created_at_ms)} UTC.")
         show(facts_view(facts), request.format)
@@ -38,7 +45,7 @@ def show_table(request: Request) -> Status:
     """The rows of a table that were asked for."""
     name = _known(request.name or "")
     with _open(request) as tables:
-        wanted = None if request.limit is None else request.limit + (request.format is Format.TEXT)
+        wanted = None if request.limit is None else request.limit + request.format.is_for_people
         answer = tables.read(name, request.as_of_ms, request.where, wanted)
         rows = _write(request, name, answer)
         if request.as_of_ms is not None:
@@ -65,25 +72,26 @@ def _known(name: str) -> str:
         return wanted
     near = get_close_matches(wanted, NAMES, n=1)
     hint = f"Did you mean '{near[0]}'?" if near else f"There are: {', '.join(NAMES)}."
-    raise BadInput(f"there is no table '{name}'. {hint}")
+    raise typer.BadParameter(f"there is no table '{name}'. {hint}", param_hint="NAME")
 
 
 def _write(request: Request, name: str, answer: "Answer") -> int:
     """Write the rows as they come; how many there were."""
-    if request.format is Format.TEXT:
+    if request.format.is_for_people:
         rows = answer.table().to_pylist()
-        show(view(name, rows[: request.limit]), Format.TEXT)
+        show(view(name, rows[: request.limit]), request.format)
         return len(rows)
     count = 0
-    if request.format is Format.CSV:
+    is_csv, exact = request.format is not Format.JSON, request.format is Format.CSV_EXACT
+    if is_csv:
         write_to_stdout(_csv_lines([answer.schema.names]))
     for batch in answer.rows:
         rows = batch.to_pylist()
         count += len(rows)
-        if request.format is Format.CSV:
-            write_to_stdout(_csv_lines([[_csv_value(value) for value in row.values()] for row in rows]))
+        if is_csv:
+            write_to_stdout(_csv_lines([[_csv_value(value, exact) for value in row.values()] for row in rows]))
         else:
-            write_to_stdout(_json_lines(rows, answer))
+            write_lines_to_stdout(_json_lines(rows, answer))
     return count
 
 
@@ -99,12 +107,16 @@ def _base64(value: bytes) -> str:
     return base64.b64encode(value).decode()
 
 
-def _csv_value(value: Any) -> Any:
+def _csv_value(value: Any, exact: bool) -> Any:
+    if isinstance(value, str):
+        return csv_cell(value, exact)
     if isinstance(value, bytes):
         return _base64(value)
     if isinstance(value, bool):
         return "true" if value else "false"
-    return json.dumps(value, ensure_ascii=False, default=_base64) if isinstance(value, list | dict) else value
+    if isinstance(value, list | dict):
+        return csv_cell(json.dumps(value, ensure_ascii=False, default=_base64), exact)
+    return value
 
 
 def _csv_lines(rows: list[list[Any]]) -> bytes:

@@ -1,10 +1,10 @@
 """Tables as people see them: some columns of each, times as times. Programs get all columns and plain numbers."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from muster.cli.groups_rows import Column, Kind, Table
-from muster.cli.table import shown_time
+from muster.cli.people import shown_time
 
 if TYPE_CHECKING:
     from muster.tables.reading import TableFacts
@@ -20,7 +20,7 @@ SHOWN: Mapping[str, str] = {
     "offsets": "group_id topic partition committed_offset leader_epoch commit_timestamp_ms metadata",
     "groups": "group_id type state generation protocol members committed_partitions last_commit_timestamp_ms",
     "members": "group_id type member_id instance_id client_id client_host generation assignment",
-    "rebalances": "group_id generation at_ms cause members joined left replaced partitions_moved commit_gap_ms",
+    "rebalances": "group_id at_ms generation cause members partitions_moved commit_gap_ms who",
     "lag": "group_id topic partition committed_offset log_end_offset lag stable_lag lag_ms lag_ms_by member_id",
     "log_ends": "topic partition observed_at_ms log_start_offset log_end_offset last_stable_offset newest_timestamp_ms",
     "group_records": _RECORD,
@@ -29,26 +29,57 @@ SHOWN: Mapping[str, str] = {
     "activity": "group_id first_commit_ms last_commit_ms",
 }
 
-TITLES = {
-    "group_id": "GROUP",
-    "member_id": "CONSUMER-ID",
-    "client_host": "HOST",
-    "offsets_partition": "LOG",
-    "txn_outcome": "TRANSACTION",
-    "is_tombstone": "DELETED",
+WHO = ("joined", "left", "replaced")
+"""Columns of `rebalances` that people see as one."""
+_STYLE: Mapping[str, Column] = {
+    "group_id": Column("GROUP", "group"),
+    "member_id": Column("CONSUMER-ID", "consumer_id", Kind.MEMBER, short="CONSUMER", spare=1),
+    "instance_id": Column("INSTANCE-ID", "group_instance_id", short="INSTANCE", spare=4),
+    "client_id": Column("CLIENT-ID", "client_id", short="CLIENT", spare=3),
+    "client_host": Column("HOST", "host", spare=2),
+    "type": Column("TYPE", "type", spare=5),
+    "state": Column("STATE", "state", Kind.STATE),
+    "generation": Column("GENERATION", "generation", Kind.NUMBER, short="GEN"),
+    "assignment": Column("ASSIGNMENT", "current_assignment"),
+    "offsets_partition": Column("LOG", "offsets_partition", Kind.NUMBER),
+    "log_offset": Column("LOG-OFFSET", "log_offset", Kind.NUMBER, short="OFFSET"),
+    "txn_outcome": Column("TRANSACTION", "txn_outcome", short="TXN", spare=2),
+    "producer_id": Column("PRODUCER-ID", "producer_id", Kind.NUMBER, short="PRODUCER"),
+    "is_tombstone": Column("DELETED", "is_tombstone"),
+    "record_type": Column("RECORD-TYPE", "record_type", Kind.NUMBER, short="TYPE"),
+    "metadata": Column("METADATA", "metadata", spare=1),
+    "problem": Column("PROBLEM", "problem", spare=1),
+    "partition": Column("PARTITION", "partition", Kind.NUMBER, short="PART"),
+    "committed_offset": Column("COMMITTED-OFFSET", "committed_offset", Kind.NUMBER, short="COMMITTED"),
+    "committed_partitions": Column("COMMITTED-PARTITIONS", "committed_partitions", Kind.NUMBER, short="PARTS", spare=2),
+    "leader_epoch": Column("LEADER-EPOCH", "leader_epoch", Kind.NUMBER, short="EPOCH", spare=3),
+    "log_start_offset": Column("LOG-START-OFFSET", "log_start_offset", Kind.NUMBER, short="START"),
+    "log_end_offset": Column("LOG-END-OFFSET", "log_end_offset", Kind.NUMBER, short="END"),
+    "last_stable_offset": Column("LAST-STABLE-OFFSET", "last_stable_offset", Kind.NUMBER, short="STABLE", spare=1),
+    "lag": Column("LAG", "lag", Kind.LAG),
+    "stable_lag": Column("STABLE-LAG", "stable_lag", Kind.LAG, short="STABLE", spare=3),
+    "lag_ms": Column("LAG-TIME", "lag_ms", Kind.LENGTH_MS, short="TIME"),
+    "lag_ms_by": Column("TIME-BY", "lag_ms_by", spare=4),
+    "members": Column("MEMBERS", "members", Kind.NUMBER, spare=1),
+    "partitions_moved": Column("MOVED", "partitions_moved", Kind.NUMBER, spare=2),
+    "commit_gap_ms": Column("COMMIT-GAP", "commit_gap_ms", Kind.LENGTH_MS, short="GAP"),
+    "who": Column("WHO", "who", Kind.MEMBERS),
 }
-KEYS = {"group_id": "group", "member_id": "consumer_id", "client_host": "host", "assignment": "current_assignment"}
-"""Names by which `groups_view` knows which columns may be cut on a terminal."""
-DURATIONS = {"lag_ms", "commit_gap_ms"}
-KINDS = {"lag": Kind.LAG, "stable_lag": Kind.LAG, "state": Kind.STATE}
+"""How some columns look; the keys are those by which `groups_view` knows which of them may be cut on a terminal."""
 
 
 def view(table: str, rows: Iterable[Mapping[str, Any]]) -> Table:
-    """Rows of a table for a terminal or a pipe."""
+    """Rows of a table for people, on a terminal or in a pipe."""
     names = SHOWN[table].split()
-    filled = list(rows)
+    filled = [row | {"who": _who(row)} if table == "rebalances" else row for row in map(dict, rows)]
     columns = tuple(_column(name, filled) for name in names)
     return Table(columns, [tuple(_cell(name, row[name]) for name in names) for row in filled])
+
+
+def _who(row: Mapping[str, Any]) -> list[str]:
+    """Who came, who went, and who returned under a name of its own."""
+    joined, left, replaced = (row[name] or () for name in WHO)
+    return [*(f"+{one}" for one in joined), *(f"-{one}" for one in left), *replaced]
 
 
 def facts_view(facts: Iterable["TableFacts"]) -> Table:
@@ -67,27 +98,22 @@ def facts_view(facts: Iterable["TableFacts"]) -> Table:
     return Table(columns, rows)
 
 
-def _column(name: str, rows: list[Mapping[str, Any]]) -> Column:
-    is_time = _is_time(name)
-    title = TITLES.get(name) or name.removesuffix("_timestamp_ms" if is_time else "").replace("_", "-").upper()
-    if is_time:
-        title = title.removesuffix("-MS")
-    is_number = not is_time and any(isinstance(row[name], int) and not isinstance(row[name], bool) for row in rows)
-    return Column(title, KEYS.get(name, name), KINDS.get(name, Kind.NUMBER if is_number else Kind.TEXT))
-
-
-def _is_time(name: str) -> bool:
-    return name.endswith("_ms") and name not in DURATIONS
+def _column(name: str, rows: Sequence[Mapping[str, Any]]) -> Column:
+    if name in _STYLE:
+        return _STYLE[name]
+    if name.endswith("_ms"):
+        title = name.removesuffix("_ms").removesuffix("_timestamp") or "time"
+        return Column(title.replace("_", "-").upper(), name, Kind.TIME_MS)
+    is_number = any(isinstance(row[name], int) and not isinstance(row[name], bool) for row in rows)
+    return Column(name.replace("_", "-").upper(), name, Kind.NUMBER if is_number else Kind.TEXT)
 
 
 def _cell(name: str, value: Any) -> Any:
     if value is None or value == []:
         return None
-    if _is_time(name):
-        return shown_time(value)
     if isinstance(value, bool):
         return "yes" if value else None
-    if isinstance(value, list):
+    if isinstance(value, list) and name != "who":
         return len(value) if name == "members" else ";".join(map(_item, value))
     return value
 

@@ -235,6 +235,10 @@ class Summary:
                 if group not in transaction.groups and len(transaction.groups) < GROUPS_OF_A_TRANSACTION:
                     transaction.groups.append(group)
 
+    def groups(self) -> set[str]:
+        """The names of all groups."""
+        return {group for group, _ in self._tally.busiest_groups(self._tally.distinct_groups)}
+
     def result(self, damage: Iterable[Damage] = ()) -> SummaryResult:
         tally = self._tally
         return SummaryResult(

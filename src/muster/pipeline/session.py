@@ -4,7 +4,7 @@ import atexit
 import os
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
@@ -67,17 +67,6 @@ def complaint(chatter: str) -> str:
     """The line that matters of what Java printed before it gave up; empty where there is none."""
     lines = [line for line in chatter.splitlines() if line.strip() and not line.startswith((" ", "\t", *_GREETINGS))]
     return lines[0].removeprefix('Exception in thread "main" ').rstrip(". ") if lines else ""
-
-
-def parse_conf(pairs: Iterable[str]) -> dict[str, str]:
-    """`--conf spark.x=y`, as spark-submit takes it."""
-    parsed = {}
-    for pair in pairs:
-        key, separator, value = pair.partition("=")
-        if not separator or not key.strip():
-            raise BadInput(f"--conf {pair!r} is not NAME=VALUE, like spark.executor.memory=2g.")
-        parsed[key.strip()] = value
-    return parsed
 
 
 def _is_local(master: str | None) -> bool:

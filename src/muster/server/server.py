@@ -43,6 +43,7 @@ from muster.server.journal import Journal
 from muster.server.listeners import advertised_listener, client_listener, open_to_others
 from muster.server.loading import load
 from muster.server.parked import ParkedFetches
+from muster.server.ports import cannot_listen
 from muster.server.shards import PartitionShell, Shards
 from muster.server.sparingly import Sparingly
 from muster.server.stats import Stats
@@ -156,13 +157,16 @@ class Server:
         topics.create(Topic(OFFSETS_TOPIC, fresh_topic_id(), partitions, configs))
 
     async def _listen(self, host: str, port: int) -> None:
-        self._listener = await self._loop.create_server(
-            lambda: Connection(self, self._loop),
-            host or None,
-            port,
-            backlog=self.config.socket_listen_backlog_size,
-            start_serving=False,
-        )
+        try:
+            self._listener = await self._loop.create_server(
+                lambda: Connection(self, self._loop),
+                host or None,
+                port,
+                backlog=self.config.socket_listen_backlog_size,
+                start_serving=False,
+            )
+        except OSError as problem:
+            raise cannot_listen(host, port, problem) from problem
         bound = self._listener.sockets[0].getsockname()
         advertised = advertised_listener(self.config)
         self.host, self.port = bound[0], bound[1]
@@ -177,11 +181,12 @@ class Server:
 
     async def create_topic(self, name: str, partitions: int) -> None:
         """For whoever runs the broker in their own program. Raises `MusterError`."""
-        problem = name_problem(name)
-        if problem is not None or partitions < 1 or name in self.cluster.topics:
-            raise ConfigError(
-                f"topic {name} of {partitions} partitions cannot be made: {problem or 'it is there, or empty'}"
-            )
+        there = self.cluster.topics.get(name)
+        if there is not None:
+            raise ConfigError(f"topic {name} exists already, with {there.partitions} partitions.")
+        problem = name_problem(name) or ("a topic has one partition at least" if partitions < 1 else None)
+        if problem is not None:
+            raise ConfigError(f"topic {name} of {partitions} partitions cannot be made: {problem}.")
         self.cluster.topics.create(Topic(name, fresh_topic_id(), partitions, {}))
 
     # Partitions of the offsets topic.

@@ -76,6 +76,11 @@ def settings_from(pairs: Iterable[tuple[str, str]] | Mapping[str, str]) -> Setti
     return Settings(GroupConfig(**groups), BrokerConfig(**broker), tuple(ignored))
 
 
+def unused(name: str) -> Ignored | None:
+    """What would be said of a name that is not used; None for one that is."""
+    return None if ALIASES.get(name, name) in {*group_kinds(), *BrokerConfig.names()} else _ignored(name)
+
+
 @cache
 def group_kinds() -> dict[str, ConfigType]:
     """The settings of the coordinator, and Kafka's type of each."""

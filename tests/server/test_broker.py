@@ -1,0 +1,45 @@
+"""`muster.Broker` as a developer meets it: names that are wrong, things that are too early, things done twice."""
+
+import pytest
+
+import muster
+from muster.errors import ConfigError
+
+
+def test_it_is_where_an_editor_looks_for_it() -> None:
+    assert "Broker" in dir(muster)
+    assert "Broker" in muster.__all__
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"nonsense": 1}, "Broker: nonsense is not a setting of muster or Kafka. docs/configuration.md lists all"),
+        ({"dta": "x"}, "Broker: dta is not a setting of muster or Kafka. Did you mean data?"),
+        ({"offsets_topic_num_partition": 3}, "Did you mean offsets.topic.num.partitions?"),
+        ({"settings": {"zookeeper.connect": "x"}}, "that muster has no use for. Leave it out."),
+    ],
+)
+def test_a_setting_that_does_not_exist_is_refused_at_once(given: dict[str, object], said: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        muster.Broker(**given)  # type: ignore[arg-type]
+    assert said in str(refused.value)
+    assert "ignored" not in str(refused.value)
+
+
+def test_there_is_no_address_before_the_start() -> None:
+    broker = muster.Broker()
+    with pytest.raises(ConfigError, match="has not started, so it has no port yet"):
+        _ = broker.bootstrap_servers
+
+
+def test_a_topic_that_exists_and_one_without_partitions_are_told_apart() -> None:
+    with muster.Broker() as broker:
+        assert broker.bootstrap_servers == f"127.0.0.1:{broker.port}"
+        broker.create_topic("orders", 4)
+        with pytest.raises(ConfigError, match="topic orders exists already, with 4 partitions"):
+            broker.create_topic("orders")
+        with pytest.raises(ConfigError, match="a topic has one partition at least"):
+            broker.create_topic("empty", 0)
+        with pytest.raises(ConfigError, match="the empty string is not allowed"):
+            broker.create_topic("")
