@@ -9,12 +9,13 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from muster.broker import Broker
 from muster.server.wire.apis import ApiKey
-from muster.server.wire.bridge import encode_request
+from muster.server.wire.bridge import decode_response, encode_request
 from tests.server.raw import Raw, commit_body, fetch_offsets
 
 JOIN = {
@@ -257,6 +258,67 @@ def test_one_who_never_reads(broker: Broker, good: Raw) -> None:
         assert sent < 64 << 20, "everything was taken in"
         assert rss_mb() - before < 64
         assert is_well(good)
+
+
+def member_of(raw: Raw, group: str, metadata_bytes: int) -> None:
+    """A stable group of one member."""
+    protocols = [{"name": "range", "metadata": bytes(metadata_bytes)}]
+    joined = raw.ask(ApiKey.JOIN_GROUP, 3, groupId=group, **(JOIN | {"protocols": protocols}))
+    seat = {"groupId": group, "generationId": joined["generationId"], "memberId": joined["memberId"]}
+    assert raw.ask(ApiKey.SYNC_GROUP, 2, assignments=[], **seat)["errorCode"] == 0
+
+
+def answered(raw: Raw, api_key: ApiKey, version: int, **body: Any) -> tuple[int, Any]:
+    """How many bytes an answer has, and what it says."""
+    raw.send(api_key, version, **body)
+    frame = raw.frame()
+    return len(frame), decode_response(api_key, version, frame)[1]
+
+
+def test_a_large_group_named_again_and_again(broker: Broker, journal: io.StringIO, good: Raw) -> None:
+    """Kafka answers each time; that ends where the largest answer ends."""
+    with Raw((broker.host, broker.port), timeout_s=60) as raw:
+        member_of(raw, "large", 900_000)
+        size, answer = answered(raw, ApiKey.DESCRIBE_GROUPS, 6, groups=["large"] * 3 + ["small"])
+        assert [group["errorCode"] for group in answer["groups"]] == [0, 0, 0, 69]
+        assert size > 2_700_000
+        size, answer = answered(raw, ApiKey.DESCRIBE_GROUPS, 6, groups=["small"] + ["large"] * 100)
+        assert size < 100_000, "900 bytes become 90 MB"
+        assert [group["errorCode"] for group in answer["groups"]] == [69] + [44] * 100
+        assert answer["groups"][1]["errorMessage"] == "The answer would be larger than muster.max.response.bytes."
+    assert "asked with one DescribeGroups for more than an answer may hold" in journal.getvalue()
+
+
+def test_offsets_of_a_group_named_again_and_again(broker: Broker, good: Raw) -> None:
+    with Raw((broker.host, broker.port), timeout_s=60) as raw:
+        body = commit_body("wordy", "orders", dict.fromkeys(range(4), 1))
+        for partition in body["topics"][0]["partitions"]:
+            partition["committedMetadata"] = "x" * 4_096
+        raw.ask(ApiKey.OFFSET_COMMIT, 8, **body)
+        everything = {"groupId": "wordy", "memberId": None, "memberEpoch": -1, "topics": None}
+        one_of_them = {**everything, "topics": [{"name": "orders", "partitionIndexes": [0] * 30_000}]}
+        size, answer = answered(raw, ApiKey.OFFSET_FETCH, 9, groups=[everything] * 20, requireStable=False)
+        assert size > 20 * 4 * 4_096
+        assert {group["errorCode"] for group in answer["groups"]} == {0}
+        for groups in [everything] * 6_000, [one_of_them]:
+            size, answer = answered(raw, ApiKey.OFFSET_FETCH, 9, groups=groups, requireStable=False)
+            assert size < 1_000_000, "they become 100 MB"
+            assert {group["errorCode"] for group in answer["groups"]} == {44}
+            assert {len(group["topics"]) for group in answer["groups"]} == {0}
+
+
+def test_large_answers_are_not_made_before_those_before_them_are_read(broker: Broker, good: Raw) -> None:
+    """Many questions in one go, each with a large answer, from a client that reads none of them."""
+    with Raw((broker.host, broker.port)) as raw:
+        member_of(raw, "much", 900_000)
+        before = rss_mb()
+        raw.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        question = encode_request(ApiKey.DESCRIBE_GROUPS, 5, 1, "deaf", {"groups": ["much"] * 20})
+        raw.socket.sendall(question * 100)
+        for _ in range(20):
+            assert is_well(good)
+            time.sleep(0.02)
+        assert rss_mb() - before < 150, "each is 18 MB"
 
 
 def test_many_connections(broker: Broker, good: Raw) -> None:

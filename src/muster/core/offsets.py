@@ -263,19 +263,29 @@ class Offsets(Commits):
 def _fetched(
     group: Group, wanted: Iterable[TopicPartition], only_stable: bool, topic_ids: dict[str, bytes]
 ) -> tuple[FetchedOffset, ...]:
-    """A topic id that differs from the one committed under is another topic of the same name: it has no offset."""
+    """A topic id that differs from the one committed under is another topic of the same name: it has no offset.
+
+    A partition that is wanted again and again is found each time, and its metadata is one text.
+    """
     found: list[FetchedOffset] = []
+    unstable = set[TopicPartition]().union(*group.pending.values()) if only_stable else ()
+    with_metadata: dict[TopicPartition, FetchedOffset] = {}
     for wanted_partition in wanted:
         topic, partition = wanted_partition
-        if only_stable and group.holds_pending(wanted_partition):
+        if wanted_partition in unstable:
             found.append(FetchedOffset(topic, partition, NO_OFFSET, -1, "", ErrorCode.UNSTABLE_OFFSET_COMMIT))
             continue
         packed = group.offsets.get(wanted_partition)
         if packed is None or (topic_ids and _differ(topic_ids.get(topic, NO_TOPIC_ID), topic_id_of(packed))):
             found.append(FetchedOffset(topic, partition, NO_OFFSET, -1, "", _NONE))
             continue
+        if wanted_partition in with_metadata:
+            found.append(with_metadata[wanted_partition])
+            continue
         offset, leader_epoch, metadata = fetched(packed)
         found.append(_named(FetchedOffset, (topic, partition, offset, leader_epoch, metadata, _NONE)))
+        if metadata:
+            with_metadata[wanted_partition] = found[-1]
     return tuple(found)
 
 

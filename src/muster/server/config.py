@@ -201,6 +201,13 @@ class BrokerConfig:
         60_000, INT, "a request that has not come whole by then ends its connection", least=1
     )
     fetch_max_bytes: int = _setting(57_671_680, INT, "the largest answer to a Fetch", least=1024)
+    muster_max_response_bytes: int = _setting(
+        67_108_864,
+        INT,
+        "the largest answer to DescribeGroups, ListGroups and OffsetFetch; groups that find no room in it hear "
+        "POLICY_VIOLATION(44)",
+        least=1024,
+    )
     max_request_partition_size_limit: int = _setting(
         2_000, INT, "partitions in one answer to DescribeTopicPartitions", least=1
     )

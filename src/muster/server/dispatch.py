@@ -9,7 +9,7 @@ So each connection remembers the bytes of the last request of each hot API besid
 begins with the same bytes is not read again (`_again`). That holds until a topic changes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
 from struct import Struct
@@ -17,12 +17,13 @@ from typing import Any
 from uuid import uuid4
 
 from muster.codec.error_codes import ErrorCode
-from muster.core.answers import ALL_COMMITTED
+from muster.core.answers import ALL_COMMITTED, DescribeAnswer, FetchAnswer, ListAnswer
 from muster.server.cluster.cluster import Cluster
 from muster.server.cluster.topics import TopicChange
 from muster.server.connection import Connection, Slot
 from muster.server.parked import ParkedFetches
 from muster.server.shards import Shards
+from muster.server.sparingly import Sparingly
 from muster.server.wire import api_versions, describe_groups, find_coordinator, join_group, offset_delete, sync_group
 from muster.server.wire.apis import APIS, ApiKey, served
 from muster.server.wire.delete_groups import decode_delete_groups, encode_delete_groups
@@ -31,7 +32,7 @@ from muster.server.wire.find_coordinator import FoundCoordinator
 from muster.server.wire.header import decode_header
 from muster.server.wire.heartbeat import decode_heartbeat, encode_heartbeat
 from muster.server.wire.leave_group import decode_leave_group, encode_leave_group
-from muster.server.wire.list_groups import decode_list_groups, encode_list_groups
+from muster.server.wire.list_groups import decode_list_groups, encode_list_groups, list_groups_bytes
 from muster.server.wire.offset_commit import (
     CommitHead,
     decode_commit_head,
@@ -40,7 +41,7 @@ from muster.server.wire.offset_commit import (
     encode_offset_commit,
 )
 from muster.server.wire.offset_fetch import decode_offset_fetch
-from muster.server.wire.offset_fetch_reply import FetchReply, encode_offset_fetch
+from muster.server.wire.offset_fetch_reply import FetchReply, encode_offset_fetch, offset_fetch_bytes
 from muster.server.wire.topics import Topics as TopicNames
 
 CLUSTER_MODULES = {
@@ -56,6 +57,13 @@ CLUSTER_MODULES = {
 }
 
 MAX_REMEMBERED_BYTES = 1024
+FEW_PARTITIONS = 256
+"""Of one OffsetFetch: more may have a large answer, which has to be looked at."""
+DESCRIBE_REFUSED = DescribeAnswer(
+    ErrorCode.POLICY_VIOLATION, message="The answer would be larger than muster.max.response.bytes."
+)
+FETCH_REFUSED = FetchAnswer(ErrorCode.POLICY_VIOLATION)
+LIST_REFUSED = ListAnswer(ErrorCode.POLICY_VIOLATION)
 _read_kind = Struct(">ii").unpack_from  # API key and version as one number, and the correlation id
 # Members of an enum cost a lookup each time they are named.
 _HEARTBEAT, _OFFSET_COMMIT, _OFFSET_FETCH = int(ApiKey.HEARTBEAT), int(ApiKey.OFFSET_COMMIT), int(ApiKey.OFFSET_FETCH)
@@ -91,43 +99,71 @@ def _encode(reply: tuple[Any, ...], answer: Any) -> bytes:
 
 
 class Gather:
-    """Answers to several events that are one answer to the client."""
+    """Answers to several events that are one answer to the client, and within a limit.
 
-    def __init__(self, count: int, then: Callable[[list[Any]], None]) -> None:
+    A client may name a group many times, and Kafka answers each time: the event is the same then, is asked once, and
+    its answer has several places. One that finds no room left is replaced by a refusal before the next is asked for.
+    """
+
+    def __init__(self, count: int, then: Callable[[list[Any]], None], room: "Room") -> None:
         self._answers: list[Any] = [None] * count
         self._left = count
         self._then: Callable[[list[Any]], None] | None = then
+        self._room = room
 
-    def put(self, place: int, answer: Any) -> None:
-        self._answers[place] = answer
-        self._left -= 1
+    def put(self, places: list[int], answer: Any) -> None:
+        answer = self._room.taken(answer, len(places))
+        for place in places:
+            self._answers[place] = answer
+        self._left -= len(places)
         if not self._left and self._then is not None:
             then, self._then = self._then, None  # whoever waits may know the parts, and those know us
             then(self._answers)
 
 
+class Room:
+    """How much of an answer there may still be: `refused` stands for what is too large."""
+
+    def __init__(self, max_bytes: int, size_of: Callable[[Any], int], refused: Any, tell: Callable[[], None]) -> None:
+        self._left_bytes = max_bytes
+        self._size_of = size_of
+        self._refused = refused
+        self._tell = tell
+
+    def taken(self, answer: Any, times: int = 1) -> Any:
+        """The answer, if there is room to give it so many times."""
+        size_bytes = self._size_of(answer) * times
+        if size_bytes <= self._left_bytes:
+            self._left_bytes -= size_bytes
+            return answer
+        self._tell()
+        return self._refused
+
+
 class Part:
     """One of several who wait for the same."""
 
-    __slots__ = ("_gather", "_place", "event")
+    __slots__ = ("_gather", "_places", "event")
 
-    def __init__(self, gather: Gather, place: int, event: Any) -> None:
+    def __init__(self, gather: Gather, places: list[int], event: Any) -> None:
         self._gather = gather
-        self._place = place
+        self._places = places
         self.event = event
 
     def answer(self, answer: Any) -> None:
         self.event = None  # which knows us
-        self._gather.put(self._place, answer)
+        self._gather.put(self._places, answer)
 
 
 class Dispatch:
     """Handlers by API key."""
 
-    def __init__(self, shards: Shards, cluster: Cluster, parked: ParkedFetches) -> None:
+    def __init__(self, shards: Shards, cluster: Cluster, parked: ParkedFetches, remarks: Sparingly) -> None:
         self._shards = shards
         self._cluster = cluster
         self._parked = parked
+        self._remarks = remarks
+        self._max_response_bytes = cluster.config.muster_max_response_bytes
         self._topics_version = 0
         self._by_name: dict[str, tuple[bytes, int]] = {}
         self._by_id: dict[bytes, str] = {}
@@ -230,14 +266,16 @@ class Dispatch:
         self._shards.ask(connection.slot(_OFFSET_COMMIT, encode_offset_commit, reply, event), event)
         return True
 
-    def _offset_fetch(self, request: Request, data: bytes, start: int, end: int) -> None:
+    def _offset_fetch(self, request: Request, data: bytes, start: int, end: int) -> Slot | None:
         events, reply = decode_offset_fetch(request.version, request.correlation_id, data, start, end, self._names)
-        if len(events) != 1:
-            self._ask_all(request.connection.slot(_OFFSET_FETCH, self._encode_fetches, reply), events)
-            return
+        partitions = events[0].partitions if len(events) == 1 else None
+        if partitions is None or len(partitions) > FEW_PARTITIONS:
+            slot = request.connection.slot(_OFFSET_FETCH, self._encode_fetches, reply)
+            return self._ask_all(slot, events, offset_fetch_bytes, FETCH_REFUSED)
         meant = (events[0], request.version, reply[2])
         self._remember(request, data, end, self._offset_fetch_again, meant)
         self._offset_fetch_again(request.connection, request.correlation_id, meant, data, end, end)
+        return None
 
     def _offset_fetch_again(
         self, connection: Connection, correlation_id: int, meant: tuple[Any, ...], data: bytes, position: int, end: int
@@ -286,7 +324,8 @@ class Dispatch:
 
     def _list_groups(self, request: Request, data: bytes, start: int, end: int) -> Slot:
         event = decode_list_groups(request.version, data, start, end)
-        return self._ask_and_wait(request.slot(ApiKey.LIST_GROUPS, encode_list_groups), event)
+        slot = request.slot(ApiKey.LIST_GROUPS, encode_list_groups)
+        return self._ask_all(slot, (event,), list_groups_bytes, LIST_REFUSED, lambda answers: slot.answer(answers[0]))
 
     def _offset_delete(self, request: Request, data: bytes, start: int, end: int) -> Slot:
         event, refused = offset_delete.decode_offset_delete(request.version, data, start, end, self._names)
@@ -296,20 +335,41 @@ class Dispatch:
     def _describe_groups(self, request: Request, data: bytes, start: int, end: int) -> Slot:
         events, has_operations = describe_groups.decode_describe_groups(request.version, data, start, end)
         slot = request.slot(ApiKey.DESCRIBE_GROUPS, describe_groups.encode_describe_groups, events, has_operations)
-        return self._ask_all(slot, events)
+        return self._ask_all(slot, events, describe_groups.answer_bytes, DESCRIBE_REFUSED)
 
     def _delete_groups(self, request: Request, data: bytes, start: int, end: int) -> Slot:
         events = decode_delete_groups(request.version, data, start, end)
-        return self._ask_all(request.slot(ApiKey.DELETE_GROUPS, encode_delete_groups, events), events)
+        slot = request.slot(ApiKey.DELETE_GROUPS, encode_delete_groups, events)
+        return self._ask_all(slot, events, lambda error: 0, ErrorCode.NONE)
 
-    def _ask_all(self, slot: Slot, events: Any) -> Slot:
+    def _ask_all(
+        self,
+        slot: Slot,
+        events: Sequence[Any],
+        size_of: Callable[[Any], int],
+        refused: Any,
+        then: Callable[[list[Any]], None] | None = None,
+    ) -> Slot:
+        """Ask for answers that together are the slot's; one whose bytes find no room becomes `refused`."""
         if not events:
             slot.answer([])
             return slot
-        gather = Gather(len(events), slot.answer)
+        room = Room(self._max_response_bytes, size_of, refused, partial(self._tell_too_large, slot))
+        gather = Gather(len(events), slot.answer if then is None else then, room)
+        places: dict[int, list[int]] = {}
         for place, event in enumerate(events):
-            self._shards.ask(Part(gather, place, event), event)
+            places.setdefault(id(event), []).append(place)
+        for of_one in places.values():
+            event = events[of_one[0]]
+            self._shards.ask(Part(gather, of_one, event), event)
         return slot
+
+    def _tell_too_large(self, slot: Slot) -> None:
+        self._remarks.say(
+            f"{slot.connection.peer} asked with one {APIS[slot.api_key].name} for more than an answer may hold; part "
+            f"of it was refused (muster.max.response.bytes is {self._max_response_bytes})",
+            peer=slot.connection.peer,
+        )
 
     def _find_coordinator(self, request: Request, data: bytes, start: int, end: int) -> Slot:
         asked = find_coordinator.decode_find_coordinator(request.version, data, start, end)

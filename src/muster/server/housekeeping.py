@@ -64,6 +64,7 @@ class Housekeeping:
                 connection.close()
         server.intake.look(list(server.connections()))
         server.complaints.look()
+        server.remarks.look()
 
     def _flush(self) -> None:
         server = self._server

@@ -80,6 +80,7 @@ class Server:
         self.turns = Turns(self._loop)
         self._admission = Admission(broker, journal, self.stats, self._loop.time)
         self.complaints = Sparingly(journal, "sent away", self._loop.time)
+        self.remarks = Sparingly(journal, "not served", self._loop.time)
         self.intake = Intake(
             broker.queued_max_request_bytes if broker.queued_max_request_bytes > 0 else DEFAULT_QUEUED_BYTES,
             broker.muster_request_timeout_ms,
@@ -141,7 +142,7 @@ class Server:
         self._parked = ParkedFetches(
             self._timers, lambda parked: fetch.complete(parked, self.cluster), self.config.muster_max_parked_requests
         )
-        self._dispatch = Dispatch(self.shards, self.cluster, self._parked)
+        self._dispatch = Dispatch(self.shards, self.cluster, self._parked, self.remarks)
         topics.listen(self._topic_changed)
         self._housekeeping = Housekeeping(self)
         self._control = Control(self, self._data)

@@ -18,9 +18,10 @@ from muster.core.answers import DescribeAnswer, DescribedMember
 from muster.core.events import DescribeGroup
 from muster.server.wire.apis import ApiKey
 from muster.server.wire.bridge import decode_request, encode_response
-from muster.server.wire.layout import StructData
+from muster.server.wire.layout import Repeated, StructData
 
 NOT_ASKED_FOR = -(2**31)
+_GROUP_BYTES, _MEMBER_BYTES = 64, 40  # of lengths, numbers and short texts
 # Read, Delete, Describe, DescribeConfigs, AlterConfigs: one bit each, by Kafka's numbers.
 ALL_GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 
@@ -28,10 +29,26 @@ ALL_GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 def decode_describe_groups(
     version: int, data: Buffer, position: int, end: int
 ) -> tuple[tuple[DescribeGroup, ...], bool]:
-    """An event for each group, without `reply_to`, and whether authorized operations are asked for."""
+    """An event for each group, without `reply_to`, and whether authorized operations are asked for.
+
+    A group that is named twice is answered twice, as in Kafka, and has one event, which is there twice.
+    """
     body = decode_request(ApiKey.DESCRIBE_GROUPS, version, data, position, end)
-    events = tuple([DescribeGroup(None, group_id, version) for group_id in body["groups"]])
-    return events, body["includeAuthorizedOperations"]
+    events = {group_id: DescribeGroup(None, group_id, version) for group_id in body["groups"]}
+    return tuple([events[group_id] for group_id in body["groups"]]), body["includeAuthorizedOperations"]
+
+
+def answer_bytes(answer: DescribeAnswer) -> int:
+    """About how much an answer takes on the wire."""
+    return _GROUP_BYTES + sum(
+        _MEMBER_BYTES
+        + len(member.member_id)
+        + len(member.instance_id or "")
+        + len(member.client_id)
+        + len(member.metadata)
+        + len(member.assignment)
+        for member in answer.members
+    )
 
 
 def encode_describe_groups(
@@ -42,7 +59,13 @@ def encode_describe_groups(
     answers: Sequence[DescribeAnswer],
 ) -> bytes:
     """The whole frame, from one answer for each event in its order."""
-    groups = [_group(event.group_id, has_operations, answer) for event, answer in zip(events, answers, strict=True)]
+    described: dict[tuple[str, int], Repeated] = {}
+    groups = []
+    for event, answer in zip(events, answers, strict=True):
+        same = event.group_id, id(answer)
+        if same not in described:
+            described[same] = Repeated(_group(event.group_id, has_operations, answer))
+        groups.append(described[same])
     return encode_response(ApiKey.DESCRIBE_GROUPS, version, correlation_id, {"groups": groups})
 
 

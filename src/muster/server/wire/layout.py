@@ -54,6 +54,16 @@ _COUNTS: dict[tuple[bool, bool], tuple[Read, Write]] = {
 }
 
 
+class Repeated(StructData):
+    """A struct that a message has several times in the same version: it is encoded once."""
+
+    __slots__ = ("encoded",)
+
+    def __init__(self, data: StructData) -> None:
+        super().__init__(data)
+        self.encoded: bytes | None = None
+
+
 class WireReader(Reader):
     """A reader for one message of a stranger's: there is a limit on the elements of all its arrays together.
 
@@ -166,6 +176,13 @@ def _struct(fields: tuple[Field, ...], version: int, is_flexible: bool) -> tuple
         return data
 
     def write_struct(writer: Writer, body: StructData) -> None:
+        if type(body) is Repeated:
+            if body.encoded is None:
+                once = Writer()
+                write_struct(once, dict(body))
+                body.encoded = once.finish()
+            writer.raw(body.encoded)
+            return
         if not body.keys() <= names:
             raise TypeError(f"no such field: {', '.join(sorted(body.keys() - names))}")
         for name, default, write in writes:

@@ -12,11 +12,18 @@ from muster.core.events import ListGroups
 from muster.server.wire.apis import ApiKey
 from muster.server.wire.bridge import decode_request, encode_response
 
+_GROUP_BYTES = 24  # of lengths, the state and the type
+
 
 def decode_list_groups(version: int, data: Buffer, position: int, end: int) -> ListGroups:
     """The event, without `reply_to`."""
     body = decode_request(ApiKey.LIST_GROUPS, version, data, position, end)
     return ListGroups(None, tuple(body["statesFilter"]), tuple(body["typesFilter"]))
+
+
+def list_groups_bytes(answer: ListAnswer) -> int:
+    """About how much an answer takes on the wire."""
+    return sum(_GROUP_BYTES + len(group.group_id) + len(group.protocol_type) for group in answer.groups)
 
 
 def encode_list_groups(version: int, correlation_id: int, answer: ListAnswer) -> bytes:

@@ -15,6 +15,7 @@ its partitions are refused here, as in Kafka.
 """
 
 from struct import Struct, error
+from typing import Any
 
 from muster.codec.primitives import Buffer, Writer
 from muster.core.events import OffsetFetch
@@ -46,7 +47,10 @@ _Asked = tuple[str, list[tuple[Key, tuple[int, ...]]] | None]
 def decode_offset_fetch(
     version: int, correlation_id: int, data: Buffer, position: int, end: int, topics: Topics
 ) -> tuple[tuple[OffsetFetch, ...], FetchReply]:
-    """An event for each group, without `reply_to`, and what to keep for the answer."""
+    """An event for each group, without `reply_to`, and what to keep for the answer.
+
+    A group that is asked the same twice is answered twice, as in Kafka, and has one event, which is there twice.
+    """
     if version >= FIRST_WITH_GROUPS:
         try:
             decoded = _decode_usual(version, correlation_id, data, position, end, topics)
@@ -62,14 +66,16 @@ def decode_offset_fetch(
             asked, require_stable = _read_group(version, reader)
     except CodecError as error:
         raise BadBody(f"OffsetFetchRequest version {version}: {error}") from error
-    events: list[OffsetFetch] = []
-    groups: list[AskedGroup] = []
+    known: dict[Any, tuple[OffsetFetch, AskedGroup]] = {}
+    sorted_out = []
     for group_id, wanted in asked:
-        event, group = _sort_out(version, group_id, wanted, topics)
-        event.require_stable = require_stable
-        events.append(event)
-        groups.append(group)
-    return tuple(events), (version, correlation_id, groups)
+        same = group_id, None if wanted is None else tuple(wanted)
+        if same not in known:
+            known[same] = _sort_out(version, group_id, wanted, topics)
+            known[same][0].require_stable = require_stable
+        sorted_out.append(known[same])
+    events, groups = tuple([event for event, _ in sorted_out]), [group for _, group in sorted_out]
+    return events, (version, correlation_id, groups)
 
 
 def _decode_usual(

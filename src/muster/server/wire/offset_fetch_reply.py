@@ -35,6 +35,7 @@ _pack_with_epoch = Struct(">iqih").pack
 _pack_without_epoch = Struct(">iqh").pack
 _END_OF_TOPIC = b"\x00"
 _MAX_OLD_TEXT_BYTES = 0x7FFF
+_PARTITION_BYTES = 24
 
 
 AskedTopic = tuple[bytes, tuple[int, ...]]
@@ -43,6 +44,11 @@ AskedGroup = tuple[bytes, Sequence[AskedTopic] | None, Sequence[AskedTopic]]
 """A group of the request: its id as the answer has it, its topics (None for all), and ids that no topic has."""
 FetchReply = tuple[int, int, Sequence[AskedGroup]]
 """What is kept of a request until it can be answered: version, correlation id, groups. Plain tuples, made often."""
+
+
+def offset_fetch_bytes(answer: FetchAnswer) -> int:
+    """About how much the answer for one group takes on the wire, topics left out: those are the request's own."""
+    return sum(_PARTITION_BYTES + len(metadata) for _, _, _, _, metadata, _ in answer.partitions)
 
 
 def encode_offset_fetch(reply: FetchReply, answers: Sequence[FetchAnswer], topics: Topics) -> bytes:
@@ -54,10 +60,17 @@ def encode_offset_fetch(reply: FetchReply, answers: Sequence[FetchAnswer], topic
     version, correlation_id, groups = reply
     if version >= FIRST_WITH_GROUPS:
         parts = [_pack_length(correlation_id), b"\x00\x00\x00\x00\x00", _uvarint(len(groups) + 1)]
-        for (encoded_id, asked, refused), answer in zip(groups, answers, strict=True):
-            parts.append(encoded_id)
-            _put_topics(parts, version, asked, refused, answer, topics)
-            parts.append(_pack_after_metadata(answer.error, 0))
+        if len(groups) == 1:
+            _put_group(parts, version, groups[0], answers[0], topics)
+        else:
+            encoded: dict[tuple[int, int], bytes] = {}  # what is there several times is the same object each time
+            for group, answer in zip(groups, answers, strict=True):
+                same = id(group), id(answer)
+                if same not in encoded:
+                    of_one: list[bytes] = []
+                    _put_group(of_one, version, group, answer, topics)
+                    encoded[same] = b"".join(of_one)
+                parts.append(encoded[same])
         parts.append(b"\x00")
     else:
         ((_, asked, refused),), (answer,) = groups, answers
@@ -73,6 +86,13 @@ def encode_offset_fetch(reply: FetchReply, answers: Sequence[FetchAnswer], topic
             parts.append(b"\x00")
     body = b"".join(parts)
     return _pack_length(len(body)) + body
+
+
+def _put_group(parts: list[bytes], version: int, group: AskedGroup, answer: FetchAnswer, topics: Topics) -> None:
+    encoded_id, asked, refused = group
+    parts.append(encoded_id)
+    _put_topics(parts, version, asked, refused, answer, topics)
+    parts.append(_pack_after_metadata(answer.error, 0))
 
 
 def _put_topics(
