@@ -46,6 +46,8 @@ def test_a_server_that_does_not_know_the_password() -> None:
         (f"r={BOTH},s=W22Z", "iterations"),
         (f"r={BOTH},s=W22Z,i=x", "iterations"),
         (f"r={BOTH},s=W22Z,i=0", "iterations"),
+        (f"r={BOTH},s=W22Z,i=1", "fewer would give the password away"),
+        (f"r={BOTH},s=W22Z,i=4095", "the server asks for 4095 iterations of SCRAM"),
         (f"r={BOTH},s=W22Z,i={MOST_ITERATIONS + 1}", "iterations"),
         ("", "nonce"),
         ("\udcff", "not text"),

@@ -3,12 +3,15 @@
 import io
 import subprocess
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from muster.errors import BadInput
+from muster.log.archives import DEFAULT_LIMIT, UnpackLimit, parse_limit
 from muster.log.sources import Sources
+from muster.pipeline.sources import LogDirectories
 from tests.log import CORPORA, batch, write_segment
 
 
@@ -102,6 +105,89 @@ def test_nothing_in_an_archive_leads_out_of_its_folder(tmp_path: Path) -> None:
         assert all(segment.path.resolve().is_relative_to(folder) for segment in sources.segments)
     assert not folder.exists()
     assert [path.name for path in tmp_path.iterdir()] == ["evil.tar"]
+
+
+SEGMENT = f"__consumer_offsets-0/{0:020}.log"
+
+
+def both_unpackers(archive: Path, limit: UnpackLimit = DEFAULT_LIMIT) -> list[Callable[[], object]]:
+    """`muster dump` takes segments out of an archive, the pipeline all there is."""
+    return [
+        lambda: Sources([archive], unpack_limit=limit).__exit__(),
+        lambda: LogDirectories([archive], limit).close(),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "link"),
+    [(tarfile.SYMTYPE, "/etc/passwd"), (tarfile.SYMTYPE, "x"), (tarfile.LNKTYPE, "../../x"), (tarfile.CHRTYPE, ""),
+     (tarfile.BLKTYPE, ""), (tarfile.FIFOTYPE, "")],
+    ids=["symlink out", "symlink", "hard link", "character device", "block device", "fifo"],
+)  # fmt: skip
+def test_links_and_devices_are_refused_by_name(kind: bytes, link: str, tmp_path: Path) -> None:
+    archive = tmp_path / "odd.tar"
+    with tarfile.open(archive, "w") as tar:
+        odd = tarfile.TarInfo(SEGMENT)
+        odd.type, odd.linkname = kind, link
+        tar.addfile(odd)
+    for unpacked in both_unpackers(archive):
+        with pytest.raises(BadInput, match=rf"odd\.tar is not unpacked: '{SEGMENT}' in it is a (link|device)"):
+            unpacked()
+
+
+def test_a_way_out_of_the_folder_is_refused_by_the_pipeline(tmp_path: Path) -> None:
+    archive = pack(tmp_path / "evil.tar", {SEGMENT: batch(0), f"../../{SEGMENT}": batch(0)})
+    with pytest.raises(BadInput, match=r"evil\.tar is not unpacked: '\.\./\.\./__consumer.* leads out of the archive"):
+        LogDirectories([archive])
+    rooted = LogDirectories([pack(tmp_path / "root.tar", {f"/{SEGMENT}": batch(0)})])  # as `tar -P` packs
+    assert len(rooted.partitions({})) == 1
+    rooted.close()
+
+
+def test_what_comes_out_of_an_archive_is_bounded(tmp_path: Path) -> None:
+    archive = pack(tmp_path / "large.tar", {SEGMENT: batch(0) + bytes(3 << 20)})
+    for unpacked in both_unpackers(archive, UnpackLimit(2 << 20)):
+        with pytest.raises(BadInput, match=r"more than 2\.0 MB would come out of it.*--unpack-limit 200GB"):
+            unpacked()
+    many = pack(tmp_path / "many.tar", {f"__consumer_offsets-{n}/{0:020}.log": b"" for n in range(50)})
+    for unpacked in both_unpackers(many, UnpackLimit(2 << 20)):  # an empty file counts, too
+        with pytest.raises(BadInput, match=r"more than 2\.0 MB"):
+            unpacked()
+    for unpacked in both_unpackers(many, UnpackLimit(4 << 20)):
+        unpacked()
+
+
+def test_a_small_file_that_becomes_a_large_one_is_noticed_on_the_way(tmp_path: Path) -> None:
+    """Also where it is no file that we want: to step over it is work as well."""
+    archive = tmp_path / "bomb.tar.gz"
+    with tarfile.open(archive, "w:gz") as tar:
+        filler = tarfile.TarInfo("unwanted.bin")
+        filler.size = 32 << 20
+        tar.addfile(filler, io.BytesIO(bytes(filler.size)))
+    for unpacked in both_unpackers(archive, UnpackLimit(1 << 30, ratio=10, ratio_floor_bytes=1 << 20)):
+        with pytest.raises(BadInput, match="which so small a file hardly holds"):
+            unpacked()
+
+
+@pytest.mark.parametrize("size", [1 << 33, -512])
+def test_a_name_of_gigabytes_is_not_read_into_memory(size: int, tmp_path: Path) -> None:
+    header = tarfile.TarInfo("long")
+    header.type, header.size = tarfile.GNUTYPE_LONGNAME, size
+    (tmp_path / "names.tar").write_bytes(header.tobuf(tarfile.GNU_FORMAT) + bytes(10240))
+    for unpacked in both_unpackers(tmp_path / "names.tar"):
+        with pytest.raises(BadInput, match=f"cannot be unpacked: (a header of {size} bytes|.*header)"):
+            unpacked()
+
+
+@pytest.mark.parametrize(("text", "size"), [("200GB", 200 << 30), ("1 TiB", 1 << 40), ("512m", 512 << 20), ("7", 7)])
+def test_limits_as_people_write_them(text: str, size: int) -> None:
+    assert parse_limit(text) == UnpackLimit(size, None)
+
+
+@pytest.mark.parametrize("text", ["", "much", "0", "-1GB", "1.5GB"])
+def test_what_is_no_limit(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a size"):
+        parse_limit(text)
 
 
 def test_two_brokers_in_one_archive_do_not_overwrite_each_other(tmp_path: Path) -> None:

@@ -9,12 +9,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from muster.cli.options import DEBUG, complete_type, parse_time, parse_type
+from muster.cli.options import DEBUG, UNPACK_LIMIT, complete_type, parse_time, parse_type, unpack_limit_of
 from muster.cli.status import Status
+
+if TYPE_CHECKING:
+    from muster.log.archives import UnpackLimit
 
 TABLE_LIMIT = 200
 """Records that a table shows unless told otherwise; a person reads no more."""
@@ -44,6 +47,7 @@ class Request:
     summary: bool
     quiet: bool
     progress: bool
+    unpack_limit: "UnpackLimit"
 
 
 def _output(*names: str, metavar: str = "", **settings: Any) -> Any:
@@ -130,6 +134,7 @@ def dump(
     tombstones: Annotated[bool | None, TOMBSTONES] = None,
     quiet: Annotated[bool, QUIET] = False,
     no_progress: Annotated[bool, NO_PROGRESS] = False,
+    unpack_limit: Annotated[str | None, UNPACK_LIMIT] = None,
     debug: Annotated[bool, DEBUG] = False,
 ) -> Status:
     """Show the records of __consumer_offsets segments.
@@ -167,7 +172,8 @@ def dump(
     given = {name: value for name, value in filters.items() if value is not None}
     chosen = _chosen_format(format, as_json, out)
     most = TABLE_LIMIT if limit is None and chosen is Format.TABLE and not summary else limit or 0
-    request = Request(paths, chosen, out, latest, given, most, summary, quiet, not (quiet or no_progress))
+    with_bar, unpacked = not (quiet or no_progress), unpack_limit_of(unpack_limit)
+    request = Request(paths, chosen, out, latest, given, most, summary, quiet, with_bar, unpacked)
     _refuse_contradictions(request)
     from muster.cli import run
 

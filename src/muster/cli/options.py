@@ -10,9 +10,12 @@ from difflib import get_close_matches
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from muster.log.archives import UnpackLimit
 
 CLUSTER, OUTPUT = "Cluster", "Output"
 
@@ -39,6 +42,12 @@ CSV = option(
     "apostrophe in front.",
 )
 CSV_EXACT = option("--csv-exact", panel=OUTPUT, help="CSV with names exactly as they are, for programs.")
+UNPACK_LIMIT = option(
+    "--unpack-limit",
+    metavar="SIZE",
+    help="How much may come out of an archive, 200GB say. Default: 64GB, and 1000 times its size above 4GB; a file "
+    "counts as 64KB at least.",
+)
 WIDE = option("--wide", panel=OUTPUT, help="All columns, whole member ids, however long the lines get.")
 
 
@@ -73,6 +82,15 @@ def one_config(command_config: Path | None, kafka_config: Path | None) -> Path |
 def refuse_both(one: str, has_one: bool, other: str, has_other: bool) -> None:
     if has_one and has_other:
         raise typer.BadParameter(f"it does not go with {other}", param_hint=one)
+
+
+def unpack_limit_of(text: str | None) -> "UnpackLimit":
+    from muster.log.archives import DEFAULT_LIMIT, parse_limit
+
+    try:
+        return DEFAULT_LIMIT if text is None else parse_limit(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--unpack-limit") from None
 
 
 def pairs(name: str, given: Iterable[str] | None, example: str) -> dict[str, str]:

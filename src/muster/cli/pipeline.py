@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from muster.cli.options import COMMAND_CONFIG, DEBUG, KAFKA_CONFIG, one_config, pairs, parse_length_s
+from muster.cli.options import (
+    COMMAND_CONFIG,
+    DEBUG,
+    KAFKA_CONFIG,
+    UNPACK_LIMIT,
+    one_config,
+    pairs,
+    parse_length_s,
+    unpack_limit_of,
+)
 from muster.cli.output import say
 from muster.cli.status import Status
 from muster.errors import BadInput
@@ -74,6 +83,7 @@ def run_pipeline(
     keep_runs: Annotated[
         int, typer.Option(min=1, help="Versions of state tables that are kept for readers; older files are removed.")
     ] = 10,
+    unpack_limit: Annotated[str | None, UNPACK_LIMIT] = None,
     master: Annotated[str | None, typer.Option(help="Spark's master.", show_default="local[*]")] = None,
     conf: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="Any setting of Spark; repeatable.")
@@ -93,6 +103,7 @@ def run_pipeline(
     retention_ms = int(parse_length_s("--offsets-retention", offsets_retention) * 1000)
     options = pairs("--storage-option", storage_option, "AWS_REGION=eu-central-1")
     settings = pairs("--conf", conf, "spark.executor.memory=2g")
+    unpacked = unpack_limit_of(unpack_limit)
     client = one_config(command_config, kafka_config)
     config = read_properties(client) if client is not None else {}
 
@@ -100,9 +111,9 @@ def run_pipeline(
     from muster.pipeline.sources import open_source
     from muster.tables.store import TableStore
 
-    request = Request(source, out, options, config, not state_only, retention_ms)
+    request = Request(source, out, options, config, not state_only, retention_ms, unpacked)
     store = TableStore(out, options)  # what cannot work should say so before Spark takes its seconds to start
-    open_source(source, config, options).close()
+    open_source(source, config, options, unpacked).close()
     from muster.pipeline.session import spark_session
 
     spark = spark_session(master, settings)

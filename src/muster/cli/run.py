@@ -113,7 +113,7 @@ def dump_records(request: Request) -> Status:
     """Show or write the records that were asked for."""
     selection = Selection(**request.filters)
     with ExitStack() as stack:
-        sources = stack.enter_context(Sources(request.paths))
+        sources = stack.enter_context(Sources(request.paths, unpack_limit=request.unpack_limit))
         draft = stack.enter_context(whole_file(request.out)) if request.out is not None else None
         sink = _sink(request, draft, selection, stack)
         with_bar = request.progress and (draft is not None or request.latest)  # else the records themselves show it
@@ -179,7 +179,10 @@ def summarise(request: Request) -> Status:
     from muster.log.summary import Summary
 
     summary, scratch = Summary(), Scratch()
-    with Sources(request.paths) as sources, progress_bar(sources.size_bytes, request.progress) as advance:
+    with (
+        Sources(request.paths, unpack_limit=request.unpack_limit) as sources,
+        progress_bar(sources.size_bytes, request.progress) as advance,
+    ):
         for partition in sources.partitions:
             for piece in read_partition(partition, scratch, damage, progress=advance):
                 summary.add(piece)

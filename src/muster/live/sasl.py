@@ -16,8 +16,10 @@ from collections.abc import Generator
 from muster.errors import Malformed
 from muster.live.settings import Sasl
 
+LEAST_ITERATIONS = 4096
+"""Kafka's default, and what Java's client insists on: a server that asks for less is after a password easy to guess."""
 MOST_ITERATIONS = 1_000_000
-"""A second of work. Kafka's default is 4096 and its most 16384; without a bound a hostile server keeps us busy."""
+"""A second of work. Kafka's most is 16384; without a bound a hostile server keeps us busy."""
 
 Exchange = Generator[bytes, bytes, None]
 
@@ -64,8 +66,11 @@ def _challenge(offered: dict[str, str], nonce: str) -> tuple[bytes, int]:
     count = offered.get("i", "")
     if not salt or not count.isascii() or not count.isdigit() or len(count) > 10:
         raise Malformed("the server's first answer has no salt, or no number of iterations")
-    if not 0 < int(count) <= MOST_ITERATIONS:
-        raise Malformed(f"the server asks for {count} iterations; the most we do is {MOST_ITERATIONS}")
+    if not LEAST_ITERATIONS <= int(count) <= MOST_ITERATIONS:
+        raise Malformed(
+            f"the server asks for {count} iterations of SCRAM, and {LEAST_ITERATIONS} to {MOST_ITERATIONS} can be had: "
+            "fewer would give the password away. Have the user's credentials made anew with 4096 iterations or more"
+        )
     return salt, int(count)
 
 

@@ -8,16 +8,15 @@ already (or not yet), and reading them would count history twice.
 import errno
 import os
 import re
-import shutil
 import struct
-import tarfile
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path, PurePosixPath
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
 from muster.errors import BadInput
+from muster.log.archives import DEFAULT_LIMIT, UnpackLimit, is_archive, unpack
 
 OFFSETS_TOPIC = "__consumer_offsets"
 SEGMENT_NAME = re.compile(r"^(\d{20})\.log$")
@@ -31,7 +30,6 @@ COMPANION_SUFFIXES = {
     ".cleaned": "an unfinished compaction",
     ".swap": "an unfinished compaction",
 }
-ARCHIVE_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.zst")
 UNNAMED = "segments"
 """Directory of segments that an archive has in no directory at all."""
 DEEPEST_SEARCH = 4
@@ -57,8 +55,11 @@ class SourcePartition(NamedTuple):
 class Sources:
     """Everything found under some paths. A context manager, because archives are unpacked into a temporary folder."""
 
-    def __init__(self, paths: list[Path], topic: str = OFFSETS_TOPIC) -> None:
+    def __init__(
+        self, paths: list[Path], topic: str = OFFSETS_TOPIC, unpack_limit: UnpackLimit = DEFAULT_LIMIT
+    ) -> None:
         self._stack = ExitStack()
+        self._unpack_limit = unpack_limit
         self.partitions: list[SourcePartition] = []
         try:
             for path in paths:
@@ -88,9 +89,9 @@ class Sources:
                     f"{path} does not exist. Point at a broker's log directory (`log.dirs` in its server.properties), "
                     "a partition's directory in it, a .log file, or a .tar.zst/.tar.gz of one."
                 )
-            if path.name.endswith(ARCHIVE_SUFFIXES) and path.is_file():
+            if is_archive(path):
                 folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="muster-")))
-                unpack_segments(path, folder, topic)
+                unpack_segments(path, folder, topic, self._unpack_limit)
                 return _unpacked_partitions(folder, topic, path)
             return partitions_under(path, topic) if path.is_dir() else [_single_segment(path)]
         except PermissionError as error:
@@ -201,38 +202,21 @@ def _looks_like_segment(path: Path) -> bool:
     return bool(magic <= 2 and length >= 14 and 0 <= base_offset - first_offset < 1 << 31)
 
 
-def unpack_segments(archive: Path, folder: Path, topic: str = OFFSETS_TOPIC) -> None:
+def unpack_segments(
+    archive: Path, folder: Path, topic: str = OFFSETS_TOPIC, limit: UnpackLimit = DEFAULT_LIMIT
+) -> None:
     """Take the `.log` files of a topic out of an archive into a folder; nothing else in it is looked at.
 
     Segments in a directory that is no partition's at all are taken too. Of the names in the archive only that of the
     directory is kept, so that none can lead out of the folder; what was above it becomes a number.
     """
     parents: dict[PurePosixPath, str] = {}
-    try:
-        with _opened_archive(archive) as stream, tarfile.open(fileobj=stream, mode="r|") as tar:
-            for member in tar:
-                name = PurePosixPath(member.name)
-                if not (member.isfile() and SEGMENT_NAME.match(name.name)):
-                    continue
-                partition = PARTITION_NAME.match(name.parent.name)
-                if partition and partition["topic"] != topic:
-                    continue
-                above = parents.setdefault(name.parent.parent, f"{len(parents):04}")
-                directory = folder / above / (name.parent.name.strip(".") or UNNAMED)
-                directory.mkdir(parents=True, exist_ok=True)
-                source = tar.extractfile(member)
-                assert source is not None
-                with (directory / name.name).open("wb") as target:
-                    shutil.copyfileobj(source, target, 1 << 20)
-    except (tarfile.TarError, EOFError, OSError) as error:
-        if isinstance(error, PermissionError):
-            raise
-        raise BadInput(f"{archive} cannot be unpacked: {error}. Unpack it yourself and point at the folder.") from None
 
+    def wanted(name: PurePosixPath) -> PurePosixPath | None:
+        partition = PARTITION_NAME.match(name.parent.name)
+        if not SEGMENT_NAME.match(name.name) or (partition and partition["topic"] != topic):
+            return None
+        above = parents.setdefault(name.parent.parent, f"{len(parents):04}")
+        return PurePosixPath(above, name.parent.name.strip(".") or UNNAMED, name.name)
 
-def _opened_archive(archive: Path) -> IO[bytes]:
-    import pyarrow as pa
-
-    codec = {".zst": "zstd", ".gz": "gzip", ".tgz": "gzip"}.get(archive.suffix)
-    stream: IO[bytes] = pa.input_stream(str(archive), compression=codec)
-    return stream
+    unpack(archive, folder, wanted, limit)

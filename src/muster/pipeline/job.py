@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from muster.errors import BadInput, MusterError
+from muster.log.archives import DEFAULT_LIMIT, UnpackLimit
 from muster.pipeline.extract import extract
 from muster.pipeline.failures import Told, all_answers, attempts, gist
 from muster.pipeline.merge_task import MergeAnswer, MergeWork, merge_task
@@ -71,6 +72,8 @@ class Request:
     """False keeps state tables only: quicker, and nothing is remembered."""
     offsets_retention_ms: int = WEEK_MS
     """`offsets.retention.minutes` of the cluster: tells expired offsets from deleted ones."""
+    unpack_limit: UnpackLimit = DEFAULT_LIMIT
+    """How much may come out of a source that is an archive."""
 
 
 @dataclass(slots=True)
@@ -101,7 +104,9 @@ def run(runner: Runner, request: Request, watch: Watch | None = None) -> Summary
     began = time.monotonic()
     store = TableStore(request.tables, request.storage_options)
     with (
-        closing(open_source(request.sources, request.kafka_config, request.storage_options)) as source,
+        closing(
+            open_source(request.sources, request.kafka_config, request.storage_options, request.unpack_limit)
+        ) as source,
         store.run() as changes,
     ):
         _check_same_cluster(changes, source, request)

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from muster.errors import BadInput
-from muster.log.sources import ARCHIVE_SUFFIXES, OFFSETS_TOPIC, PARTITION_NAME, Sources
+from muster.log.archives import DEFAULT_LIMIT, UnpackLimit, is_archive, unpack
+from muster.log.sources import OFFSETS_TOPIC, PARTITION_NAME, Sources
 from muster.pipeline.plan import PartitionState
 
 LIVE = "kafka://"
@@ -42,7 +43,12 @@ class Source(Protocol):
     def close(self) -> None: ...
 
 
-def open_source(sources: Sequence[str], kafka_config: Mapping[str, str], storage_options: Mapping[str, str]) -> Source:
+def open_source(
+    sources: Sequence[str],
+    kafka_config: Mapping[str, str],
+    storage_options: Mapping[str, str],
+    unpack_limit: UnpackLimit = DEFAULT_LIMIT,
+) -> Source:
     """What `--source` names. Several are log directories of brokers of one cluster."""
     if not sources:
         raise BadInput("--source is missing: a broker's log directory, or kafka://host:port.")
@@ -57,7 +63,7 @@ def open_source(sources: Sequence[str], kafka_config: Mapping[str, str], storage
         from muster.pipeline.remote_source import RemoteDirectories
 
         return RemoteDirectories(sources, storage_options)
-    return LogDirectories([Path(source.removeprefix("file://")) for source in sources])
+    return LogDirectories([Path(source.removeprefix("file://")) for source in sources], unpack_limit)
 
 
 class SegmentTimes(NamedTuple):
@@ -76,10 +82,10 @@ class LogDirectories:
 
     kind = "log directory"
 
-    def __init__(self, paths: Sequence[Path]) -> None:
+    def __init__(self, paths: Sequence[Path], unpack_limit: UnpackLimit = DEFAULT_LIMIT) -> None:
         self._stack = ExitStack()
         try:
-            self._roots = [self._unpacked(path) for path in paths]
+            self._roots = [self._unpacked(path, unpack_limit) for path in paths]
             with Sources(self._roots) as found:
                 self._found = found.partitions
             if any(partition.partition is None for partition in self._found):
@@ -92,24 +98,12 @@ class LogDirectories:
             self._stack.close()
             raise
 
-    def _unpacked(self, path: Path) -> Path:
-        if not (path.name.endswith(ARCHIVE_SUFFIXES) and path.is_file()):
+    def _unpacked(self, path: Path, limit: UnpackLimit) -> Path:
+        if not is_archive(path):
             return path
-        import tarfile
-
-        codec = {".zst": "zstd", ".gz": "gzip", ".tgz": "gzip"}.get(path.suffix)
-        folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="muster-"))
-        try:
-            with (
-                pa.input_stream(str(path), compression=codec) as stream,
-                tarfile.open(fileobj=stream, mode="r|") as tar,
-            ):
-                tar.extractall(folder, filter="data")
-        except (tarfile.TarError, OSError) as error:
-            raise BadInput(
-                f"{path} cannot be unpacked: {error}. Unpack it yourself, and point at the folder."
-            ) from None
-        return Path(folder)
+        folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="muster-")))
+        unpack(path, folder, limit=limit)
+        return folder
 
     def _log_dirs(self) -> list[Path]:
         return sorted({partition.directory.resolve().parent for partition in self._found})
