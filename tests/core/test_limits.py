@@ -5,12 +5,15 @@ from typing import Any
 import pytest
 
 from muster.codec.error_codes import ErrorCode
+from muster.codec.partitioning import partition_for
 from muster.core.answers import CommitAnswer, JoinAnswer, SyncAnswer
+from muster.core.commits import key_prefix
 from muster.core.config import GroupConfig
-from muster.core.events import CommittedPartition, JoinGroup, OffsetCommit, SyncGroup, TxnOffsetCommit
+from muster.core.events import CommittedPartition, JoinGroup, OffsetCommit, OffsetFetch, SyncGroup, TxnOffsetCommit
 from muster.core.notices import Cause, Notice, What
 from muster.core.outcome import Outcome
 from muster.core.refusals import timed_out
+from muster.core.router import Router
 from muster.errors import ConfigError
 from tests.core.world import World
 
@@ -70,6 +73,29 @@ def test_no_more_pending_offsets_than_allowed() -> None:
     world.coordinator.offsets.complete(7, commit=True)
     assert world.coordinator.offsets.pending_offsets == 0
     assert txn_commit(world, 8, 0, 1) == CommitAnswer()
+
+
+def test_ids_of_a_great_length_are_not_remembered() -> None:
+    """Caches hold thousands of ids; of 32 kB each that is gigabytes."""
+    world = World()
+    router = Router(4)
+    keys, partitions = key_prefix.cache_info().currsize, partition_for.cache_info().currsize
+    for number in range(20):
+        long_id = f"{number}-" + "x" * 20_000
+        assert commit(world, long_id) == CommitAnswer()
+        router.handle(OffsetCommit(0, long_id, -1, "", ()), world.now, Outcome())
+    assert (key_prefix.cache_info().currsize, partition_for.cache_info().currsize) == (keys, partitions)
+    assert commit(world, "of a usual length") == CommitAnswer()
+    assert key_prefix.cache_info().currsize == keys + 1
+
+
+def test_offsets_asked_for_again_and_again_are_one_text() -> None:
+    world = World()
+    wordy = CommittedPartition("t", 0, 5, metadata="x" * 4_000)
+    world.answer(world.ask(OffsetCommit(world.next_number(), "g", -1, "", (wordy,))))
+    answer = world.answer(world.ask(OffsetFetch(world.next_number(), "g", (("t", 0),) * 1_000)))
+    assert [each.metadata for each in answer.partitions] == ["x" * 4_000] * 1_000
+    assert len({id(each.metadata) for each in answer.partitions}) == 1
 
 
 def test_deleted_offsets_are_pending_no_longer() -> None:

@@ -9,6 +9,8 @@ from functools import lru_cache
 from muster.codec.primitives import java_text
 
 _SIGN = 0x8000_0000
+LONGEST_REMEMBERED_ID = 255
+"""Characters of a group id. What is cached by group ids is not cached for longer ones, or caches would fill memory."""
 
 
 def java_string_hash(text: str) -> int:

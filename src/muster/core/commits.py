@@ -20,6 +20,7 @@ from muster.codec.offsets_topic import (
     offset_key,
     offset_value_version,
 )
+from muster.codec.partitioning import LONGEST_REMEMBERED_ID
 from muster.codec.primitives import java_text
 from muster.core.answers import ALL_COMMITTED, CommitAnswer
 from muster.core.config import GroupConfig
@@ -145,6 +146,7 @@ class Commits:
         has_epoch = version >= _FIRST_VALUE_WITH_LEADER_EPOCH
         has_topic_id = version >= _FIRST_FLEXIBLE_VALUE and type(event) is OffsetCommit
         group_id = event.group_id
+        prefix_of = key_prefix if len(group_id) <= LONGEST_REMEMBERED_ID else key_prefix.__wrapped__
         records: list[tuple[bytes, bytes | None]] = []
         staged: list[StagedCommit] = []
         answer = ALL_COMMITTED
@@ -165,7 +167,7 @@ class Commits:
                 value = encode_offset_value(
                     OffsetValue(offset, leader_epoch, metadata or "", wall_ms, expire_ms, topic_id), version
                 )
-            records.append((key_prefix(group_id, topic) + pack_partition(partition), value))
+            records.append((prefix_of(group_id, topic) + pack_partition(partition), value))
             staged.append(((topic, partition), packed))
         if not records:
             out.replies.append(Reply(event.reply_to, answer))
@@ -221,12 +223,16 @@ def _note_kind(group: Group, kind: int, out: Outcome) -> None:
 
 @lru_cache(maxsize=16_384)
 def key_prefix(group_id: str, topic: str) -> bytes:
-    """All of a key but the partition at its end: a consumer commits under the same ones again and again."""
+    """All of a key but the partition at its end: a consumer commits under the same ones again and again.
+
+    Only for ids up to `LONGEST_REMEMBERED_ID`: of longer ones this would keep gigabytes.
+    """
     return encode_key(offset_key(group_id, topic, 0))[: -_INT32.size]
 
 
 def commit_key(group_id: str, topic: str, partition: int) -> bytes:
-    return key_prefix(group_id, topic) + pack_partition(partition)
+    prefix_of = key_prefix if len(group_id) <= LONGEST_REMEMBERED_ID else key_prefix.__wrapped__
+    return prefix_of(group_id, topic) + pack_partition(partition)
 
 
 def _as_int64(number: int) -> int:

@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Any
 
 from muster.codec.error_codes import ErrorCode
-from muster.codec.partitioning import partition_for
+from muster.codec.partitioning import LONGEST_REMEMBERED_ID, partition_for
 from muster.core.answers import ListAnswer
 from muster.core.coordinator import Coordinator
 from muster.core.events import Event, Heartbeat, Instant, ListGroups
@@ -86,7 +86,9 @@ class Router:
         if type(event) is ListGroups:
             self._list(event, now, out)
             return None
-        partition = partition_for(event.group_id, self.partitions)  # type: ignore[union-attr]
+        group_id: str = event.group_id  # type: ignore[union-attr]
+        find = partition_for if len(group_id) <= LONGEST_REMEMBERED_ID else partition_for.__wrapped__
+        partition = find(group_id, self.partitions)
         shard = self.shards.get(partition)
         if shard is not None and shard.coordinator is not None and shard.ownership is _ACTIVE:
             shard.coordinator.handle(event, now, out)

@@ -217,6 +217,12 @@ class BrokerConfig:
         "requests that wait for something (a rebalance, records) at a time; one more waits no time at all",
         least=1,
     )
+    muster_max_parked_partitions: int = _setting(
+        1_000_000,
+        INT,
+        "partitions of all fetches that wait for records; a fetch that would make them more waits no time at all",
+        least=1,
+    )
     muster_connection_max_unsent_bytes: int = _setting(
         16_777_216, INT, "answers a client has not read yet; a client with more is dropped", least=1
     )

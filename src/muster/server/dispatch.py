@@ -19,7 +19,7 @@ from uuid import uuid4
 from muster.codec.error_codes import ErrorCode
 from muster.core.answers import ALL_COMMITTED, DescribeAnswer, FetchAnswer, ListAnswer
 from muster.server.cluster.cluster import Cluster
-from muster.server.cluster.topics import TopicChange
+from muster.server.cluster.topics import Happened, Topic, TopicChange
 from muster.server.connection import Connection, Slot
 from muster.server.parked import ParkedFetches
 from muster.server.shards import Shards
@@ -56,7 +56,7 @@ CLUSTER_MODULES = {
     ApiKey.OFFSET_FOR_LEADER_EPOCH: "offset_for_leader_epoch",
 }
 
-MAX_REMEMBERED_BYTES = 1024
+MAX_REMEMBERED, MAX_REMEMBERED_BYTES = 8, 1024
 FEW_PARTITIONS = 256
 """Of one OffsetFetch: more may have a large answer, which has to be looked at."""
 DESCRIBE_REFUSED = DescribeAnswer(
@@ -108,16 +108,18 @@ class Gather:
     def __init__(self, count: int, then: Callable[[list[Any]], None], room: "Room") -> None:
         self._answers: list[Any] = [None] * count
         self._left = count
-        self._then: Callable[[list[Any]], None] | None = then
-        self._room = room
+        self._waiting: tuple[Callable[[list[Any]], None], Room] | None = (then, room)
 
     def put(self, places: list[int], answer: Any) -> None:
-        answer = self._room.taken(answer, len(places))
+        if self._waiting is None:
+            return
+        then, room = self._waiting
+        answer = room.taken(answer, len(places))
         for place in places:
             self._answers[place] = answer
         self._left -= len(places)
-        if not self._left and self._then is not None:
-            then, self._then = self._then, None  # whoever waits may know the parts, and those know us
+        if not self._left:
+            self._waiting = None  # whoever waits may know the parts, and those know us
             then(self._answers)
 
 
@@ -169,7 +171,8 @@ class Dispatch:
         self._by_id: dict[bytes, str] = {}
         self._names = TopicNames(self._by_name, self._by_id)
         cluster.topics.listen(self._topics_changed)
-        self._learn_topics()
+        for topic in cluster.topics.in_order():
+            self._learn(topic)
         self._handlers: dict[int, Handler] = {
             ApiKey.HEARTBEAT: self._heartbeat,
             ApiKey.OFFSET_COMMIT: self._offset_commit,
@@ -188,15 +191,16 @@ class Dispatch:
         }
 
     def _topics_changed(self, change: TopicChange) -> None:
-        self._learn_topics()
-
-    def _learn_topics(self) -> None:
         self._topics_version += 1
-        self._by_name.clear()
-        self._by_id.clear()
-        for topic in self._cluster.topics.in_order():
-            self._by_name[topic.name] = topic.topic_id, topic.partitions
-            self._by_id[topic.topic_id] = topic.name
+        topic = change.topic
+        if change.happened is Happened.DELETED:
+            del self._by_name[topic.name], self._by_id[topic.topic_id]
+        else:
+            self._learn(topic)
+
+    def _learn(self, topic: Topic) -> None:
+        self._by_name[topic.name] = topic.topic_id, topic.partitions
+        self._by_id[topic.topic_id] = topic.name
 
     def handle(self, connection: Connection, data: bytes, position: int, end: int) -> Slot | None:
         """Handle one request. `WireError` if it is not one, and the client is sent away, as Kafka does."""
@@ -222,7 +226,10 @@ class Dispatch:
     def _remember(self, request: Request, data: bytes, end: int, again: Callable[..., bool], meant: Any) -> None:
         """What a request said behind its correlation id and up to some place, who is to handle the next, and how."""
         if end - request.start <= MAX_REMEMBERED_BYTES:
-            request.connection.remembered[request.kind] = data[request.start : end], self._topics_version, again, meant
+            remembered = request.connection.remembered
+            if len(remembered) >= MAX_REMEMBERED:  # a client speaks one version of an API; this one tries them all
+                remembered.clear()
+            remembered[request.kind] = data[request.start : end], self._topics_version, again, meant
 
     # Hot. Those that came before end with `..._again`, which returns whether it has handled this one.
 

@@ -11,40 +11,72 @@ if TYPE_CHECKING:
 
 
 class ParkedFetches:
-    """At most `limit` at a time; one more is answered at once. `timers` fire with the slots that were set."""
+    """At most `max_requests` of `max_partitions` in all at a time; one more is answered at once.
 
-    def __init__(self, timers: "Timers", complete: Callable[["ParkedFetch"], "FetchAnswer"], limit: int) -> None:
+    `timers` fire with the slots that were set. A connection has one at most: what follows it there waits for it.
+    """
+
+    def __init__(
+        self,
+        timers: "Timers",
+        complete: Callable[["ParkedFetch"], "FetchAnswer"],
+        max_requests: int,
+        max_partitions: int,
+    ) -> None:
         self._timers = timers
         self._complete = complete
-        self._limit = limit
+        self._max_requests = max_requests
+        self._max_partitions = max_partitions
         self._waiting: dict[Slot, ParkedFetch] = {}
+        self._by_connection: dict[Connection, Slot] = {}
+        self._by_topic: dict[str, dict[Slot, None]] = {}
+        self._partitions = 0
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def park(self, parked: "ParkedFetch", slot: Slot) -> None:
-        if len(self._waiting) >= self._limit:
+        is_full = len(self._waiting) >= self._max_requests
+        if is_full or self._partitions + parked.partitions > self._max_partitions:
             slot.answer(self._complete(parked))
             return
         self._waiting[slot] = parked
+        self._by_connection[slot.connection] = slot
+        for topic in parked.topics:
+            self._by_topic.setdefault(topic, {})[slot] = None
+        self._partitions += parked.partitions
         self._timers.set(slot, parked.deadline_ms)
 
     def due(self, slot: Slot) -> None:
         """Time is up: answer with what there is."""
-        parked = self._waiting.pop(slot, None)
+        parked = self._taken_out(slot)
         if parked is not None:
             slot.answer(self._complete(parked))
 
+    def _taken_out(self, slot: Slot) -> "ParkedFetch | None":
+        parked = self._waiting.pop(slot, None)
+        if parked is None:
+            return None
+        self._partitions -= parked.partitions
+        self._by_connection.pop(slot.connection, None)
+        for topic in parked.topics:
+            of_topic = self._by_topic[topic]
+            del of_topic[slot]
+            if not of_topic:
+                del self._by_topic[topic]
+        return parked
+
     def topic_changed(self, name: str) -> None:
-        for slot in [slot for slot, parked in self._waiting.items() if name in parked.topics]:
+        for slot in list(self._by_topic.get(name, ())):
             self._timers.cancel(slot)
             self.due(slot)
 
     def forget(self, connection: Connection) -> None:
         """The client is gone."""
-        for slot in [slot for slot in self._waiting if slot.connection is connection]:
+        slot = self._by_connection.get(connection)
+        if slot is not None:
             self._timers.cancel(slot)
-            del self._waiting[slot]
+            self._taken_out(slot)
 
     def finish(self) -> None:
         """Answer everybody now."""

@@ -140,7 +140,10 @@ class Server:
             self._tell, self._log_broke,
         )  # fmt: skip
         self._parked = ParkedFetches(
-            self._timers, lambda parked: fetch.complete(parked, self.cluster), self.config.muster_max_parked_requests
+            self._timers,
+            lambda parked: fetch.complete(parked, self.cluster),
+            self.config.muster_max_parked_requests,
+            self.config.muster_max_parked_partitions,
         )
         self._dispatch = Dispatch(self.shards, self.cluster, self._parked, self.remarks)
         topics.listen(self._topic_changed)

@@ -107,6 +107,14 @@ def test_a_fetch_waits_until_its_deadline(cluster: Cluster) -> None:
     ]
 
 
+def test_a_fetch_that_waits_keeps_of_its_request_only_what_it_needs(cluster: Cluster) -> None:
+    again = (asked("empty"),) * 1_000
+    waiting = parked(FetchRequest(12, (*again, asked("full", offset=13), asked("nowhere")), max_wait_ms=500), cluster)
+    assert waiting.request.partitions == ()
+    assert (len(waiting.found), len(waiting.erroneous)) == (2, 1)
+    assert waiting.partitions == 3
+
+
 def test_a_topic_deleted_while_a_fetch_waits(cluster: Cluster) -> None:
     for version in (12, 13):
         request = FetchRequest(version, (PartitionAsked("empty", a_topic("empty").topic_id, 0, 0),), max_wait_ms=500)

@@ -101,6 +101,7 @@ class ParkedFetch(NamedTuple):
     """A fetch that waits for records: until `deadline_ms`, or until something happens to one of `topics`."""
 
     request: FetchRequest
+    """Without its partitions: `found` and `erroneous` have what is needed of them."""
     deadline_ms: int
     found: tuple[tuple[PartitionAsked, Topic], ...]
     erroneous: tuple[PartitionFetched, ...]
@@ -108,6 +109,11 @@ class ParkedFetch(NamedTuple):
     @property
     def topics(self) -> frozenset[str]:
         return frozenset(topic.name for _, topic in self.found)
+
+    @property
+    def partitions(self) -> int:
+        """How many it will answer for."""
+        return len(self.found) + len(self.erroneous)
 
 
 def decode(version: int, data: Buffer, position: int = 0, end: int | None = None) -> FetchRequest:
@@ -143,7 +149,8 @@ def handle(request: FetchRequest, cluster: Cluster, now_ms: int) -> FetchAnswer 
     if request.session_epoch not in (NEW_SESSION_EPOCH, WITHOUT_SESSION_EPOCH):
         return FetchAnswer((), ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
     found, erroneous = _looked_up(request, cluster)
-    parked = ParkedFetch(request, now_ms + max(request.max_wait_ms, 0), tuple(found), tuple(erroneous))
+    deadline_ms = now_ms + max(request.max_wait_ms, 0)
+    parked = ParkedFetch(request._replace(partitions=()), deadline_ms, tuple(found), tuple(erroneous))
     answer = complete(parked, cluster)
     wanted_bytes = min(request.min_bytes, request.max_bytes, cluster.config.fetch_max_bytes)
     is_due = request.max_wait_ms <= 0 or not found or wanted_bytes <= 0
