@@ -256,7 +256,7 @@ def test_084_everybody_leaves_during_the_delay() -> None:
 # E. Existing members.
 
 
-def test_086_093_a_lone_leader_rejoins() -> None:
+def test_086_093_a_lone_leader_that_rejoins_with_the_same_metadata_rebalances() -> None:
     world = World()
     (a,) = world.stable("a")
     assert joined(world, world.join(member_id=a, client="a")).generation == 2
@@ -270,7 +270,7 @@ def test_087_a_follower_with_another_list_starts_a_rebalance() -> None:
     assert world.state() == "PreparingRebalance"
 
 
-def test_088_089_while_the_assignment_is_awaited() -> None:
+def test_088_089_a_follower_and_a_leader_join_while_the_assignment_is_awaited() -> None:
     world = World()
     a, b = world.stable("a", "b")
     world.join(member_id=a, client="a")
@@ -341,7 +341,7 @@ def test_099_a_wrong_id_with_a_known_instance_is_fenced() -> None:
     assert world.answer(world.join(member_id="other", instance="a")).error is E.FENCED_INSTANCE_ID
 
 
-def test_101_102_a_duplicate_fences_the_older_one() -> None:
+def test_101_102_a_duplicate_fences_the_older_one_whose_sync_is_parked() -> None:
     world = World()
     a, b = world.stable("a", "b", instances=True, rebalance=1_000, session=600_000)
     for each in (a, b):
@@ -442,7 +442,7 @@ def test_118_a_silent_leader_hands_over() -> None:
     assert (answer.leader, len(answer.members)) == (b, 2)
 
 
-def test_119_121_ids_that_do_not_belong_together() -> None:
+def test_119_121_sync_heartbeat_and_commit_with_ids_that_do_not_belong_together() -> None:
     world = World()
     a, b = world.stable("a", "b", instances=True)
     generation = world.group().generation
@@ -454,7 +454,7 @@ def test_119_121_ids_that_do_not_belong_together() -> None:
     assert world.heartbeat(a, generation, instance="nobody") is E.UNKNOWN_MEMBER_ID  # 123
 
 
-def test_131_132_the_last_silent_static_member() -> None:
+def test_131_132_the_last_silent_static_member_restarts_or_its_session_ends() -> None:
     world = World()
     a, _b = world.stable("a", "b", instances=True, rebalance=1_000, session=50_000)
     world.join(member_id=a, client="a", instance="a", rebalance=1_000, session=50_000)
@@ -470,7 +470,7 @@ def test_131_132_the_last_silent_static_member() -> None:
 # G. group.max.size.
 
 
-def test_134_136_one_too_many() -> None:
+def test_134_136_the_fifth_of_four_members_is_refused() -> None:
     world = World(group_initial_rebalance_delay_ms=50, group_max_size=4)
     numbers = [world.join(client=str(number), version=3) for number in range(5)]
     world.advance(100)
@@ -516,7 +516,7 @@ def test_142_an_empty_assignment() -> None:
     assert world.heartbeat(a, 1) is E.NONE
 
 
-def test_143_144_147_who_may_not_sync() -> None:
+def test_143_144_147_a_sync_of_an_unknown_group_an_unknown_member_and_while_members_join() -> None:
     world = World()
     assert world.answer(world.sync("a", 1)).error is E.UNKNOWN_MEMBER_ID
     a, _ = world.stable("a", "b")
@@ -528,7 +528,7 @@ def test_143_144_147_who_may_not_sync() -> None:
 
 
 @pytest.mark.parametrize("leader_first", [True, False])
-def test_148_149_each_gets_its_own(leader_first: bool) -> None:
+def test_148_149_each_gets_its_own_assignment_whoever_syncs_first(leader_first: bool) -> None:
     world = World()
     a, b = world.stable("a", "b")
     world.join(member_id=a, client="a")
@@ -544,7 +544,7 @@ def test_148_149_each_gets_its_own(leader_first: bool) -> None:
     assert [world.answer(number).assignment for number in (first, second)] == [b"\x00", b"\x01"]
 
 
-def test_151_154_protocol_checks() -> None:
+def test_151_154_a_sync_that_names_a_protocol_names_the_right_one() -> None:
     world = World()
     (a,) = world.stable("a")
     right = world.answer(world.sync(a, 1, protocol_type="consumer", protocol_name="range"))
@@ -581,7 +581,7 @@ def test_157_an_assignment_that_comes_too_late_changes_nothing() -> None:
     assert world.state() == "PreparingRebalance"
 
 
-def test_163_164_the_first_assignment_stays() -> None:
+def test_163_164_a_second_assignment_and_one_for_nobody_are_ignored() -> None:
     world = World()
     (a,) = world.stable("a")
     assert world.answer(world.sync(a, 1, {a: b"other"})).assignment == a.encode()
@@ -593,7 +593,7 @@ def test_163_164_the_first_assignment_stays() -> None:
 # I. Heartbeats and sessions.
 
 
-def test_166_169_171_heartbeats() -> None:
+def test_166_169_171_heartbeats_of_an_unknown_group_an_unknown_member_and_a_stable_group() -> None:
     world = World()
     assert world.heartbeat("a", 1) is E.UNKNOWN_MEMBER_ID
     (a,) = world.stable("a")
@@ -613,7 +613,7 @@ def test_172_while_the_assignment_is_awaited_the_session_goes_on() -> None:
     assert a in world.group().members
 
 
-def test_174_183_a_rebalance_is_signalled() -> None:
+def test_174_183_a_rebalance_is_signalled_and_the_session_restarted_while_members_join() -> None:
     world = World()
     (a,) = world.stable("a")
     world.join_new(client="b")
@@ -676,7 +676,7 @@ def test_184_loaded_members_have_a_full_session() -> None:
 # J. Leaving.
 
 
-def test_187_188_189_leaving_what_is_not_there() -> None:
+def test_187_188_189_leaving_a_group_or_as_a_member_that_is_unknown() -> None:
     world = World()
     answer = world.leave(Leaver("", "x"), Leaver("", "y"))
     assert (answer.error, [each.error for each in answer.members]) == (E.NONE, [E.UNKNOWN_MEMBER_ID] * 2)
@@ -782,7 +782,7 @@ def test_207_nobody_syncs() -> None:
     assert {world.heartbeat(each, generation) for each in ids} == {E.UNKNOWN_MEMBER_ID}
 
 
-def test_208_209_some_do_not_sync() -> None:
+def test_208_209_only_the_leader_or_only_the_followers_sync() -> None:
     world = World()
     a, b, c = world.stable("a", "b", "c", rebalance=1_000, session=600_000)
     for each in (a, b, c):
@@ -830,7 +830,7 @@ def test_331_parked_requests_hear_of_a_move() -> None:
 # T. The model.
 
 
-def test_356_357_moves_that_do_not_exist() -> None:
+def test_356_357_moves_that_do_not_exist_and_dead_stays_dead() -> None:
     world = World()
     world.stable("a")
     group = world.group()
@@ -854,7 +854,9 @@ def member(name: str, *protocols: str) -> Member:
         ((("range", "roundrobin"), ("roundrobin", "blah")), "roundrobin"),
     ],
 )
-def test_358_359_protocol_choice(lists: tuple[tuple[str, ...], ...], chosen: str) -> None:
+def test_358_359_the_protocol_is_chosen_by_votes_among_those_in_common(
+    lists: tuple[tuple[str, ...], ...], chosen: str
+) -> None:
     group = Group("g")
     for number, protocols in enumerate(lists):
         group.add(member(str(number), *protocols), "consumer")

@@ -56,7 +56,7 @@ def active(*partitions: int) -> Router:
 
 
 @pytest.mark.parametrize("instance", [None, "i"])
-def test_031_039_joins(instance: str | None) -> None:
+def test_031_039_joins_while_loading_and_where_the_partition_is_not_ours(instance: str | None) -> None:
     router = Router(2)
     assert answer(router, join(instance=instance)).error is E.NOT_COORDINATOR
     router.elect(PARTITION, 1)
@@ -70,7 +70,7 @@ def test_033_heartbeats_while_loading() -> None:
     assert answer(router, Heartbeat(0, "groupId", 1, "m")) is E.NONE
 
 
-def test_034_041_042_the_rest() -> None:
+def test_034_041_042_other_requests_while_loading_and_where_the_partition_is_not_ours() -> None:
     router = Router(2)
     router.elect(PARTITION, 1)
     loading = E.COORDINATOR_LOAD_IN_PROGRESS
@@ -111,7 +111,7 @@ def test_groups_of_two_partitions_are_listed_together() -> None:
     assert {group.group_id for group in answer(router, ListGroups(0)).groups} == {"groupId", "otherGroup"}
 
 
-def test_327_328_332_stale_epochs() -> None:
+def test_327_328_332_loads_and_resignations_at_stale_epochs() -> None:
     router = active(PARTITION)
     assert not router.elect(PARTITION, 1)
     assert not router.elect(PARTITION, 2)

@@ -10,7 +10,7 @@ from tests.scenarios.world import ScenarioWorld
 E = ErrorCode
 
 
-def test_053_054_the_version_that_decides() -> None:
+def test_053_054_version_3_seats_a_new_member_at_once_and_version_4_hands_out_an_id_first() -> None:
     world = ScenarioWorld(group_initial_rebalance_delay_ms=50)
     assert world.is_parked(world.join("g", version=3))
     answer = world.answer(world.join("h", client="shop", version=4))

@@ -107,12 +107,15 @@ def test_numbers_beyond_doubles_survive(muster: "SparkSession", tmp_path: Path) 
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"table": "offsets"}, "the option table=offsets is none of records, commits, group_records, markers."),
-        ({"mode": "newest"}, "the option mode=newest is none of history, latest."),
-        ({"tabel": "commits"}, "there is no option 'tabel'. Did you mean 'table'?"),
-        ({"path": "nothing/here"}, "nothing/here does not exist"),
-        ({}, "--source is missing"),
-        ({"kafka.bootstrap.servers": "127.0.0.1:1"}, "127.0.0.1:1"),
+        (
+            {"table": "offsets"},
+            "BadInput: the option table=offsets is none of records, commits, group_records, markers.",
+        ),
+        ({"mode": "newest"}, "BadInput: the option mode=newest is none of history, latest."),
+        ({"tabel": "commits"}, "BadInput: there is no option 'tabel'. Did you mean 'table'?"),
+        ({"path": "nothing/here"}, "BadInput: nothing/here does not exist"),
+        ({}, "BadInput: --source is missing"),
+        ({"kafka.bootstrap.servers": "127.0.0.1:1"}, "ClusterUnreachable: cannot connect to 127.0.0.1:1"),
     ],
 )
 def test_bad_options_say_what_is_wrong(muster: "SparkSession", options: dict[str, str], sentence: str) -> None:
@@ -120,7 +123,7 @@ def test_bad_options_say_what_is_wrong(muster: "SparkSession", options: dict[str
 
     with pytest.raises(PySparkException) as refused:
         muster.read.format("muster").options(**options).load().count()
-    assert f"BadInput: {sentence}" in str(refused.value) or sentence in str(refused.value)
+    assert f"\nmuster.errors.{sentence}" in str(refused.value)
 
 
 @pytest.mark.parametrize(

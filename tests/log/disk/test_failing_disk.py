@@ -3,8 +3,8 @@
 The full disk is that of the fault layer, not a real file system.
 """
 
-import contextlib
 import errno
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,6 +22,8 @@ from tests.log.disk.model import ALL, NOTHING, Survivors
 
 DIRECTORY = Path("/t-0")
 START_MS = 1_800_000_000_000
+ROOM_FOR_ONE_MORE = 110
+"""Bytes of a batch with one of the records that fill a disk here."""
 CONFIG = LogConfig(segment_bytes=600, index_interval_bytes=100, flush=Flush.ALWAYS)
 
 
@@ -75,9 +77,13 @@ class TestAFullDisk:
         while log.failure is None:
             number += 1
             log.append([(b"k", b"%d" % number * 30)], START_MS)
-            with contextlib.suppress(LogDamaged):
+            try:
                 log.flush()
+            except LogDamaged:
+                assert log.failure is not None
+            else:
                 kept.append(b"%d" % number * 30)
+        assert (len(kept) > 1) == (room >= ROOM_FOR_ONE_MORE), "some disks have room for another record, some have not"
         assert "No space left on device" in refused(log)
         assert values(log) == kept
         assert log.end_offset == log.flushed_offset == len(kept)
@@ -94,19 +100,29 @@ class TestAFullDisk:
         files = FaultyFiles()
         directory = LogDirectory.open(Path("/data"), lambda topic: CONFIG, files=files)
         directory.create_topic("a", 1)
-        for room in range(0, 400, 37):
+        ended = Counter[str]()
+        for room in range(0, 1_200, 37):
             files.room_bytes = files.used_bytes() + room
-            with contextlib.suppress(LogDamaged):
+            what = "making"
+            try:
                 directory.create_topic("b", 2)
+                what = "deleting"
                 directory.delete_topic("b")
+                what = "well"
+            except LogDamaged as error:
+                ended["for want of room"] += "No space left on device" in str(error)
+            ended[what] += 1
             files.room_bytes = None
             directory.close()
             directory = LogDirectory.open(Path("/data"), lambda topic: CONFIG, files=files)
             assert TopicPartition("a", 0) in directory.logs
             made = directory.registry.get("b")
+            assert made is None or what != "well"
             if made is not None:
                 assert made.partitions == 2
                 directory.delete_topic("b")
+        assert min(ended["making"], ended["deleting"], ended["well"]) > 0, ended
+        assert ended["for want of room"] == ended["making"] + ended["deleting"]
 
 
 class TestErrors:
