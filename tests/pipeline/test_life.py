@@ -40,7 +40,7 @@ class Life:
 
     def __post_init__(self) -> None:
         self.key = TopicPartition("__consumer_offsets", 0)
-        self.root.mkdir(parents=True)
+        self.root.mkdir(parents=True, exist_ok=True)
         config = LogConfig(segment_bytes=900, index_interval_bytes=100, compacted=True)
         self.log = DiskLog.open(self.root / str(self.key), config)
         self.cleaner = LogCleaner(

@@ -11,7 +11,7 @@ from muster.errors import BadInput
 from muster.log.checkpoints import LeaderEpochs, write_epochs
 from muster.log.files import RealFiles
 from muster.pipeline.model import PartitionWork
-from muster.pipeline.replicas import DescribedPartition, agreeing, describe_partition, epochs_at, truncated_at
+from muster.pipeline.replicas import DescribedPartition, agreeing, describe_partition, epochs_at
 from tests.log import commit, tombstone, write_segment
 from tests.pipeline.extracting import Found, context_in, run
 
@@ -97,19 +97,6 @@ class TestLineage:
             True,
         ]
         assert agreeing((), offsets, offsets).all()
-
-    @pytest.mark.parametrize(("next_offset", "leader_epoch", "cut"), [
-        (12, 5, None),  # as it was
-        (10, 3, None),
-        (8, 3, None),
-        (13, 5, 12),  # shorter than it was
-        (11, 3, 10),  # another leader wrote from 10 on
-        (11, 4, 10),  # under an epoch that the log does not have
-        (6, 0, 4),
-        (12, -1, None),
-    ])  # fmt: skip
-    def test_a_log_that_was_cut_since(self, next_offset: int, leader_epoch: int, cut: int | None) -> None:
-        assert truncated_at(LINEAGE, 12, next_offset, leader_epoch) == cut
 
 
 class TestWhatOthersHave:

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -80,6 +81,13 @@ def run_pipeline(
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="For TABLES or SOURCE in an object store; repeatable."),
     ] = None,
+    accept_truncation: Annotated[
+        bool,
+        typer.Option(
+            "--accept-truncation",
+            help="Withdraw what SOURCE's log has no longer, also without a newer leader epoch that says so.",
+        ),
+    ] = False,
     keep_runs: Annotated[
         int, typer.Option(min=1, help="Versions of state tables that are kept for readers; older files are removed.")
     ] = 10,
@@ -111,7 +119,7 @@ def run_pipeline(
     from muster.pipeline.sources import open_source
     from muster.tables.store import TableStore
 
-    request = Request(source, out, options, config, not state_only, retention_ms, unpacked)
+    request = Request(source, out, options, config, not state_only, retention_ms, unpacked, accept_truncation)
     store = TableStore(out, options)  # what cannot work should say so before Spark takes its seconds to start
     open_source(source, config, options, unpacked).close()
     from muster.pipeline.session import spark_session
@@ -122,6 +130,7 @@ def run_pipeline(
             with _bar(not quiet) as watch, _writing(out):
                 summary = run(OnSpark(spark), request, watch)
                 store.vacuum(keep_runs)
+            request = replace(request, accept_truncation=False)  # said of the log as it is now, not of later ones
             if as_json:
                 print(json.dumps(summary.as_json()), flush=True)
             elif not quiet:

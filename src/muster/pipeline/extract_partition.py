@@ -6,7 +6,7 @@ import numpy as np
 
 from muster.codec.columns.activity import Activity
 from muster.codec.columns.chunks import Scratch
-from muster.codec.columns.commits import C_KIND, K_BAD, K_UNKNOWN
+from muster.codec.columns.commits import C_KIND, K_BAD, K_CONTROL, K_UNKNOWN
 from muster.codec.columns.latest import LatestTable
 from muster.codec.columns.scan import B_LEADER_EPOCH, B_SIZE, R_BATCH, R_OFFSET, R_TIMESTAMP
 from muster.codec.columns.select import in_force
@@ -15,6 +15,7 @@ from muster.log.sources import segments_of
 from muster.pipeline.extract_activity import Past, PreviousActivity, PreviousOffsets
 from muster.pipeline.extract_gaps import Gaps
 from muster.pipeline.extract_rows import History, Outputs, PartitionRows
+from muster.pipeline.landmarks import Landmark, spread, thinned
 from muster.pipeline.model import ExtractContext, PartitionReport, PartitionWork, SegmentFiles
 from muster.pipeline.ranges import RangeChunk, RangeReader, joined, survey
 from muster.pipeline.replicas import Lineage, agreeing
@@ -45,6 +46,7 @@ class PartitionExtract:
         self._size_bytes = 0
         self._unread = 0
         self._newest_ms = -1
+        self._landmarks: list[Landmark] = []
         self._damage: list[str] = []
 
     def run(self) -> PartitionReport:
@@ -110,6 +112,9 @@ class PartitionExtract:
         self._size_bytes += int(chunk.batches[first : last + 1, B_SIZE].sum())
         kinds = chunk.classes[new, C_KIND]
         self._unread += int(((kinds == K_BAD) | (kinds == K_UNKNOWN)).sum())
+        marks = np.flatnonzero((kinds != K_CONTROL) & (times_ms >= 0))
+        marks = marks[spread(len(marks))]
+        self._landmarks += zip(offsets[marks].tolist(), times_ms[marks].tolist(), strict=True)
         return new
 
     def _read_other(self, directory: Path, end: int, rows: PartitionRows, lineage: Lineage) -> None:
@@ -158,4 +163,5 @@ class PartitionExtract:
             unread=self._unread,
             damage=tuple(damage),
             size_bytes=self._size_bytes,
+            landmarks=thinned(self._landmarks),
         )

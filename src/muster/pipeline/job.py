@@ -12,10 +12,11 @@ from muster.pipeline.extract import extract
 from muster.pipeline.failures import Told, all_answers, attempts, gist
 from muster.pipeline.merge_task import MergeAnswer, MergeWork, merge_task
 from muster.pipeline.model import ExtractContext, Extracted, PartitionReport, PartitionWork, WrittenFile
-from muster.pipeline.plan import Cut, PartitionState, advanced, packed, plan, shared
+from muster.pipeline.plan import Cut, PartitionState, advanced, packed, plan, shared, withdrawn
 from muster.pipeline.progress import Watch
+from muster.pipeline.same_log import check_same_cluster, check_same_log, left_alone
 from muster.pipeline.sources import Source, open_source
-from muster.tables.manifest import PartitionProgress
+from muster.tables.manifest import Manifest, PartitionProgress
 from muster.tables.schemas import HISTORY, STATE
 from muster.tables.store import Run, TableStore
 
@@ -74,6 +75,8 @@ class Request:
     """`offsets.retention.minutes` of the cluster: tells expired offsets from deleted ones."""
     unpack_limit: UnpackLimit = DEFAULT_LIMIT
     """How much may come out of a source that is an archive."""
+    accept_truncation: bool = False
+    """Withdraw what the source's log does not have, even where no newer leader epoch says that it was cut."""
 
 
 @dataclass(slots=True)
@@ -92,7 +95,7 @@ class Summary:
     new_rows: dict[str, int] = field(default_factory=dict)
     complete_since_ms: int | None = None
     notes: list[str] = field(default_factory=list)
-    """Anything odd: damage, gaps, truncation, what could not be read."""
+    """Anything odd: damage, gaps, truncation, partitions that were left alone, what could not be read."""
     damaged: bool = False
 
     def as_json(self) -> dict[str, Any]:
@@ -109,8 +112,10 @@ def run(runner: Runner, request: Request, watch: Watch | None = None) -> Summary
         ) as source,
         store.run() as changes,
     ):
-        _check_same_cluster(changes, source, request)
         job = _Job(runner, request, source, changes, watch or Watch())
+        if changes.manifest is not None:
+            check_same_cluster(changes.manifest, source.cluster_id, job.topic_names, request.tables)
+            _check_history(changes.manifest, request)
         job.read()
         job.read_again_where_records_are_missing()
         job.append_history()
@@ -121,16 +126,8 @@ def run(runner: Runner, request: Request, watch: Watch | None = None) -> Summary
     return job.summary
 
 
-def _check_same_cluster(changes: Run, source: Source, request: Request) -> None:
-    if changes.manifest is None:
-        return
-    known = changes.manifest.source
-    if known.get("cluster_id") and source.cluster_id and known["cluster_id"] != source.cluster_id:
-        raise BadInput(
-            f"the tables in {request.tables} are of cluster {known['cluster_id']}, the source is of "
-            f"{source.cluster_id}. Give every cluster a directory of its own."
-        )
-    if known.get("history") and not request.history:
+def _check_history(manifest: Manifest, request: Request) -> None:
+    if manifest.source.get("history") and not request.history:
         raise BadInput(
             f"the tables in {request.tables} keep history, and a run of state alone would leave a hole in it. "
             "Run without --state-only, or write to another directory."
@@ -145,9 +142,7 @@ class _Job:
         self.summary = Summary(changes.run_id, source.kind, source.cluster_id)
         self.topic_names = source.topic_names()
         self.before: Mapping[int, PartitionProgress] = changes.manifest.progress if changes.manifest else {}
-        self.states: list[PartitionState] = source.partitions(
-            {number: progress.leader_epoch for number, progress in self.before.items()}
-        )
+        self.states: list[PartitionState] = source.partitions(self.before)
         self.cuts: tuple[Cut, ...] = ()
         self.found: list[Extracted] = []
         self.found_again: list[Extracted] = []
@@ -156,10 +151,12 @@ class _Job:
 
     def read(self) -> None:
         """Everything that is new, by tasks that write history themselves; a truncated log loses its cut rows first."""
-        planned = plan(self.states, self.before)
+        planned = plan(self.states, self.before, self.request.accept_truncation)
+        check_same_log(planned, self.request.tables)
         self.cuts = planned.cuts
         for cut in planned.cuts:
             self._withdraw(cut)
+        self.summary.notes += left_alone(planned)
         self.summary.partitions = len(planned.works)
         self.found = self._extract(planned.works, "new", self.request.history)
         for report in self._reports():
@@ -174,8 +171,9 @@ class _Job:
         gone = sum(self.changes.withdraw(table, place) for table in FROM_THE_LOG)
         self.changes.withdraw("commits", ended)  # whose transaction is open again: state has them from the whole log
         self.changes.withdraw("rebalances", f"offsets_partition = {cut.offsets_partition}")
+        why = "by --accept-truncation" if cut.is_accepted else "under a newer leader"
         self.summary.notes.append(
-            f"partition {cut.offsets_partition} was truncated at offset {cut.log_offset} under a newer leader: "
+            f"partition {cut.offsets_partition} was truncated at offset {cut.log_offset} {why}: "
             f"{gone} rows of what it had held after that are withdrawn."
         )
 
@@ -293,9 +291,11 @@ class _Job:
     def publish(self) -> None:
         progress = dict(self.before)
         starts = {state.offsets_partition: state.log_start_offset for state in self.states}
+        for cut in self.cuts:
+            progress[cut.offsets_partition] = withdrawn(progress[cut.offsets_partition], cut)
         for report in self._reports():
             number = report.offsets_partition
-            progress[number] = advanced(self.before.get(number), report)._replace(log_start_offset=starts[number])
+            progress[number] = advanced(progress.get(number), report)._replace(log_start_offset=starts[number])
         since = [each.complete_since_ms for each in progress.values() if each.complete_since_ms is not None]
         self.summary.complete_since_ms = max(since, default=None)
         source = {

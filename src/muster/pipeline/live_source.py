@@ -11,10 +11,12 @@ from muster.live.cluster import Cluster, LogEnds
 from muster.live.messages import TopicPartition
 from muster.live.times import data_ends, timestamps_at
 from muster.log.sources import OFFSETS_TOPIC
+from muster.pipeline.landmarks import Parting
 from muster.pipeline.log_ends import times_table
 from muster.pipeline.model import LiveLog
 from muster.pipeline.plan import PartitionState
 from muster.pipeline.sources import Times, Wanted
+from muster.tables.manifest import PartitionProgress
 from muster.tables.schemas import LOG_ENDS
 
 RECORD_BYTES = 110
@@ -46,14 +48,14 @@ class LiveSource:
             self._cluster.close()
             raise
 
-    def partitions(self, epochs: Mapping[int, int]) -> list[PartitionState]:
+    def partitions(self, known: Mapping[int, PartitionProgress]) -> list[PartitionState]:
         wanted = [(OFFSETS_TOPIC, number) for number in sorted(self._offsets.partitions)]
         ends = self._cluster.log_ends(wanted)
         left = self._cluster.epoch_ends(
             {
-                (OFFSETS_TOPIC, number): epoch
-                for number, epoch in epochs.items()
-                if epoch >= 0 and number in self._offsets.partitions
+                (OFFSETS_TOPIC, number): before.leader_epoch
+                for number, before in known.items()
+                if before.leader_epoch >= 0 and number in self._offsets.partitions
             }
         )
         states = []
@@ -65,12 +67,23 @@ class LiveSource:
             over = left.get((OFFSETS_TOPIC, number))
             if isinstance(over, ClusterError):
                 raise over
+            parting = None
             if over is not None:
-                # Whatever epoch comes next in the log, it begins where the one that was read last has ended.
-                lineage = ((over.leader_epoch, start), (epochs[number] + 1, over.end_offset))
+                next_offset, epoch = known[number].next_offset, known[number].leader_epoch
+                if found.leader_epoch > epoch or over.end_offset < end:
+                    # Whatever epoch comes next in the log, it begins where the one that was read last has ended.
+                    lineage = ((over.leader_epoch, start), (epoch + 1, over.end_offset))
+                elif 0 <= found.leader_epoch < epoch and end >= next_offset:
+                    parting = Parting(next_offset - 1, 0)  # that was read under an epoch this log has not come to yet
             states.append(
                 PartitionState(
-                    number, LiveLog(self._config, OFFSETS_TOPIC), start, end, lineage, (end - start) * RECORD_BYTES
+                    number,
+                    LiveLog(self._config, OFFSETS_TOPIC),
+                    start,
+                    end,
+                    lineage,
+                    (end - start) * RECORD_BYTES,
+                    parting,
                 )
             )
         return states

@@ -83,6 +83,8 @@ class PartitionReport(NamedTuple):
     unread: int
     damage: tuple[str, ...]
     size_bytes: int
+    landmarks: tuple[tuple[int, int], ...] = ()
+    """Some of the records (`pipeline/landmarks.py`)."""
 
 
 class Extracted(NamedTuple):

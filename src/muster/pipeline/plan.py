@@ -1,8 +1,14 @@
-"""What a run has to read: progress compared with what is there now. Pure."""
+"""What a run has to read: progress compared with what is there now. Pure.
+
+History is withdrawn only on good grounds: a newer leader epoch says that the log was cut, or the user does. A log that
+is merely shorter than what was read (an older copy, a follower that lags, a tail that a power cut took) is left alone
+until it has caught up or a newer epoch says more. A log with other records than were read is not the same log.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from muster.pipeline.landmarks import Parting, thinned
 from muster.pipeline.model import LiveLog, PartitionReport, PartitionWork, SegmentFiles
 from muster.tables.manifest import PartitionProgress as Progress
 
@@ -19,6 +25,8 @@ class PartitionState(NamedTuple):
     epochs: tuple[tuple[int, int], ...]
     """(leader epoch, its first offset), rising; empty for a log without epochs."""
     size_bytes: int
+    parting: Parting | None = None
+    """Where it differs from what earlier runs read, if it does."""
 
 
 class Cut(NamedTuple):
@@ -26,26 +34,58 @@ class Cut(NamedTuple):
 
     offsets_partition: int
     log_offset: int
+    is_accepted: bool = False
+    """The user says so, and no newer leader epoch does."""
+
+
+class Behind(NamedTuple):
+    """The log ends before what was read, and nothing says that it was cut."""
+
+    offsets_partition: int
+    log_end_offset: int
+    next_offset: int
+
+
+class Conflict(NamedTuple):
+    """The log has another record at an offset that was read, and nothing says that it was cut."""
+
+    offsets_partition: int
+    log_offset: int
 
 
 class Plan(NamedTuple):
     works: tuple[PartitionWork, ...]
-    cuts: tuple[Cut, ...]
+    cuts: tuple[Cut, ...] = ()
+    behind: tuple[Behind, ...] = ()
+    """Left as they are."""
+    conflicts: tuple[Conflict, ...] = ()
+    """With one of these nothing may be read at all."""
+    missing: tuple[int, ...] = ()
+    """Partitions that earlier runs read and the source does not have."""
 
 
-def plan(states: Iterable[PartitionState], progress: Mapping[int, Progress]) -> Plan:
+def plan(states: Iterable[PartitionState], progress: Mapping[int, Progress], accept_truncation: bool = False) -> Plan:
     """Read each partition from where the last run stopped, or from where its log was cut.
 
     Progress is offset and leader epoch: after an unclean election another record can stand at an offset already read.
     """
-    works, cuts = [], []
-    for state in sorted(states):
+    works, cuts, behind, conflicts = list[PartitionWork](), list[Cut](), list[Behind](), list[Conflict]()
+    states = sorted(states)
+    for state in states:
         known = progress.get(state.offsets_partition)
         from_offset = state.log_start_offset if known is None else known.next_offset
-        cut = None if known is None else _cut(state, known)
-        if cut is not None:
-            cuts.append(Cut(state.offsets_partition, cut))
-            from_offset = cut
+        found = None if known is None else _compared(state, known, accept_truncation)
+        cut = None
+        match found:
+            case Behind():
+                behind.append(found)
+                continue
+            case Conflict():
+                conflicts.append(found)
+                continue
+            case Cut():
+                cuts.append(found)
+                cut = from_offset = found.log_offset
         if known is not None and cut is None and state.log_end_offset <= from_offset:
             continue
         works.append(
@@ -58,17 +98,26 @@ def plan(states: Iterable[PartitionState], progress: Mapping[int, Progress]) -> 
                 _new_bytes(state, from_offset) if cut is None else state.size_bytes,
             )
         )
-    return Plan(tuple(works), tuple(cuts))
+    missing = sorted(progress.keys() - {state.offsets_partition for state in states})
+    return Plan(tuple(works), tuple(cuts), tuple(behind), tuple(conflicts), tuple(missing))
 
 
-def _cut(state: PartitionState, known: Progress) -> int | None:
-    """Where the log parts from what was read, if it does: the end of the last epoch that both have."""
-    end = state.log_end_offset
-    for epoch, first_offset in state.epochs:
-        if epoch > known.leader_epoch >= 0:
-            end = min(end, first_offset)
-            break
-    return end if end < known.next_offset else None
+def _compared(state: PartitionState, known: Progress, accept_truncation: bool) -> Cut | Behind | Conflict | None:
+    """How the log relates to what was read; None if it goes on from there."""
+    number, end = state.offsets_partition, state.log_end_offset
+    # The end of the last epoch that both have: from there on a newer leader has written.
+    same_until = next((first for epoch, first in state.epochs if epoch > known.leader_epoch >= 0), known.next_offset)
+    same_until = min(same_until, known.next_offset)
+    parting = state.parting
+    if parting is not None and parting.log_offset < same_until:
+        if accept_truncation:
+            return Cut(number, min(parting.agreed_until, end), True)
+        return Conflict(number, parting.log_offset)
+    if same_until < known.next_offset:
+        return Cut(number, min(same_until, end))
+    if end < known.next_offset:
+        return Cut(number, end, True) if accept_truncation else Behind(number, end, known.next_offset)
+    return None
 
 
 def _new_bytes(state: PartitionState, from_offset: int) -> int:
@@ -112,4 +161,11 @@ def advanced(known: Progress | None, report: PartitionReport) -> Progress:
         known.complete_since_offset if known is not None and continues else report.complete_since_offset,
         known.complete_since_ms if known is not None and continues else report.complete_since_ms,
         newest,
+        thinned([*(known.landmarks if known is not None else ()), *report.landmarks]),
     )
+
+
+def withdrawn(known: Progress, cut: Cut) -> Progress:
+    """Progress without what a truncation has taken from the log."""
+    left = tuple(landmark for landmark in known.landmarks if landmark[0] < cut.log_offset)
+    return known._replace(landmarks=left)

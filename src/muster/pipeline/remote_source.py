@@ -15,6 +15,7 @@ from muster.pipeline.extract_store import open_store
 from muster.pipeline.model import SegmentFiles
 from muster.pipeline.plan import PartitionState
 from muster.pipeline.sources import Times, Wanted, parsed_properties
+from muster.tables.manifest import PartitionProgress
 from muster.tables.schemas import LOG_ENDS, TIMES
 
 UNKNOWN_END = 1 << 62
@@ -66,7 +67,7 @@ class RemoteDirectories:
             )
         self.cluster_id = self.cluster_id or cluster
 
-    def partitions(self, epochs: Mapping[int, int]) -> list[PartitionState]:
+    def partitions(self, known: Mapping[int, PartitionProgress]) -> list[PartitionState]:
         """Ends are not known before the segments are read; a truncation shows by the checkpoint of leader epochs."""
         states = []
         for number, (place, start, size) in sorted(self._found.items()):

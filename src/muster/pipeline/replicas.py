@@ -15,13 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muster.codec.columns import scan
-from muster.errors import BadInput, Malformed
+from muster.errors import BadInput, CodecError, LogDamaged, Malformed
 from muster.log.checkpoints import read_epochs
 from muster.log.files import RealFiles
 from muster.log.reader import read_headers
 from muster.log.sources import Segment, segments_of
+from muster.pipeline.data_log import DataLog
 from muster.pipeline.extract_fetch import peek
 from muster.pipeline.extract_store import is_local, local_path
+from muster.pipeline.landmarks import Landmark, Parting
 from muster.pipeline.model import SegmentFiles
 
 Longs = NDArray[np.int64]
@@ -73,19 +75,26 @@ def agreeing(lineage: Lineage, offsets: Longs, epochs: Longs) -> NDArray[np.bool
     return flags
 
 
-def truncated_at(lineage: Lineage, end_offset: int, next_offset: int, leader_epoch: int) -> int | None:
-    """Where a log was cut since somebody read it up to `next_offset`, the last batch under `leader_epoch`; None if not.
+def parting(directory: str, landmarks: Sequence[Landmark]) -> Parting | None:
+    """Where a log differs from what was read of it, if it does. Landmarks rise; a log is compared from its end."""
+    found: Parting | None = None
+    log = DataLog(RealFiles(), Path(directory), None)
+    for offset, timestamp_ms in reversed(landmarks):
+        there = _timestamp_at(log, offset)
+        if there == timestamp_ms:
+            return None if found is None else found._replace(agreed_until=offset + 1)
+        if there is not None:
+            found = Parting(offset, 0)
+    return found
 
-    As a follower asks its leader: behind the last offset that the log has under that epoch, what was read is not in the
-    log any more.
-    """
-    cut = min(next_offset, end_offset)
-    known = [number for number, (epoch, _) in enumerate(lineage) if epoch <= leader_epoch]
-    if lineage and leader_epoch >= 0:
-        following = known[-1] + 1 if known else 0
-        if following < len(lineage):
-            cut = min(cut, lineage[following][1])
-    return cut if cut < next_offset else None
+
+def _timestamp_at(log: DataLog, offset: int) -> int | None:
+    """The time of the record at exactly this offset; None where there is none (any more) or it cannot be read."""
+    try:
+        records = next(log.data_from(offset), [])
+    except (CodecError, LogDamaged, OSError):
+        return None
+    return next((record.timestamp_ms for record in records if record.offset == offset), None)
 
 
 def _described(address: str, storage_options: tuple[tuple[str, str], ...]) -> Replica:

@@ -15,6 +15,7 @@ from muster.errors import BadInput
 from muster.log.archives import DEFAULT_LIMIT, UnpackLimit, is_archive, unpack
 from muster.log.sources import OFFSETS_TOPIC, PARTITION_NAME, Sources
 from muster.pipeline.plan import PartitionState
+from muster.tables.manifest import PartitionProgress
 
 LIVE = "kafka://"
 Wanted = Mapping[tuple[str, int], Sequence[int]]
@@ -28,8 +29,8 @@ class Source(Protocol):
     kind: str
     cluster_id: str | None
 
-    def partitions(self, epochs: Mapping[int, int]) -> list[PartitionState]:
-        """Every partition; `epochs` has the leader epoch under which some of them were last read."""
+    def partitions(self, known: Mapping[int, PartitionProgress]) -> list[PartitionState]:
+        """Every partition; `known` is what earlier runs read of some of them."""
 
     def topic_names(self) -> dict[str, str]:
         """Topic id to name, as far as known."""
@@ -108,8 +109,9 @@ class LogDirectories:
     def _log_dirs(self) -> list[Path]:
         return sorted({partition.directory.resolve().parent for partition in self._found})
 
-    def partitions(self, epochs: Mapping[int, int]) -> list[PartitionState]:
-        from muster.pipeline.replicas import describe_partition
+    def partitions(self, known: Mapping[int, PartitionProgress]) -> list[PartitionState]:
+        from muster.pipeline.ranges import survey
+        from muster.pipeline.replicas import describe_partition, parting
 
         by_number: dict[int, list[Path]] = {}
         for partition in self._found:
@@ -117,9 +119,13 @@ class LogDirectories:
             by_number.setdefault(partition.partition, []).append(partition.directory.resolve())
         states = []
         for number, directories in sorted(by_number.items()):
-            source, start, end, _ = describe_partition(directories)
+            source, start, end, last_epoch = describe_partition(directories)
+            leader, epochs, before = source.directories[0], source.epochs, known.get(number)
+            if before is not None and not epochs and last_epoch > before.leader_epoch:
+                epochs = survey(Path(leader), start, None).lineage  # without a checkpoint the batches tell
             size = sum(file.stat().st_size for file in Path(source.directories[0]).glob("*.log"))
-            states.append(PartitionState(number, source, start, end, source.epochs, size))
+            differs = None if before is None else parting(leader, before.landmarks)
+            states.append(PartitionState(number, source, start, end, epochs, size, differs))
         return states
 
     def topic_names(self) -> dict[str, str]:

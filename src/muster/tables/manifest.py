@@ -34,6 +34,8 @@ class PartitionProgress(NamedTuple):
     complete_since_ms: int | None
     """None: complete from the first record ever on, or there is no record with a time."""
     newest_timestamp_ms: int | None
+    landmarks: tuple[tuple[int, int], ...] = ()
+    """Offset and timestamp of some records that were read, rising: by them the log is known again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +69,11 @@ def manifest_of(row: Mapping[str, Any]) -> Manifest:
         raise BadInput(
             f"these tables have format {row['format_version']}, this muster knows {FORMAT_VERSION}. Use a newer muster."
         )
-    progress = {
-        int(number): PartitionProgress(*(fields.get(name) for name in PartitionProgress._fields))
-        for number, fields in json.loads(row["progress"]).items()
-    }
+    progress = {int(number): _progress_of(fields) for number, fields in json.loads(row["progress"]).items()}
     return Manifest(row["run_id"], row["created_at_ms"], dict(row["tables"]), progress, json.loads(row["source"]))
+
+
+def _progress_of(fields: Mapping[str, Any]) -> PartitionProgress:
+    known = {name: fields[name] for name in PartitionProgress._fields if name in fields}
+    known["landmarks"] = tuple((offset, timestamp_ms) for offset, timestamp_ms in fields.get("landmarks", ()))
+    return PartitionProgress(**known)
