@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Self
@@ -359,9 +359,12 @@ class KafkaBroker:
         return consumer_groups(self.bootstrap, *arguments, kafka=self.kafka)
 
     def console_consumer_offsets(
-        self, formatter: str = "OffsetsMessageFormatter", partition: int | None = None, timeout_ms: int = 3000
+        self,
+        formatter: str = "OffsetsMessageFormatter",
+        partition: int | None = None,
+        is_enough: Callable[[str], bool] = bool,
     ) -> str:
-        return console_consumer_offsets(self.bootstrap, formatter, partition, timeout_ms, kafka=self.kafka)
+        return console_consumer_offsets(self.bootstrap, formatter, partition, is_enough, kafka=self.kafka)
 
 
 def free_ports(count: int) -> list[int]:
@@ -412,24 +415,32 @@ def console_consumer_offsets(
     bootstrap: str,
     formatter: str = "OffsetsMessageFormatter",
     partition: int | None = None,
-    timeout_ms: int = 3000,
+    is_enough: Callable[[str], bool] = bool,
     kafka: Kafka | None = None,
 ) -> str:
     """kafka-console-consumer over __consumer_offsets from the beginning, through one of Kafka's formatters.
 
     Formatters: OffsetsMessageFormatter, GroupMetadataMessageFormatter. They print JSON objects with nothing between
-    them. The tool ends when nothing new came for `timeout_ms`. Without a partition it joins a group of its own to read
-    them all, which adds records to the very topic it reads; with one it leaves no trace.
+    them. Without a partition it joins a group of its own to read them all, which adds records to the very topic it
+    reads; with one it leaves no trace.
+
+    The tool ends when nothing new came for a while, which on a busy machine may be before anything came at all. So it
+    runs again, with more patience, until what it printed `is_enough`; what it printed last is returned.
     """
     where = ["--from-beginning"] if partition is None else ["--partition", str(partition), "--offset", "earliest"]
-    return (kafka or resolve()).checked(
-        "org.apache.kafka.tools.consumer.ConsoleConsumer",
-        *("--bootstrap-server", bootstrap),
-        *("--topic", "__consumer_offsets"),
-        *where,
-        *("--timeout-ms", str(timeout_ms)),
-        *("--formatter", f"org.apache.kafka.tools.consumer.{formatter}"),
-    )
+    printed = ""
+    for timeout_ms in (3_000, 10_000, 60_000):
+        printed = (kafka or resolve()).checked(
+            "org.apache.kafka.tools.consumer.ConsoleConsumer",
+            *("--bootstrap-server", bootstrap),
+            *("--topic", "__consumer_offsets"),
+            *where,
+            *("--timeout-ms", str(timeout_ms)),
+            *("--formatter", f"org.apache.kafka.tools.consumer.{formatter}"),
+        )
+        if is_enough(printed):
+            break
+    return printed
 
 
 def main(arguments: list[str] | None = None) -> int:
