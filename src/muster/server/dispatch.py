@@ -21,9 +21,11 @@ from muster.core.answers import ALL_COMMITTED, DescribeAnswer, FetchAnswer, List
 from muster.server.cluster.cluster import Cluster
 from muster.server.cluster.topics import Happened, Topic, TopicChange
 from muster.server.connection import Connection, Slot
+from muster.server.gather import Gather, Part, Room
 from muster.server.parked import ParkedFetches
 from muster.server.shards import Shards
 from muster.server.sparingly import Sparingly
+from muster.server.unserved import Unserved
 from muster.server.wire import api_versions, describe_groups, find_coordinator, join_group, offset_delete, sync_group
 from muster.server.wire.apis import APIS, ApiKey, served
 from muster.server.wire.delete_groups import decode_delete_groups, encode_delete_groups
@@ -98,65 +100,6 @@ def _encode(reply: tuple[Any, ...], answer: Any) -> bytes:
     return frame
 
 
-class Gather:
-    """Answers to several events that are one answer to the client, and within a limit.
-
-    A client may name a group many times, and Kafka answers each time: the event is the same then, is asked once, and
-    its answer has several places. One that finds no room left is replaced by a refusal before the next is asked for.
-    """
-
-    def __init__(self, count: int, then: Callable[[list[Any]], None], room: "Room") -> None:
-        self._answers: list[Any] = [None] * count
-        self._left = count
-        self._waiting: tuple[Callable[[list[Any]], None], Room] | None = (then, room)
-
-    def put(self, places: list[int], answer: Any) -> None:
-        if self._waiting is None:
-            return
-        then, room = self._waiting
-        answer = room.taken(answer, len(places))
-        for place in places:
-            self._answers[place] = answer
-        self._left -= len(places)
-        if not self._left:
-            self._waiting = None  # whoever waits may know the parts, and those know us
-            then(self._answers)
-
-
-class Room:
-    """How much of an answer there may still be: `refused` stands for what is too large."""
-
-    def __init__(self, max_bytes: int, size_of: Callable[[Any], int], refused: Any, tell: Callable[[], None]) -> None:
-        self._left_bytes = max_bytes
-        self._size_of = size_of
-        self._refused = refused
-        self._tell = tell
-
-    def taken(self, answer: Any, times: int = 1) -> Any:
-        """The answer, if there is room to give it so many times."""
-        size_bytes = self._size_of(answer) * times
-        if size_bytes <= self._left_bytes:
-            self._left_bytes -= size_bytes
-            return answer
-        self._tell()
-        return self._refused
-
-
-class Part:
-    """One of several who wait for the same."""
-
-    __slots__ = ("_gather", "_places", "event")
-
-    def __init__(self, gather: Gather, places: list[int], event: Any) -> None:
-        self._gather = gather
-        self._places = places
-        self.event = event
-
-    def answer(self, answer: Any) -> None:
-        self.event = None  # which knows us
-        self._gather.put(self._places, answer)
-
-
 class Dispatch:
     """Handlers by API key."""
 
@@ -165,6 +108,7 @@ class Dispatch:
         self._cluster = cluster
         self._parked = parked
         self._remarks = remarks
+        self._unserved = Unserved(remarks)
         self._max_response_bytes = cluster.config.muster_max_response_bytes
         self._topics_version = 0
         self._by_name: dict[str, tuple[bytes, int]] = {}
@@ -187,6 +131,8 @@ class Dispatch:
             ApiKey.FIND_COORDINATOR: self._find_coordinator,
             ApiKey.API_VERSIONS: self._api_versions,
             ApiKey.FETCH: self._fetch,
+            ApiKey.PRODUCE: self._produce,
+            ApiKey.CONSUMER_GROUP_HEARTBEAT: self._consumer_group_heartbeat,
             **{key: partial(self._about_cluster, key, module) for key, module in CLUSTER_MODULES.items()},
         }
 
@@ -387,6 +333,26 @@ class Dispatch:
             node = self._cluster.node
             found = FoundCoordinator(error, node.node_id, node.host, node.port)
         slot.answer([found] * len(asked.keys))
+        return slot
+
+    # What is not served yet, and answered so that the client knows.
+
+    def _produce(self, request: Request, data: bytes, start: int, end: int) -> Slot:
+        produce = import_module("muster.server.wire.produce")
+        asked = produce.decode_produce(request.version, data, start, end)
+        self._unserved.producer(request.client_id, request.connection.peer)
+        if asked.acks == 0:
+            raise NotServed("Produce that wants no answer, and muster keeps no records")  # as Kafka does on an error
+        slot = request.slot(ApiKey.PRODUCE, produce.encode_produce)
+        slot.answer(asked)
+        return slot
+
+    def _consumer_group_heartbeat(self, request: Request, data: bytes, start: int, end: int) -> Slot:
+        newer = import_module("muster.server.wire.consumer_group_heartbeat")
+        group_id = newer.decode_consumer_group_heartbeat(request.version, data, start, end)
+        self._unserved.newer_consumer(request.client_id, request.connection.peer, group_id)
+        slot = request.slot(ApiKey.CONSUMER_GROUP_HEARTBEAT, newer.encode_consumer_group_heartbeat)
+        slot.answer(None)
         return slot
 
     # The cluster.

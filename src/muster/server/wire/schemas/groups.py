@@ -156,4 +156,30 @@ ApiVersionsResponse 0-4 flexible 3+
     maxVersionLevel int16
     minVersionLevel int16
   zkMigrationReady bool 3+ #3
+
+ConsumerGroupHeartbeatRequest 0-1 flexible 0+
+  groupId string
+  memberId string
+  memberEpoch int32
+  instanceId string ? =null
+  rackId string ? =null
+  rebalanceTimeoutMs int32 =-1
+  subscribedTopicNames []string ? =null
+  subscribedTopicRegex string 1+ ? =null
+  serverAssignor string ? =null
+  topicPartitions []struct ? =null
+    topicId uuid
+    partitions []int32
+
+ConsumerGroupHeartbeatResponse 0-1 flexible 0+
+  throttleTimeMs int32
+  errorCode int16
+  errorMessage string ? =null
+  memberId string ? =null
+  memberEpoch int32
+  heartbeatIntervalMs int32
+  assignment struct ? =null
+    topicPartitions []struct
+      topicId uuid
+      partitions []int32
 """
