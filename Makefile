@@ -6,7 +6,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 STAMP  := $(VENV)/.muster-setup
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check fmt real long sim mutants scenarios bench kafka lock clean
+.PHONY: help setup demo test check fmt real long sim campaign mutants scenarios bench kafka lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,11 +43,14 @@ fmt: setup ## put the code into shape
 real: setup ## every Kafka version, and Spark on a Java from a wheel (minutes)
 	$(BIN)/python -m pytest -m "matrix" --durations=20
 
-long: setup ## fuzzing and simulation (a quarter of an hour)
+long: setup ## fuzzing, simulation, a fault campaign of a thousand rounds (an hour)
 	$(BIN)/python -m pytest -m "long" --durations=20
 
 sim: setup ## accidents of a year, simulated from seeds (SIM_SEEDS=10000)
 	SIM_SEEDS=$(or $(SIM_SEEDS),10000) $(BIN)/python -m pytest tests/sim -m long
+
+campaign: setup ## faults, abuse and restarts of a server, from a seed (ROUNDS=100 SEED=1)
+	@$(BIN)/python -m tests.server.campaign --rounds $(or $(ROUNDS),100) --seed $(or $(SEED),1)
 
 mutants: setup ## break the core on purpose, and see that the tests notice (ONLY=words; half an hour)
 	@$(BIN)/python -m tests.mutants.run $(ONLY)

@@ -5,6 +5,7 @@ import sys
 import time
 from pathlib import Path
 
+from tests.server.campaign.plan import KINDS
 from tests.server.campaign.rounds import ROUNDS_A_WORLD, Failed, Totals, run
 
 
@@ -15,6 +16,7 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, help="where data is kept while it runs, and if something fails")
     parser.add_argument("--quiet", action="store_true", help="no line for each round")
     parser.add_argument("--any-log", action="store_true", help="let the server's log have tracebacks")
+    parser.add_argument("--only", action="append", choices=KINDS, help="leave out what is of other kinds; repeatable")
     arguments = parser.parse_args()
     print(f"{arguments.rounds} rounds from seed {arguments.seed}", flush=True)
     totals, started = Totals(), time.monotonic()
@@ -30,6 +32,7 @@ def main() -> int:
             totals,
             folder=arguments.folder,
             tell=tell,
+            kinds=arguments.only or KINDS,
             reads_log=not arguments.any_log,
         )
     except Failed as problem:

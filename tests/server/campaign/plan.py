@@ -2,6 +2,7 @@
 
 import errno
 import random
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from tests.server.campaign.abuse import ABUSES
@@ -10,6 +11,9 @@ from tests.server.campaign.failing_files import CHANGES, Order
 OFFSETS_LOG = r"__consumer_offsets-\d+/\d+\.log$"
 PARTITION_LIMIT = 300
 """`muster.max.partitions` beside those of the offsets topic: each is a directory to open at every start."""
+
+
+KINDS = ("disk", "move", "abuse", "topics")
 
 
 class Step(NamedTuple):
@@ -62,15 +66,20 @@ def world(seed: int) -> World:
     return World(partitions, settings, rng.random() < 0.3)
 
 
-def round_of(seed: int, number: int, partitions: int) -> Round:
-    """At least one fault of the disk or move of a partition, some abuse, something about topics."""
+def round_of(seed: int, number: int, partitions: int, kinds: Collection[str] = KINDS) -> Round:
+    """At least one fault of the disk or move of a partition, some abuse, something about topics.
+
+    Of fewer `kinds` than there are, what happens is the same without the others.
+    """
     rng = random.Random(f"round {number} of {seed}")
     draw = [_disk, _disk, _disk, _move, _abuse, _abuse, _abuse, _topics]
     drawn = [rng.choice([_disk, _move])] + [rng.choice(draw) for _ in range(rng.randint(1, 4))]
     rng.shuffle(drawn)
-    steps = sorted((step(rng, partitions) for step in drawn), key=lambda step: step.at_s)
+    all_steps = [step(rng, partitions) for step in drawn]
+    steps = sorted((step for step in all_steps if step.kind in kinds), key=lambda step: step.at_s)
     ends = rng.choice(["kill", "kill", "stop"])
-    return Round(steps, ends, rng.random() < 0.2, rng.choice(["well"] * 6 + ["killed", "disk"]))
+    in_trouble, starts = rng.random() < 0.2, rng.choice(["well"] * 6 + ["killed", "disk"])
+    return Round(steps, ends, in_trouble, starts if starts != "disk" or "disk" in kinds else "well")
 
 
 def rng_of(seed: int, number: int, step: int) -> random.Random:
@@ -108,8 +117,9 @@ def _disk(rng: random.Random, partitions: int) -> Step:
 
 def _move(rng: random.Random, partitions: int) -> Step:
     count = rng.randint(1, min(partitions, 6))
-    pause_s = round(rng.choice([0.0, rng.uniform(0.0, 0.3)]), 2)
-    return Step(_time(rng), "move", {"partitions": rng.sample(range(partitions), count), "away_s": pause_s})
+    pause_s, times = rng.choice([(0.0, rng.randint(1, 8)), (round(rng.uniform(0.0, 0.3), 2), 1)])
+    moved = rng.sample(range(partitions), count)
+    return Step(_time(rng), "move", {"partitions": moved, "away_s": pause_s, "times": times})
 
 
 def _abuse(rng: random.Random, partitions: int) -> Step:

@@ -14,7 +14,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -84,8 +84,11 @@ class Totals:
 class Campaign:
     """The rounds that share one data directory. `run` raises `Failed`; `close` ends everything, whatever happened."""
 
-    def __init__(self, seed: int, folder: Path, totals: Totals, reads_log: bool = True) -> None:
+    def __init__(
+        self, seed: int, folder: Path, totals: Totals, kinds: Collection[str] = plan.KINDS, reads_log: bool = True
+    ) -> None:
         self.seed = seed
+        self._kinds = kinds
         self._reads_log = reads_log
         self.totals = totals
         self.world = plan.world(seed)
@@ -129,7 +132,7 @@ class Campaign:
         self._until(lambda: all(client.checked_life for client in self._clients), "everybody is there")
         for number in range(rounds):
             started = time.monotonic()
-            self.round = plan.round_of(self.seed, number, self.world.partitions)
+            self.round = plan.round_of(self.seed, number, self.world.partitions, self._kinds)
             self._play(number)
             self.totals.rounds += 1
             tell(
@@ -212,7 +215,7 @@ class Campaign:
                 heals.append(time.monotonic() + details["for_s"])
             case "move":
                 self.totals.happened["partitions moved"] += len(details["partitions"])
-                self._aside(self._move, details["partitions"], details["away_s"])
+                self._aside(self._move, details["partitions"], details["away_s"], details["times"])
             case "abuse":
                 self.totals.happened[details["by"]] += 1
                 abuser = Abuser(self.situation.address, rng, f"{ABUSERS_TOPICS}-{self.seed}-{number}-{place}")
@@ -233,19 +236,19 @@ class Campaign:
         thread.start()
         self._asides.append(thread)
 
-    def _move(self, partitions: list[int], away_s: float) -> None:
+    def _move(self, partitions: list[int], away_s: float, times: int) -> None:
         """Let partitions go and take them back, at the operator's door."""
         life = self.situation.life
-        for what in ("unload", "load"):
+        for what in ("unload", "load") * times:
             for partition in partitions:
+                if self.situation.is_restarting:
+                    return
                 try:
                     asyncio.run(ask(self.data, {"do": what, "partition": partition}, MOST_WAITED_S))
                 except (BadInput, OSError, ValueError) as error:
                     if self.situation.life == life and not self.situation.is_restarting:
-                        self.situation.problem(f"ERROR {what} of partition {partition}: {error}")
-                except TimeoutError:
-                    if self.situation.life == life and not self.situation.is_restarting:
-                        self.situation.problem(f"HUNG {what} of partition {partition}")
+                        problem = "HUNG" if isinstance(error, TimeoutError) else "ERROR"
+                        self.situation.problem(f"{problem} {what} of partition {partition}: {error}")
             time.sleep(away_s)
 
     # Ends and starts.
@@ -464,6 +467,7 @@ def run(
     *,
     folder: Path | None = None,
     tell: Callable[[str], None] = print,
+    kinds: Collection[str] = plan.KINDS,
     reads_log: bool = True,
 ) -> None:
     """All rounds, in as many worlds as they need, the first with this seed; `Failed` tells everything there is.
@@ -473,7 +477,7 @@ def run(
     for first in range(0, rounds, ROUNDS_A_WORLD):
         world_seed = seed + first // ROUNDS_A_WORLD
         with _folder(folder) as kept:
-            campaign = Campaign(world_seed, kept, totals, reads_log)
+            campaign = Campaign(world_seed, kept, totals, kinds, reads_log)
             try:
                 campaign.run(min(ROUNDS_A_WORLD, rounds - first), tell)
             except Failed as problem:
