@@ -29,6 +29,10 @@ class LogDamaged(MusterError):
     """The disk gave back something else than a broker wrote."""
 
 
+class DataLost(LogDamaged):
+    """A log ends before what was durable once, or is not there at all; the text says which records are missing."""
+
+
 class BadInput(MusterError):
     """What the user pointed us at cannot be read; the text says why and what to try next."""
 

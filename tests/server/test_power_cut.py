@@ -263,6 +263,7 @@ def check(data: Path, settings: Settings, disk: SharedFiles, told: Told) -> None
         assert value.generation >= generation, f"{group}: generation {generation} was told, {value.generation} there"
         if value.generation == generation:
             assert [member.assignment for member in value.members] == [assignment]
+    assert not directory.losses, "nothing that was durable is gone, and yet it is said"
 
 
 def members_of(value: GroupValue) -> dict[str, bytes]:

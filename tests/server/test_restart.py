@@ -1,6 +1,7 @@
 """Stopped or killed under load, a server comes back with everything it acknowledged."""
 
 import random
+import shutil
 import signal
 import socket
 import threading
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from muster.codec.partitioning import partition_for
 from muster.server.wire.apis import ApiKey
 from tests.server.raw import Raw, ServerProcess, commit_body, create_topic, running, wait_until_loaded
 
@@ -230,3 +232,66 @@ def test_the_directory_is_nobody_elses_meanwhile(tmp_path: Path) -> None:
             other.start()
         assert other.process is not None
         assert other.process.wait(10) == 3
+
+
+# Data that is not where it was.
+
+
+def refused(data: Path, *arguments: str) -> tuple[int, str]:
+    """The exit code, and what a server that does not start says last."""
+    server = ServerProcess(data, *arguments)
+    with pytest.raises(AssertionError, match=r"''; "), server:
+        pytest.fail("it has started")
+    assert server.process is not None
+    return server.process.wait(20), server.log.read_text().splitlines()[-1]
+
+
+def with_a_commit(data: Path) -> Path:
+    """Serve, commit for a group, stop; the directory of the partition that the group is in."""
+    with running(data) as server:
+        create_topic(server.address, "orders", 1)
+        with Raw(server.address) as raw:
+            answer = raw.ask(ApiKey.OFFSET_COMMIT, 8, **commit_body("g", "orders", {0: 7}))
+            assert answer["topics"][0]["partitions"][0]["errorCode"] == 0
+        assert server.stop() == 0
+    return data / f"__consumer_offsets-{partition_for('g', 4)}"
+
+
+def test_a_server_whose_log_has_lost_durable_records_does_not_start_unless_told_to(tmp_path: Path) -> None:
+    partition = with_a_commit(tmp_path / "data")
+    (segment,) = partition.glob("*.log")
+    segment.write_bytes(b"")
+    status, said = refused(tmp_path / "data")
+    assert status == 4
+    assert f"{partition.name}: durable up to 1, found up to 0, so offsets 0 to 0 are lost" in said
+    assert "start once with --accept-data-loss" in said
+    assert refused(tmp_path / "data")[0] == 4, "looking at it changes nothing"
+    with running(tmp_path / "data", "--accept-data-loss") as server:
+        assert "DATA LOST" in server.log.read_text()
+        assert wait_until_loaded(server.address, "g") == {}
+        assert server.stop() == 0
+    with running(tmp_path / "data") as server:
+        assert server.stop() == 0
+
+
+def test_a_server_with_a_partition_less_does_not_start(tmp_path: Path) -> None:
+    partition = with_a_commit(tmp_path / "data")
+    shutil.rmtree(partition)
+    status, said = refused(tmp_path / "data")
+    assert (status, partition.exists()) == (4, False)
+    assert f"{partition.name}: durable up to 1, its directory is missing, so offsets 0 to 0 are lost" in said
+
+
+def test_a_disk_that_is_not_mounted_does_not_become_an_empty_cluster(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    status, said = refused(data, "--must-exist")
+    assert status == 3
+    assert f"{data} holds no data of a broker or of muster" in said
+    assert list(data.iterdir()) == []
+    with running(data) as server:
+        assert sum("a NEW data directory was made" in line for line in server.log.read_text().splitlines()) == 1
+        assert server.stop() == 0
+    with running(data, "--must-exist") as server:
+        assert server.stop() == 0
+        assert server.log.read_text().count("a NEW data directory was made") == 1

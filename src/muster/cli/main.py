@@ -24,7 +24,7 @@ from muster.cli.serve import serve
 from muster.cli.status import Status
 from muster.cli.tables import EPILOG as TABLE_EPILOG
 from muster.cli.tables import table
-from muster.errors import ClusterRefused, ClusterUnreachable, MusterError, Unexpected
+from muster.errors import ClusterRefused, ClusterUnreachable, DataLost, MusterError, Unexpected
 
 HELP_NAMES = ["-h", "--help"]
 
@@ -113,6 +113,8 @@ def _as_sentence(error: BaseException) -> tuple[Status, str]:
         return Status.UNREACHABLE, str(error)
     if isinstance(error, ClusterRefused):
         return Status.REFUSED, str(error)
+    if isinstance(error, DataLost):
+        return Status.DAMAGED, str(error)
     if isinstance(error, Unexpected):
         return Status.BUG, _bug_sentence(str(error))
     if isinstance(error, MusterError):

@@ -39,6 +39,14 @@ def serve(
         int | None, typer.Option(help="Serve Prometheus metrics on this port; 0: a free one.")
     ] = None,
     log_json: Annotated[bool, typer.Option("--log-json", help="Log lines as JSON objects.")] = False,
+    must_exist: Annotated[
+        bool,
+        typer.Option("--must-exist", help="Refuse to start where there is no data yet: the disk may not be mounted."),
+    ] = False,
+    accept_data_loss: Annotated[
+        bool,
+        typer.Option("--accept-data-loss", help="Start although durable records are missing, with what is left."),
+    ] = False,
     debug: Annotated[bool, DEBUG] = False,
 ) -> int:
     """Run a coordinator that Kafka clients use as their broker for groups.
@@ -53,6 +61,10 @@ def serve(
         wanted.append(("advertised.listeners", f"PLAINTEXT://{advertise}"))
     if node_id is not None:
         wanted.append(("node.id", str(node_id)))
+    if must_exist:
+        wanted.append(("muster.data.must.exist", "true"))
+    if accept_data_loss:
+        wanted.append(("muster.accept.data.loss", "true"))
     from muster.broker import new_loop
 
     with asyncio.Runner(loop_factory=new_loop) as runner:

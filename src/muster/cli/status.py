@@ -24,7 +24,8 @@ _MEANINGS = {
     Status.BUG: "A mistake in muster; the sentence says where, `--debug` or `MUSTER_DEBUG=1` how it came to that.",
     Status.USAGE: "Options that do not exist or do not go together.",
     Status.BAD_INPUT: "A path that cannot be read or written: missing, not a segment, no permission, disk full.",
-    Status.DAMAGED: "Done, but parts of the log could not be read; each is named on stderr.",
+    Status.DAMAGED: "Done, but parts of the log could not be read; or not started, since durable records are missing. "
+    "Each is named on stderr.",
     Status.NOTHING_MATCHED: "The log was read, and no record passed the filters; or no group has that name or state.",
     Status.UNREACHABLE: "No answer from the cluster, or from a part of it.",
     Status.REFUSED: "The cluster refused some or all of it: members in the way, no rights; each is named on stderr.",

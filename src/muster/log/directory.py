@@ -2,14 +2,15 @@
 
 Laid out as a Kafka broker's: a directory for each partition, `meta.properties`, the checkpoints, `.lock` while somebody
 is at work, `.kafka_cleanshutdown` after a clean stop. Opening it opens every partition. A broker's own directory is
-taken as it is, cluster id and topic ids included.
+taken as it is, cluster id and topic ids included. Records that were durable and are not there any more are told
+(`losses`), or not accepted: then nothing is opened.
 """
 
 import errno
 import json
-from collections.abc import Callable, Iterable, Mapping
+import threading
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Self, TypeVar
@@ -28,12 +29,15 @@ from muster.log.checkpoints import (
     write_offsets,
     write_partition_metadata,
 )
-from muster.log.directory_meta import MetaProperties, settle_meta
-from muster.log.directory_topics import reconcile, remove_deleted_directories, remove_topic
+from muster.log.directory_changes import DirectoryChanges, Logs, Made
+from muster.log.directory_meta import META_PROPERTIES, MetaProperties, settle_meta
+from muster.log.directory_topics import TakingOver, remove_deleted_directories, remove_half_made, remove_topics
 from muster.log.files import REAL_FILES, DirectoryLocked, Files, Lock
 from muster.log.partition import DiskLog
 from muster.log.partition_config import LogConfig
-from muster.log.topics import REGISTRY, Topic, TopicRefused, TopicRegistry, check_name, new_topic_id
+from muster.log.recovery_loss import LOST, Loss, LossRefused
+from muster.log.sources import OFFSETS_TOPIC
+from muster.log.topics import REGISTRY, Topic, TopicRefused, TopicRegistry, new_topic_id
 
 LOCK = ".lock"
 CLEAN_STOP = ".kafka_cleanshutdown"
@@ -54,14 +58,20 @@ class LogDirectory:
         self.files = files
         self.logs: dict[TopicPartition, DiskLog] = {}
         self.notes: list[str] = []
+        self.losses: list[Loss] = []
+        """Durable records that were missing when it was opened, and are given up."""
         self.meta = MetaProperties(None, None, None)
         self.was_clean = False
+        self.is_new = False
+        """Whether it was made just now: there was nothing here that a broker or muster had left."""
+        self._accept_loss = True
+        self._checkpointing = threading.Lock()  # topics are changed in another thread than the logs
         self._lock = lock
         self._config_of = config_of
         self._wall_ms = wall_ms
         self._recovery_points: Offsets = {}
         self._log_starts: Offsets = {}
-        self.registry = TopicRegistry(files, path / REGISTRY, {})
+        self._set_registry(TopicRegistry(files, path / REGISTRY, {}))
         self.was_truncated: Callable[[TopicPartition, int], None] = lambda key, end_offset: None
         """Called behind `truncate` with the log's new end: whoever knows how far a log is clean must think again."""
 
@@ -75,11 +85,23 @@ class LogDirectory:
         cluster_id: str | None = None,
         node_id: int = 1,
         wall_ms: int | None = None,
+        must_exist: bool = False,
+        offsets_partitions: int | None = None,
+        accept_loss: bool = True,
     ) -> Self:
         """Open a directory, or make it. `config_of` gives each topic's log its settings.
 
+        With `must_exist` a directory that nobody has used is refused instead of being made. `offsets_partitions` is the
+        number of partitions of an offsets topic that the registry does not know yet. Without `accept_loss`,
+        `LossRefused` if records of the offsets topic are missing that were durable; those of other topics are told.
+
         `ConfigError` where it cannot be used at all (locked, read-only, another cluster's), with what to do about it.
         """
+        if must_exist and not files.exists(path / META_PROPERTIES):
+            raise ConfigError(
+                f"{path} holds no data of a broker or of muster (there is no {META_PROPERTIES} in it), and it must. Is "
+                "the disk mounted, and the path right? A new directory is made only where it need not exist."
+            )
         try:
             if not files.exists(path):
                 files.mkdir(path)
@@ -92,8 +114,9 @@ class LogDirectory:
         except OSError as error:
             raise _unusable(path, error) from error
         directory = cls(path, files, lock, config_of or (lambda topic: LogConfig()), wall_ms)
+        directory._accept_loss = accept_loss
         try:
-            directory._load(cluster_id, node_id)
+            directory._load(cluster_id, node_id, offsets_partitions)
         except OSError as error:
             directory._abandon()
             if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
@@ -104,7 +127,8 @@ class LogDirectory:
             raise
         return directory
 
-    def _load(self, cluster_id: str | None, node_id: int) -> None:
+    def _load(self, cluster_id: str | None, node_id: int, offsets_partitions: int | None) -> None:
+        self.is_new = not self.files.exists(self.path / META_PROPERTIES)
         self.meta = settle_meta(self.files, self.path, cluster_id, node_id)
         self.was_clean = self.files.exists(self.path / CLEAN_STOP)
         if self.was_clean:
@@ -113,19 +137,76 @@ class LogDirectory:
             self.files.sync_directory(self.path, "opened.directory")
         self._recovery_points = self._read_checkpoint(RECOVERY_POINTS, "all logs are looked at from their start")
         self._log_starts = self._read_checkpoint(LOG_STARTS, "logs start with their first segment")
-        self.registry = TopicRegistry.read(self.files, self.path / REGISTRY)
-        for topic in self.registry.topics():
-            if topic.deleting:
-                remove_topic(self.files, self.path, self.registry, topic, self._forget_offsets)
-                self.notes.append(f"topic {topic.name}: removed, as had been begun")
+        self._set_registry(TopicRegistry.read(self.files, self.path / REGISTRY))
+        self._finish_changes()
         remove_deleted_directories(self.files, self.path, self.notes)
-        reconcile(self.files, self.path, self.registry, self.notes)
-        directories = len(self.files.entries(self.path))
-        self._open_partitions(
-            [(topic, number) for topic in self.registry.topics() for number in range(topic.partitions)]
-        )
-        if len(self.files.entries(self.path)) != directories:  # some were missing
-            self.files.sync_directory(self.path, "topic.restored")
+        found = TakingOver(self.files, self.path, self.registry, self._recovery_points, offsets_partitions)
+        found.run()
+        self.notes += found.notes
+        self.losses = self._missing_partitions()
+        self.notes += [f"{LOST}{loss}" for loss in self.losses]
+        missing = {loss.partition for loss in self.losses}
+        self._recovery_points = {
+            key: offset for key, offset in self._recovery_points.items() if str(key) not in missing
+        }
+        self._open_all(missing)
+        if self.losses:
+            self.write_checkpoints()  # what is lost is told once; this makes directories that were missing last, too
+
+    def _set_registry(self, registry: TopicRegistry) -> None:
+        self.registry = registry
+        self._changes = DirectoryChanges(self.files, self.path, registry, self._open_partitions, self._forget_offsets)
+
+    def _finish_changes(self) -> None:
+        """Bring changes of topics to an end that the process before us had begun."""
+        deleting = [topic for topic in self.registry.unfinished() if topic.deleting]
+        half_made = [topic for topic in self.registry.unfinished() if not topic.deleting]
+        if deleting:
+            remove_topics(self.files, self.path, self.registry, deleting, self._forget_offsets)
+        if half_made:
+            remove_half_made(self.files, self.path, self.registry, half_made)
+        self.notes += [f"topic {topic.name}: removed, as had been begun" for topic in deleting]
+        self.notes += [
+            f"topic {topic.name}: {topic.planned - topic.partitions} partitions that were being made are removed"
+            for topic in half_made
+        ]
+
+    def _missing_partitions(self) -> list[Loss]:
+        """Partitions that the registry has, or a recovery point, and that have no directory."""
+        expected = {
+            TopicPartition(topic.name, number) for topic in self.registry.topics() for number in range(topic.partitions)
+        }
+        expected |= {key for key, offset in self._recovery_points.items() if offset > 0}
+        there = {entry.name for entry in self.files.entries(self.path) if entry.is_directory}
+        return [
+            Loss(str(key), self._recovery_points.get(key, 0), None) for key in sorted(expected) if str(key) not in there
+        ]
+
+    def _accepts(self, topic: str) -> bool:
+        return self._accept_loss or topic != OFFSETS_TOPIC
+
+    def _open_all(self, missing: Container[str]) -> None:
+        """Open every partition, and make those that are missing. Losses that are not accepted are refused together."""
+        wanted = [
+            (topic, number)
+            for topic in self.registry.topics()
+            for number in range(topic.partitions)
+            if self._accepts(topic.name) or f"{topic.name}-{number}" not in missing
+        ]
+        opened = self._opened(wanted)
+        refused = [loss for loss in self.losses if not self._accepts(loss.partition.rpartition("-")[0])]
+        refused += [loss for one in opened.values() if isinstance(one, LossRefused) for loss in one.losses]
+        errors = [one for one in opened.values() if isinstance(one, Exception)]
+        logs = {key: log for key, log in opened.items() if isinstance(log, DiskLog)}
+        if errors or refused:
+            for log in logs.values():
+                log.abandon()
+            raise LossRefused(refused) if refused else errors[0]
+        self.adopt(logs)
+        for log in logs.values():
+            self.notes += log.report.notes
+            if log.report.loss is not None:
+                self.losses.append(log.report.loss)
 
     def _read_checkpoint(self, name: str, without: str) -> Offsets:
         try:
@@ -144,7 +225,7 @@ class LogDirectory:
             raise LogDamaged(f"{key}: there is no such topic any more")
         self.logs[key].abandon()
         self.was_clean = False
-        self._adopt(key, self._open_partition(topic, key.partition))
+        self.adopt({key: self._open_partition(topic, key.partition)})
         return self.logs[key]
 
     def truncate(self, key: TopicPartition, offset: int) -> None:
@@ -160,24 +241,27 @@ class LogDirectory:
         with ThreadPoolExecutor(THREADS, "muster-directory") as pool:
             return list(pool.map(work, items))
 
-    def _open_partitions(self, partitions: list[tuple[Topic, int]]) -> None:
-        """Open them all, or none: the first error is raised when the others have been let go of."""
+    def _opened(self, partitions: list[tuple[Topic, int]]) -> dict[TopicPartition, DiskLog | Exception]:
         opened = self._each(self._open_or_error, partitions)
-        errors = [one for one in opened if isinstance(one, Exception)]
-        for (topic, number), log in zip(partitions, opened, strict=True):
-            if isinstance(log, Exception):
-                continue
-            if errors:
-                log.abandon()
-                continue
-            self._adopt(TopicPartition(topic.name, number), log)
-            self.notes += log.report.notes
-        if errors:
-            raise errors[0]
+        keys = [TopicPartition(topic.name, number) for topic, number in partitions]
+        return dict(zip(keys, opened, strict=True))
 
-    def _adopt(self, key: TopicPartition, log: DiskLog) -> None:
-        log.lower_recovery_point = partial(self._lower_recovery_point, key)
-        self.logs[key] = log
+    def _open_partitions(self, topic: Topic, numbers: range) -> Logs:
+        """Open them all, or none: the first error is raised when the others have been let go of."""
+        opened = self._opened([(topic, number) for number in numbers])
+        logs = {key: log for key, log in opened.items() if isinstance(log, DiskLog)}
+        for error in opened.values():
+            if isinstance(error, Exception):
+                for log in logs.values():
+                    log.abandon()
+                raise error
+        return logs
+
+    def adopt(self, logs: Logs) -> None:
+        """Make new logs part of the directory: in the thread of the logs."""
+        for key, log in logs.items():
+            log.lower_recovery_point = partial(self._lower_recovery_point, key)
+            self.logs[key] = log
 
     def _open_or_error(self, which: tuple[Topic, int]) -> DiskLog | Exception:
         try:
@@ -203,6 +287,7 @@ class LogDirectory:
             start_offset=self._log_starts.get(key, 0),
             clean=self.was_clean,
             wall_ms=self._wall_ms,
+            accept_loss=self._accepts(topic.name),
         )
 
     def create_topic(
@@ -213,33 +298,31 @@ class LogDirectory:
         `TopicRefused` if it may not be. `LogDamaged` if the disk fails: it is there wholly, or not at all, the next
         time the directory is opened.
         """
-        check_name(name)
-        if self.registry.get(name) is not None:
+        if self._known_or_none(name) is not None:
             raise TopicRefused(ErrorCode.TOPIC_ALREADY_EXISTS, f"there is a topic {name} already")
-        if partitions < 1:
-            raise TopicRefused(ErrorCode.INVALID_PARTITIONS, f"{partitions} partitions; a topic has at least one")
-        topic = Topic(name, topic_id or new_topic_id(), partitions, dict(configs or {}))
-        self._grow(topic, 0)
-        return topic
+        return self._made_now(Topic(name, topic_id or new_topic_id(), partitions, dict(configs or {})))
 
     def add_partitions(self, name: str, partitions: int) -> Topic:
         """Let a topic have more partitions: as many as said, all together."""
         topic = self._known(name)
-        if partitions <= topic.partitions:
-            raise TopicRefused(
-                ErrorCode.INVALID_PARTITIONS, f"{name} has {topic.partitions} partitions; they can only become more"
-            )
-        grown = Topic(name, topic.topic_id, partitions, topic.configs)
-        self._grow(grown, topic.partitions)
-        return grown
+        return self._made_now(Topic(name, topic.topic_id, partitions, topic.configs))
 
-    def _grow(self, topic: Topic, first: int) -> None:
+    def _made_now(self, topic: Topic) -> Topic:
+        (made,) = self.make_topics([topic])
+        if made.error is not None:
+            raise made.error
+        self.adopt(made.logs)
+        return topic
+
+    def make_topics(self, wanted: Sequence[Topic]) -> list[Made]:
+        """Make topics, or more partitions of some, each wholly or not at all; `adopt` what was made then.
+
+        May be called in another thread than that of the logs, by one at a time.
+        """
         try:
-            self.registry.put(topic)
-            self._open_partitions([(topic, number) for number in range(first, topic.partitions)])
-            self.files.sync_directory(self.path, "topic.directories")
+            return self._changes.make(wanted)
         except OSError as error:
-            raise LogDamaged(f"topic {topic.name} could not be made: {error}") from error
+            return [Made(topic, {}, LogDamaged(f"topic {topic.name} could not be made: {error}")) for topic in wanted]
 
     def set_configs(self, name: str, configs: Mapping[str, str]) -> Topic:
         """Give a topic other settings; its logs go by them at once."""
@@ -256,35 +339,47 @@ class LogDirectory:
     def delete_topic(self, name: str) -> None:
         """Remove a topic with all its records; it is gone for good when this returns."""
         topic = self._known(name)
+        logs = self.let_go({name})
         try:
-            self.registry.put(replace(topic, deleting=True))
-        except OSError as error:
-            raise LogDamaged(f"topic {name} could not be removed: {error}. Nothing was changed.") from error
-        for partition in range(topic.partitions):
-            self.logs.pop(TopicPartition(name, partition)).abandon()
-        try:
-            remove_topic(self.files, self.path, self.registry, topic, self._forget_offsets)
-        except OSError as error:
-            raise LogDamaged(
-                f"topic {name} was not removed wholly: {error}. That is finished when the directory is opened again."
-            ) from error
+            left = self.remove_topics([topic], logs)
+        except LogDamaged:
+            self.adopt(logs)
+            raise
+        if left is not None:
+            self.notes.append(left)
 
-    def _forget_offsets(self, name: str) -> None:
+    def let_go(self, names: Container[str]) -> Logs:
+        """Take the logs of topics out of the directory, before they are removed: in the thread of the logs."""
+        return {key: self.logs.pop(key) for key in list(self.logs) if key.topic in names}
+
+    def remove_topics(self, topics: Sequence[Topic], logs: Logs) -> str | None:
+        """Remove topics for good, whose logs were let go; what is left of their files, if anything, as a sentence.
+
+        `LogDamaged` if nothing was changed. May be called in another thread than that of the logs, by one at a time.
+        """
+        return self._changes.remove(topics, logs)
+
+    def _forget_offsets(self, names: set[str]) -> None:
         """A new topic of that name must not inherit where the old one started, how far it was durable, or clean."""
-        self._recovery_points = _without(self._recovery_points, name)
-        self._log_starts = _without(self._log_starts, name)
-        write_offsets(self.files, self.path / RECOVERY_POINTS, self._recovery_points)
-        write_offsets(self.files, self.path / LOG_STARTS, self._log_starts)
-        try:
-            clean = read_offsets(self.files, self.path / CLEANER_OFFSETS)
-        except Malformed:
-            return  # nobody will believe it
-        if any(key.topic == name for key in clean):
-            write_offsets(self.files, self.path / CLEANER_OFFSETS, _without(clean, name), "cleaner-offsets")
+        with self._checkpointing:
+            self._recovery_points = _without(self._recovery_points, names)
+            self._log_starts = _without(self._log_starts, names)
+            write_offsets(self.files, self.path / RECOVERY_POINTS, self._recovery_points)
+            write_offsets(self.files, self.path / LOG_STARTS, self._log_starts)
+            try:
+                clean = read_offsets(self.files, self.path / CLEANER_OFFSETS)
+            except Malformed:
+                return  # nobody will believe it
+            if any(key.topic in names for key in clean):
+                write_offsets(self.files, self.path / CLEANER_OFFSETS, _without(clean, names), "cleaner-offsets")
+
+    def _known_or_none(self, name: str) -> Topic | None:
+        topic = self.registry.get(name)
+        return topic if topic is not None and topic.is_whole else None
 
     def _known(self, name: str) -> Topic:
-        topic = self.registry.get(name)
-        if topic is None or topic.deleting:
+        topic = self._known_or_none(name)
+        if topic is None:
             raise TopicRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
         return topic
 
@@ -301,29 +396,34 @@ class LogDirectory:
 
     def write_checkpoints(self) -> None:
         """Write down how far the logs are durable, readable, and where they start."""
-        self._recovery_points = {key: log.recovery_point for key, log in self.logs.items()}
         high_watermarks = {key: log.high_watermark for key, log in self.logs.items()}
         try:
-            write_offsets(self.files, self.path / RECOVERY_POINTS, self._recovery_points)
-            write_offsets(self.files, self.path / HIGH_WATERMARKS, high_watermarks)
+            with self._checkpointing:
+                self._recovery_points = {key: log.recovery_point for key, log in self.logs.items()}
+                write_offsets(self.files, self.path / RECOVERY_POINTS, self._recovery_points)
+                write_offsets(self.files, self.path / HIGH_WATERMARKS, high_watermarks)
         except OSError as error:
             raise LogDamaged(f"the checkpoints of {self.path} could not be written: {error}") from error
         self.write_log_starts()
 
     def write_log_starts(self) -> None:
         """Make raised log start offsets last: before anybody is told that records are deleted."""
-        self._log_starts = {
-            key: log.start_offset for key, log in self.logs.items() if log.start_offset > log.segments[0].base_offset
-        }
         try:
-            write_offsets(self.files, self.path / LOG_STARTS, self._log_starts)
+            with self._checkpointing:
+                self._log_starts = {
+                    key: log.start_offset
+                    for key, log in self.logs.items()
+                    if log.start_offset > log.segments[0].base_offset
+                }
+                write_offsets(self.files, self.path / LOG_STARTS, self._log_starts)
         except OSError as error:
             raise LogDamaged(f"the log starts of {self.path} could not be written: {error}") from error
 
     def _lower_recovery_point(self, key: TopicPartition, offset: int) -> None:
-        if self._recovery_points.get(key, 0) > offset:
-            self._recovery_points = {**self._recovery_points, key: offset}
-            write_offsets(self.files, self.path / RECOVERY_POINTS, self._recovery_points)
+        with self._checkpointing:
+            if self._recovery_points.get(key, 0) > offset:
+                self._recovery_points = {**self._recovery_points, key: offset}
+                write_offsets(self.files, self.path / RECOVERY_POINTS, self._recovery_points)
 
     def close(self) -> bool:
         """Stop in peace. False if something failed: then no mark of a clean stop is left, and recovery will look."""
@@ -357,5 +457,5 @@ def _unusable(path: Path, error: OSError) -> ConfigError:
     )
 
 
-def _without(offsets: Offsets, topic: str) -> Offsets:
-    return {key: offset for key, offset in offsets.items() if key.topic != topic}
+def _without(offsets: Offsets, topics: Container[str]) -> Offsets:
+    return {key: offset for key, offset in offsets.items() if key.topic not in topics}

@@ -2,17 +2,30 @@
 
 A partition lives in `TOPIC-PARTITION`. One that is being deleted is renamed to `TOPIC-PARTITION.UNIQUE-delete` first,
 as in Kafka: from then on it is nobody's, and its files may go in any order.
+
+The registry says which topics there are. A directory that it does not know is taken over only if a broker must have
+made it: it has the files of a partition, and with its siblings it makes up a topic from partition 0 on without a gap.
+Every other one is a stray: left alone, and named in the notes. Nothing is ever made because of a number in a name.
 """
 
 import re
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
-from muster.errors import LogDamaged, Malformed
-from muster.log.checkpoints import read_partition_metadata
+from muster.errors import ConfigError, LogDamaged, Malformed
+from muster.log.checkpoints import (
+    LEADER_EPOCHS,
+    PARTITION_METADATA,
+    Offsets,
+    TopicPartition,
+    read_partition_metadata,
+)
 from muster.log.files import Files
-from muster.log.topics import Topic, TopicRegistry, new_topic_id
+from muster.log.segment import LOG, offset_in_name
+from muster.log.sources import OFFSETS_TOPIC
+from muster.log.topics import Topic, TopicRefused, TopicRegistry, check_name, new_topic_id
 
 DELETE_SUFFIX = "-delete"
 NOT_PARTITIONS = (DELETE_SUFFIX, "-future", "-stray")
@@ -20,11 +33,12 @@ METADATA_TOPIC = "__cluster_metadata"
 """Kafka's own log of its metadata; muster leaves it alone."""
 
 LONGEST_DIRECTORY_NAME = 255
+_DELETED_DIRECTORY = re.compile(r".+\.[0-9a-f]{8,32}-delete")
 _PARTITION_DIRECTORY = re.compile(r"(?P<topic>.+)-(?P<partition>\d{1,9})")
 
 
 def partition_directories(files: Files, path: Path) -> dict[str, list[int]]:
-    """The partitions that have a directory, by topic."""
+    """The partitions that have a directory, by topic, rising."""
     found: dict[str, list[int]] = {}
     for entry in files.entries(path):
         match = _PARTITION_DIRECTORY.fullmatch(entry.name)
@@ -32,77 +46,230 @@ def partition_directories(files: Files, path: Path) -> dict[str, list[int]]:
             continue
         if match["topic"] != METADATA_TOPIC and entry.name == f"{match['topic']}-{int(match['partition'])}":
             found.setdefault(match["topic"], []).append(int(match["partition"]))
-    return found
+    return {name: sorted(numbers) for name, numbers in found.items()}
 
 
-def reconcile(files: Files, path: Path, registry: TopicRegistry, notes: list[str]) -> None:
-    """Bring the registry in line with the directories: a broker, or somebody's hand, may have been here.
+def as_ranges(numbers: Iterable[int]) -> str:
+    """Numbers for people: 0-46, 49."""
+    ranges: list[list[int]] = []
+    for number in sorted(numbers):
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    return ", ".join(f"{first}-{last}" if first != last else f"{first}" for first, last in ranges)
 
-    A topic without any directory was deleted by somebody else, or is one whose creation a crash interrupted before
-    anybody heard of it. One that lacks some of its directories gets them when it is opened.
+
+class Found(NamedTuple):
+    """The directories of one name."""
+
+    name: str
+    ids: Mapping[int, str | None]
+    """The topic id that each partition has, by number; None where it has none, or none that can be read."""
+
+    @property
+    def topic_ids(self) -> set[str]:
+        return {topic_id for topic_id in self.ids.values() if topic_id is not None}
+
+    @property
+    def topic_id(self) -> str | None:
+        """The id that all partitions agree on. `LogDamaged` where they do not."""
+        if len(self.topic_ids) > 1:
+            one_of = {topic_id: number for number, topic_id in self.ids.items() if topic_id is not None}
+            raise LogDamaged(
+                f"the partitions of {self.name} have different topic ids: "
+                + ", ".join(f"{topic_id} in {self.name}-{number}" for topic_id, number in sorted(one_of.items()))
+                + ". They are of two topics of one name; move those of one of them away."
+            )
+        return next(iter(self.topic_ids), None)
+
+    @property
+    def has_no_gap(self) -> bool:
+        return sorted(self.ids) == list(range(len(self.ids)))
+
+    def only(self, numbers: Iterable[int]) -> "Found":
+        return Found(self.name, {number: self.ids[number] for number in numbers if number in self.ids})
+
+
+class TakingOver:
+    """Brings the registry in line with the directories: a broker, or somebody's hand, may have been here.
+
+    `offsets_partitions` is how many partitions the offsets topic has, for a registry that does not know it: which group
+    is in which partition depends on it, so it is never taken from what happens to be on this disk.
     """
-    there = partition_directories(files, path)
-    changed: list[Topic] = []
-    for name, partitions in there.items():
-        known = registry.get(name)
-        topic_id = _topic_id(files, path, name, partitions)
-        if topic_id is None:
-            topic_id = known.topic_id if known else new_topic_id()
-        count = max(max(partitions) + 1, known.partitions if known else 0)
-        topic = Topic(name, topic_id, count, known.configs if known else {})
-        if topic != known:
-            changed.append(topic)
-            if known is not None:
-                notes.append(f"topic {name}: taken over from its directories with id {topic_id}, {count} partitions")
-    gone = [topic.name for topic in registry.topics() if topic.name not in there]
-    if gone:
-        notes.append(f"topics without any directory are forgotten: {', '.join(gone)}")
-        registry.remove(*gone)
-    if changed:
-        registry.put(*changed)
+
+    def __init__(
+        self, files: Files, path: Path, registry: TopicRegistry, written: Offsets, offsets_partitions: int | None
+    ) -> None:
+        self._files = files
+        self._path = path
+        self._registry = registry
+        self._written = written
+        """The recovery points: partitions that are named there have been logs once."""
+        self._offsets_partitions = offsets_partitions
+        self._strays: list[str] = []
+        self.notes: list[str] = []
+
+    def run(self) -> None:
+        changed = []
+        there = {
+            name: self._found(name, numbers) for name, numbers in partition_directories(self._files, self._path).items()
+        }
+        for name, found in there.items():
+            known = self._registry.get(name)
+            topic = self._unknown(found) if known is None else self._known(known, found)
+            if topic is not None and topic != known:
+                changed.append(topic)
+                if known is not None or self._registry.was_there:
+                    count = "1 partition" if topic.partitions == 1 else f"{topic.partitions} partitions"
+                    self.notes.append(
+                        f"topic {name}: taken over from its directories with id {topic.topic_id}, {count}"
+                    )
+        lost = self._lost_offsets_topic(there)
+        if lost is not None:
+            changed.append(lost)
+        gone = [topic.name for topic in self._registry.topics() if self._is_gone(topic, there)]
+        if gone:
+            self.notes.append(f"topics without any directory are forgotten: {', '.join(gone)}")
+        if self._strays:
+            self.notes.append(
+                f"left alone, since no topic has them: {', '.join(sorted(self._strays))}. Move away what is not needed"
+            )
+        if changed or gone:
+            self._registry.change(changed, gone)
+
+    def _found(self, name: str, numbers: Iterable[int]) -> Found:
+        ids: dict[int, str | None] = {}
+        for number in numbers:
+            try:
+                ids[number] = read_partition_metadata(self._files, self._path / f"{name}-{number}")
+            except Malformed:
+                ids[number] = None
+        return Found(name, ids)
+
+    def _stray(self, found: Found, numbers: Iterable[int]) -> None:
+        self._strays += [f"{found.name}-{number}" for number in numbers]
+
+    def _known(self, topic: Topic, found: Found) -> Topic:
+        """A topic of the registry. A broker may have given it more partitions, or made it anew under another id."""
+        topic_id = found.only(range(topic.partitions)).topic_id
+        if topic_id is not None and topic_id != topic.topic_id:
+            again = self._unknown(found)
+            return topic if again is None else Topic(topic.name, topic_id, again.partitions, topic.configs)
+        count = topic.partitions
+        if topic.name != OFFSETS_TOPIC:
+            while found.ids.get(count) == topic.topic_id:
+                count += 1
+        self._stray(found, [number for number in found.ids if number >= count])
+        return Topic(topic.name, topic.topic_id, count, topic.configs)
+
+    def _unknown(self, found: Found) -> Topic | None:
+        """A topic that the registry does not have, if a broker made these directories; None if they are strays."""
+        numbers = [number for number in found.ids if self._is_partition(found, number)]
+        self._stray(found, [number for number in found.ids if number not in numbers])
+        found = found.only(numbers)
+        if not numbers or not _is_legal(found.name):
+            self._stray(found, numbers)
+            return None
+        if found.name == OFFSETS_TOPIC and self._offsets_partitions is not None:
+            return self._unknown_offsets_topic(found, self._offsets_partitions)
+        of_others = {topic.topic_id for topic in self._registry.topics() if topic.name != found.name}
+        if not found.has_no_gap or found.topic_ids & of_others or (self._registry.was_there and not found.topic_ids):
+            self._stray(found, numbers)
+            return None
+        return Topic(found.name, found.topic_id or new_topic_id(), len(numbers))
+
+    def _unknown_offsets_topic(self, found: Found, count: int) -> Topic:
+        if max(found.ids) >= count:
+            raise ConfigError(
+                f"{self._path} has partitions {as_ranges(found.ids)} of {OFFSETS_TOPIC}, and "
+                f"offsets.topic.num.partitions is {count}. Which group is in which partition depends on the number, "
+                f"and no file here tells it: set offsets.topic.num.partitions to what the cluster had."
+            )
+        return Topic(found.name, found.topic_id or new_topic_id(), count)
+
+    def _is_partition(self, found: Found, number: int) -> bool:
+        """Whether a directory has the files of a partition, or was a log once."""
+        if found.ids[number] is not None or TopicPartition(found.name, number) in self._written:
+            return True
+        names = [entry.name for entry in self._files.entries(self._path / f"{found.name}-{number}")]
+        kinds = (LEADER_EPOCHS, PARTITION_METADATA)
+        return any(name in kinds or offset_in_name(name, LOG) is not None for name in names)
+
+    def _lost_offsets_topic(self, there: Mapping[str, Found]) -> Topic | None:
+        """The offsets topic, where only the recovery points remember it."""
+        count, is_known = self._offsets_partitions, self._registry.get(OFFSETS_TOPIC) is not None
+        was_written = any(key.topic == OFFSETS_TOPIC and offset > 0 for key, offset in self._written.items())
+        if count is None or is_known or OFFSETS_TOPIC in there or not was_written:
+            return None
+        return Topic(OFFSETS_TOPIC, new_topic_id(), count)
+
+    def _is_gone(self, topic: Topic, there: Mapping[str, Found]) -> bool:
+        """Whether a broker has deleted a topic of the registry: with its directories what was written down went too."""
+        if topic.name in there or topic.name == OFFSETS_TOPIC:
+            return False
+        return not any(key.topic == topic.name for key in self._written)
 
 
-def _topic_id(files: Files, path: Path, name: str, partitions: Sequence[int]) -> str | None:
-    """What the partitions say; None where none says anything, or nothing that can be read."""
-    ids: dict[str, int] = {}
-    for partition in partitions:
-        try:
-            topic_id = read_partition_metadata(files, path / f"{name}-{partition}")
-        except Malformed:
-            continue
-        if topic_id is not None:
-            ids[topic_id] = partition
-    if len(ids) > 1:
-        raise LogDamaged(
-            f"the partitions of {name} have different topic ids: "
-            + ", ".join(f"{topic_id} in {name}-{partition}" for topic_id, partition in sorted(ids.items()))
-            + ". They are of two topics of one name; move those of one of them away."
-        )
-    return next(iter(ids), None)
+def _is_legal(name: str) -> bool:
+    try:
+        check_name(name)
+    except TopicRefused:
+        return False
+    return True
 
 
-def remove_topic(
-    files: Files, path: Path, registry: TopicRegistry, topic: Topic, forget_offsets: Callable[[str], None]
+def remove_topics(
+    files: Files,
+    path: Path,
+    registry: TopicRegistry,
+    topics: Iterable[Topic],
+    forget_offsets: Callable[[set[str]], None],
 ) -> None:
-    """Remove a topic that the registry has as being deleted, its directories first by name, then by content.
+    """Remove topics that the registry has as being deleted, their directories first by name, then by content.
 
     Can be done again from wherever it broke off.
     """
-    renamed = []
-    for partition in partition_directories(files, path).get(topic.name, []):
-        unique = f".{uuid.uuid4().hex}{DELETE_SUFFIX}"
-        kept = f"{topic.name}-{partition}"[: LONGEST_DIRECTORY_NAME - len(unique)]
-        files.rename(path / f"{topic.name}-{partition}", path / (kept + unique))
-        renamed.append(path / (kept + unique))
-    forget_offsets(topic.name)  # which syncs the directory, so the new names last before the topic is forgotten
-    registry.remove(topic.name)
+    names = {topic.name for topic in topics}
+    renamed = [
+        set_aside(files, path / f"{name}-{number}")
+        for name, numbers in partition_directories(files, path).items()
+        if name in names
+        for number in numbers
+    ]
+    forget_offsets(names)  # which syncs the directory, so the new names last before the topics are forgotten
+    registry.remove(*names)
     for directory in renamed:
         remove_directory(files, directory)
 
 
+def remove_half_made(files: Files, path: Path, registry: TopicRegistry, topics: Iterable[Topic]) -> None:
+    """Remove partitions whose making has begun and not ended; their topics are then as they were before.
+
+    The registry says that they are not there, so nobody ever wrote to them. Can be done again.
+    """
+    topics = list(topics)
+    there = {entry.name for entry in files.entries(path) if entry.is_directory}
+    for topic in topics:
+        for number in range(topic.partitions, topic.planned):
+            if f"{topic.name}-{number}" in there:
+                remove_directory(files, path / f"{topic.name}-{number}")
+    files.sync_directory(path, "topic.half-made")
+    kept = [Topic(topic.name, topic.topic_id, topic.partitions, topic.configs) for topic in topics if topic.partitions]
+    registry.change(kept, [topic.name for topic in topics if not topic.partitions])
+
+
+def set_aside(files: Files, directory: Path) -> Path:
+    """Give a directory a name under which it is nobody's."""
+    unique = f".{uuid.uuid4().hex}{DELETE_SUFFIX}"
+    target = directory.with_name(directory.name[: LONGEST_DIRECTORY_NAME - len(unique)] + unique)
+    files.rename(directory, target)
+    return target
+
+
 def remove_deleted_directories(files: Files, path: Path, notes: list[str]) -> None:
     for entry in files.entries(path):
-        if entry.is_directory and entry.name.endswith(DELETE_SUFFIX):
+        if entry.is_directory and _DELETED_DIRECTORY.fullmatch(entry.name):
             remove_directory(files, path / entry.name)
             notes.append(f"{entry.name}: removed, left over from the deletion of a topic")
 

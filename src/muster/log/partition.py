@@ -40,16 +40,20 @@ class DiskLog(AppendedLog):
         clean: bool = False,
         leader_epoch: int | None = None,
         wall_ms: int | None = None,
+        accept_loss: bool = True,
     ) -> Self:
         """Open a partition's directory, or make it. `clean` says that whoever closed it did so in peace.
 
-        `recovery_point` and `start_offset` come from the checkpoints. Without `leader_epoch` the last known one goes
-        on. With `wall_ms`, producers that were silent for too long are forgotten.
+        `recovery_point` and `start_offset` come from the checkpoints; without `accept_loss`, `LossRefused` if the log
+        ends before its recovery point. Without `leader_epoch` the last known one goes on. With `wall_ms`, producers
+        that were silent for too long are forgotten.
         """
         config = config or LogConfig()
         try:
             files.mkdir(directory)
-            loaded = load_log(files, directory, config, recovery_point, start_offset, clean=clean)
+            loaded = load_log(
+                files, directory, config, recovery_point, start_offset, clean=clean, accept_loss=accept_loss
+            )
             if wall_ms is not None:
                 loaded.producers.forget_idle(wall_ms, config.producer_id_expiration_ms)
             latest = loaded.epochs.latest
@@ -130,7 +134,9 @@ class DiskLog(AppendedLog):
         if offset >= self.written_offset:
             return
         if offset < self.recovery_point:
-            self.lower_recovery_point(offset)
+            last = self._segments[self._floor(offset)]
+            cut = last.batch_at(offset)
+            self.lower_recovery_point(last.next_offset() if cut is None else min(offset, cut[1].base_offset))
         self._generation += 1
         try:
             self._truncate(offset)

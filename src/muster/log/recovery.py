@@ -12,6 +12,9 @@ After a clean stop nothing is read but the end of the last segment and the newes
        before us was killed or its sync failed, and nobody else would bring it to the disk any more.
 
 An index that is missing or does not fit its log is rebuilt in any case. Everything done is told in the report.
+
+A log that ends before its recovery point has lost records that were durable (`recovery_loss.py`). That is told, or,
+where it is not accepted, refused before anything is cut off.
 """
 
 from collections.abc import Sequence
@@ -24,6 +27,7 @@ from muster.log.files import Files
 from muster.log.partition_config import LogConfig
 from muster.log.producer_state import ProducerStates
 from muster.log.recovery_leftovers import finish_interrupted_changes
+from muster.log.recovery_loss import LOST, Loss, LossRefused
 from muster.log.recovery_producers import newest_snapshot, replay, snapshot_offsets
 from muster.log.recovery_scan import RecoveryReport, Scan, indexes_fit, rebuild_indexes
 from muster.log.segment import INDEX, LOG, SNAPSHOT, TIMEINDEX, Segment, WritableSegment, offset_in_name
@@ -47,9 +51,18 @@ class LoadedLog:
 
 
 def load_log(
-    files: Files, directory: Path, config: LogConfig, recovery_point: int, start_offset: int, *, clean: bool
+    files: Files,
+    directory: Path,
+    config: LogConfig,
+    recovery_point: int,
+    start_offset: int,
+    *,
+    clean: bool,
+    accept_loss: bool = True,
 ) -> LoadedLog:
-    return _Loading(files, directory, config, RecoveryReport(directory.name, clean)).load(recovery_point, start_offset)
+    """Raises `LossRefused` where records below the recovery point are missing and that is not accepted."""
+    report = RecoveryReport(directory.name, clean)
+    return _Loading(files, directory, config, report, accept_loss).load(recovery_point, start_offset)
 
 
 @dataclass(slots=True)
@@ -58,6 +71,7 @@ class _Loading:
     directory: Path
     config: LogConfig
     report: RecoveryReport
+    accept_loss: bool
     epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
     producers: ProducerStates = field(default_factory=ProducerStates)
 
@@ -74,6 +88,7 @@ class _Loading:
         if end_offset is None:
             closed, active, end_offset = self._recover(segments, recovery_point, made=made)
         else:
+            self._compare(end_offset, recovery_point)
             closed, active = segments[:-1], self._writable(segments[-1].base_offset)
         start_offset = max(start_offset, closed[0].base_offset if closed else active.base_offset)
         if end_offset < start_offset:
@@ -162,6 +177,13 @@ class _Loading:
             self.producers = scan.producers
             recovered.append(scan.segment)
             end_offset = max(end_offset, scan.end_offset)
+            if not whole or number == len(segments) - 1:
+                try:
+                    self._compare(end_offset, recovery_point)
+                except LossRefused:
+                    for segment in recovered:
+                        segment.close()
+                    raise
             if not whole:
                 self._remove_for_good(segments[number + 1 :])
                 scan.cut()
@@ -174,6 +196,15 @@ class _Loading:
             segment.close()
         closed = [*segments[:first], *(segment.closed() for segment in recovered[:-1])]
         return closed, recovered[-1], end_offset
+
+    def _compare(self, end_offset: int, recovery_point: int) -> None:
+        """Hold the end found against what was durable."""
+        if end_offset >= recovery_point:
+            return
+        self.report.loss = Loss(self.directory.name, recovery_point, end_offset)
+        if not self.accept_loss:
+            raise LossRefused([self.report.loss])
+        self.report.notes.append(f"{LOST}{self.report.loss}")
 
     def _remove_for_good(self, segments: Sequence[Segment]) -> None:
         """Segments behind the first damage. While that is there, whoever opens the log next comes here again."""

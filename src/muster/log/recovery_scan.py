@@ -19,6 +19,7 @@ from muster.log.index import (
     valid_time_entries,
 )
 from muster.log.producer_state import ProducerStates
+from muster.log.recovery_loss import Loss
 from muster.log.recovery_producers import newest_snapshot, replay
 from muster.log.segment import INDEX, LOG, TIMEINDEX, TXNINDEX, Segment, WritableSegment
 from muster.log.segment_batches import checked_batches, walk_headers
@@ -38,6 +39,8 @@ class RecoveryReport:
     replayed_bytes: int = 0
     """Looked at below that, for the producers' sake."""
     truncated_bytes: int = 0
+    loss: Loss | None = None
+    """Records that were durable and are gone."""
     notes: list[str] = field(default_factory=list)
 
     def note(self, segment: Segment, what: str) -> None:

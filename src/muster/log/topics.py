@@ -1,8 +1,9 @@
 """The topics of a data directory: their names, ids, partition counts and settings, in one file.
 
 Kafka has them in its metadata log, which muster does not keep. `muster-topics.json` is replaced whole at every change,
-and a change is durable before anybody hears of it. A topic that is being deleted is marked as such first: its
-directories go one by one, and a crash in between must not leave it with half of its partitions.
+and a change is durable before anybody hears of it. A topic that is being deleted is marked as such first, and so are
+partitions that are being made: their directories come and go one by one, and a crash in between must not leave a topic
+with half of them.
 """
 
 import base64
@@ -10,6 +11,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -43,6 +45,13 @@ class Topic:
     partitions: int
     configs: Mapping[str, str] = field(default_factory=dict)
     deleting: bool = False
+    planned: int = 0
+    """As many partitions as it is about to have, while they are made; 0 otherwise. A new topic has none until then."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is there for clients; what is half made, or half deleted, is not."""
+        return self.partitions > 0 and not self.deleting
 
 
 def new_topic_id() -> str:
@@ -71,6 +80,7 @@ def encode_topics(topics: Iterable[Topic]) -> bytes:
             "partitions": topic.partitions,
             "configs": dict(sorted(topic.configs.items())),
             **({"deleting": True} if topic.deleting else {}),
+            **({"planned": topic.planned} if topic.planned else {}),
         }
         for topic in sorted(topics, key=lambda topic: topic.name)
     ]
@@ -90,18 +100,26 @@ def _decode_topic(fields: Any) -> Topic:
     name, topic_id, partitions, configs = fields["name"], fields["id"], fields["partitions"], fields["configs"]
     if not (isinstance(name, str) and isinstance(topic_id, str) and TOPIC_ID.fullmatch(topic_id)):
         raise ValueError(f"{name!r} with id {topic_id!r}")
-    if not isinstance(partitions, int) or partitions < 1 or not isinstance(configs, dict):
+    planned = fields.get("planned", 0)
+    is_number = isinstance(partitions, int) and isinstance(planned, int)
+    if not is_number or partitions < (0 if planned else 1) or not isinstance(configs, dict):
         raise ValueError(f"{name!r} with {partitions!r} partitions and configs {configs!r}")
-    return Topic(name, topic_id, partitions, configs, bool(fields.get("deleting")))
+    return Topic(name, topic_id, partitions, configs, bool(fields.get("deleting")), planned)
 
 
 class TopicRegistry:
-    """Topics by name. Every change is in the file, durably, when the method returns; `OSError` if it cannot be."""
+    """Topics by name. Every change is in the file, durably, when the method returns; `OSError` if it cannot be.
 
-    def __init__(self, files: Files, path: Path, topics: dict[str, Topic]) -> None:
+    One thread at a time changes it; others may look at it meanwhile, and see all of a change or nothing.
+    """
+
+    def __init__(self, files: Files, path: Path, topics: dict[str, Topic], *, was_there: bool = False) -> None:
         self._files = files
         self._path = path
         self._topics = topics
+        self._is_in_doubt = False
+        self.was_there = was_there
+        """Whether there was a file to read: a directory that a broker has left has none."""
 
     @classmethod
     def read(cls, files: Files, path: Path) -> "TopicRegistry":
@@ -114,21 +132,45 @@ class TopicRegistry:
                 f"{path.name} cannot be read: {error}. The partitions are not affected: move the file away, and topics "
                 "are taken from their directories again, without their settings."
             ) from error
-        return cls(files, path, topics)
+        return cls(files, path, topics, was_there=True)
 
     def get(self, name: str) -> Topic | None:
         return self._topics.get(name)
 
     def topics(self) -> list[Topic]:
+        """Those that are there, by name."""
+        return [topic for topic in self._sorted() if topic.is_whole]
+
+    def unfinished(self) -> list[Topic]:
+        """Those whose creation, growth or deletion has begun and not ended."""
+        return [topic for topic in self._sorted() if topic.deleting or topic.planned]
+
+    def _sorted(self) -> list[Topic]:
         return sorted(self._topics.values(), key=lambda topic: topic.name)
 
     def put(self, *topics: Topic) -> None:
-        self._replace(self._topics | {topic.name: topic for topic in topics})
+        self.change(topics)
 
     def remove(self, *names: str) -> None:
-        self._replace({name: topic for name, topic in self._topics.items() if name not in names})
+        self.change((), names)
 
-    def _replace(self, topics: dict[str, Topic]) -> None:
-        if topics != self._topics or not self._files.exists(self._path):
-            replace_file(self._files, self._path, encode_topics(topics.values()), "registry")
-            self._topics = topics
+    def change(self, put: Iterable[Topic], remove: Iterable[str] = ()) -> None:
+        """Several changes with one write of the file."""
+        gone = set(remove)
+        topics = {name: topic for name, topic in self._topics.items() if name not in gone}
+        topics |= {topic.name: topic for topic in put}
+        if topics == self._topics and not self._is_in_doubt and self._files.exists(self._path):
+            return
+        try:
+            self._write(topics)
+        except OSError:
+            # It may have reached the disk all the same. What is there must be what is said here.
+            self._is_in_doubt = True
+            with suppress(OSError):
+                self._write(self._topics)
+                self._is_in_doubt = False
+            raise
+        self._topics, self._is_in_doubt = topics, False
+
+    def _write(self, topics: Mapping[str, Topic]) -> None:
+        replace_file(self._files, self._path, encode_topics(topics.values()), "registry")

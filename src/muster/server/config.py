@@ -87,6 +87,15 @@ class BrokerConfig:
         None, LIST, "the data directory; only one is possible, `log.dir` too names it"
     )
 
+    muster_data_must_exist: bool = _setting(
+        False, BOOLEAN, "refuse to start where there is no data yet, as on a disk that is not mounted"
+    )
+    muster_accept_data_loss: bool = _setting(
+        False,
+        BOOLEAN,
+        "start although durable records of `__consumer_offsets` are missing, with what is left; for one start",
+    )
+
     # Topics.
     num_partitions: int = _setting(1, INT, "partitions of a topic made without saying how many", least=1)
     default_replication_factor: int = _setting(

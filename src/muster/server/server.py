@@ -18,12 +18,13 @@ from muster.core.loading import LoadFailed, LoadReport
 from muster.core.notices import Notice
 from muster.core.outcome import Outcome
 from muster.core.router import Router
-from muster.errors import ConfigError, LogDamaged, MusterError
+from muster.errors import ConfigError, DataLost, LogDamaged, MusterError
 from muster.log.checkpoints import TopicPartition
 from muster.log.directory import LogDirectory
 from muster.log.files import REAL_FILES, Files
 from muster.log.flush import Flusher
 from muster.log.partition import DiskLog
+from muster.log.recovery_loss import LOST, LossRefused
 from muster.log.sources import OFFSETS_TOPIC
 from muster.server import clock, garbage
 from muster.server.admission import Admission
@@ -99,15 +100,7 @@ class Server:
     async def start(self) -> None:
         """Raises `MusterError` where it cannot."""
         endpoint = client_listener(self.config)
-        self.directory = LogDirectory.open(
-            self._data,
-            lambda topic: log_config(topic, self.config, self.groups),
-            files=self._files,
-            node_id=self.config.node_id,
-            wall_ms=clock.now().wall_ms,
-        )
-        for note in self.directory.notes:
-            self.journal.say(note)
+        self.directory = self._opened_directory()
         try:
             self._assemble()
             await self._listen(endpoint.host, endpoint.port)
@@ -115,6 +108,38 @@ class Server:
             self.flusher.close()
             self.directory.close()
             raise
+
+    def _opened_directory(self) -> LogDirectory:
+        try:
+            directory = LogDirectory.open(
+                self._data,
+                lambda topic: log_config(topic, self.config, self.groups),
+                files=self._files,
+                node_id=self.config.node_id,
+                wall_ms=clock.now().wall_ms,
+                must_exist=self.config.muster_data_must_exist,
+                offsets_partitions=self.config.offsets_topic_num_partitions,
+                accept_loss=self.config.muster_accept_data_loss,
+            )
+        except LossRefused as refused:
+            for loss in refused.losses:
+                self.journal.say(f"data lost: {loss}", event="data lost")
+            raise DataLost(
+                f"{self._data} has lost records of {OFFSETS_TOPIC} that were durable: {refused} The server has not "
+                "started, and no record was changed. Is every disk mounted, and every backup put back whole? To go on "
+                "with what is left, start once with --accept-data-loss (muster.accept.data.loss=true): groups in these "
+                "partitions then have older offsets, or none."
+            ) from refused
+        if directory.is_new:
+            self.journal.say(
+                f"{self._data} was empty: a NEW data directory was made, of cluster {directory.meta.cluster_id}, "
+                "without any group or topic. If there should be some, the disk may not be mounted; --must-exist "
+                "(muster.data.must.exist=true) refuses to start then.",
+                event="new data directory",
+            )
+        for note in directory.notes:
+            self.journal.say(note, **({"event": "data lost"} if note.startswith(LOST) else {}))
+        return directory
 
     def _assemble(self) -> None:
         self.flusher = Flusher(deliver=self._loop.call_soon_threadsafe)

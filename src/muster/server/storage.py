@@ -60,8 +60,6 @@ class DirectoryTopics:
 
     def topics(self) -> Iterable[Topic]:
         for stored in self._directory.registry.topics():
-            if stored.deleting:
-                continue
             yield Topic(stored.name, _sixteen_bytes(stored.topic_id), stored.partitions, stored.configs)
 
 

@@ -64,8 +64,8 @@ def test_a_deletion_that_a_crash_broke_off_forgets_it_too(files: FaultyFiles) ->
         return errno.EIO if operation == "rename" and path.name.startswith("t-0") else None
 
     files.fail = fail
-    with pytest.raises(LogDamaged, match="not removed wholly"):
-        directory.delete_topic("t")
+    directory.delete_topic("t")
+    assert "not all files could be removed" in directory.notes[-1]
     assert set(clean_up_to(files)) == {KEY, OTHER}
     opened(files.killed())
     again = files.killed()

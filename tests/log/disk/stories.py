@@ -9,7 +9,8 @@ cut left and holds it against those notes:
     indexes are those that a rebuild would make;
     what was checked by reading is no more than what followed the last checkpoint;
     after a clean stop nothing is read, rebuilt or said at all;
-    topics that were made are there, topics that were deleted are not.
+    topics that were made are there, topics that were deleted are not, and no directory is nobody's;
+    no loss of durable records is told where there is none.
 """
 
 from collections.abc import Iterator
@@ -176,6 +177,8 @@ class Promised:
     in_doubt: set[object] = field(default_factory=set)
     configs: dict[object, object] = field(default_factory=dict)
     filled: set[object] = field(default_factory=set)
+    missing: bool = False
+    """Whether somebody has taken a partition away: the only loss there may be."""
 
     @classmethod
     def of(cls, facts: list[object]) -> "Promised":
@@ -224,6 +227,8 @@ class Promised:
             case "created", (topic, *rest):
                 self.in_doubt.discard(topic)
                 self.topics[topic] = tuple(rest)
+            case "missing", ():
+                self.missing = True
             case "filled", (topic_id,):
                 self.filled.add(topic_id)
             case "configured", (topic, configs):
@@ -248,6 +253,8 @@ def check(disk: FaultyFiles, facts: list[object], config: LogConfig = CONFIG) ->
     bad = [note for note in directory.notes if any(words in note for words in damaged)]
     assert not bad, f"a small file was damaged: {bad}"
     check_topics(directory, promised)
+    check_directories(directory)
+    assert promised.missing or not directory.losses, f"nothing is lost: {directory.losses}"
     if promised.closed:
         assert directory.was_clean, "no mark of the clean stop"
         assert not directory.notes, directory.notes
@@ -273,6 +280,12 @@ def check_topics(directory: LogDirectory, promised: Promised) -> None:
         logs = [directory.logs[TopicPartition(name, number)] for number in range(topic.partitions)]
         if topic.topic_id in promised.filled:
             assert all(log.end_offset > 0 for log in logs), f"{name} has lost the records of a partition"
+
+
+def check_directories(directory: LogDirectory) -> None:
+    there = {entry.name for entry in directory.files.entries(ROOT) if entry.is_directory}
+    assert there == {str(key) for key in directory.logs}, "a directory that no topic has"
+    assert not directory.registry.unfinished()
 
 
 def check_log(log: DiskLog, promised: Promised) -> None:

@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -338,6 +339,25 @@ def a_partition_is_missing(files: FaultyFiles, journal: Journal) -> None:
     dies(teller)
     remove_directory(files, ROOT / "t-0")
     files.sync_directory(ROOT, "test.directory")
+    teller.note("missing")
+    journal.silent = False
+    teller.open()
+    teller.append()
+    teller.flush()
+
+
+def a_growth_cut_off(files: FaultyFiles, journal: Journal) -> None:
+    """A topic was to have two partitions more, and the process was killed when one of them was there."""
+    teller = Teller(files, journal)
+    journal.silent = True
+    teller.open()
+    teller.create()
+    topic = teller.directory.registry.get("t")
+    assert topic is not None
+    teller.directory.registry.put(replace(topic, planned=3))
+    teller.directory._open_partition(replace(topic, partitions=3), 1)
+    files.sync_directory(ROOT, "test.directory")
+    dies(teller)
     journal.silent = False
     teller.open()
     teller.append()
@@ -367,6 +387,7 @@ STORIES: dict[str, Story] = {
         a_swap_cut_off,
         a_split_cut_off,
         a_partition_is_missing,
+        a_growth_cut_off,
     )
 }
 
@@ -411,7 +432,7 @@ POINTS = {
     "made.directory": a_new_directory,
     "opened.directory": work_after_a_clean_stop,
     "topic.directories": topics,
-    "topic.restored": a_partition_is_missing,
+    "topic.half-made": a_growth_cut_off,
 }
 """Every sync there is, and a story that needs it."""
 

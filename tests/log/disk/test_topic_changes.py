@@ -1,0 +1,144 @@
+"""Topics are made and removed wholly or not at all, whatever the disk does meanwhile."""
+
+import errno
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from muster.codec.error_codes import ErrorCode
+from muster.errors import LogDamaged, MusterError
+from muster.log.checkpoints import TopicPartition
+from muster.log.directory import LogDirectory
+from muster.log.topics import Topic, TopicRefused, new_topic_id
+from tests.log.disk.faults import FaultyFiles
+
+ROOT = Path("/data")
+MOST_OPERATIONS = 80
+
+
+def opened(files: FaultyFiles) -> LogDirectory:
+    return LogDirectory.open(ROOT, files=files)
+
+
+def failing(files: FaultyFiles, after: int, number: int, *, times: int = 1 << 30) -> None:
+    """Let every operation that changes something fail after so many, so many times."""
+    done = 0
+
+    def fail(operation: str, path: Path) -> int | None:
+        nonlocal done
+        if operation in ("pread", "close"):
+            return None
+        done += 1
+        return number if after < done <= after + times else None
+
+    files.fail = fail
+
+
+def healed(files: FaultyFiles) -> None:
+    files.fail = lambda operation, path: None
+
+
+def names_of(directory: LogDirectory) -> list[str]:
+    return [entry.name for entry in directory.files.entries(ROOT) if entry.is_directory]
+
+
+def is_consistent(directory: LogDirectory) -> None:
+    """Every topic has all its partitions, open, and nothing else is there."""
+    expected = [f"{topic.name}-{number}" for topic in directory.registry.topics() for number in range(topic.partitions)]
+    assert sorted(map(str, directory.logs)) == sorted(expected) == sorted(names_of(directory))
+    assert all(log.failure is None for log in directory.logs.values())
+
+
+Change = Callable[[LogDirectory], object]
+CHANGES: dict[str, tuple[Change, set[str], set[str]]] = {
+    "create": (lambda directory: directory.create_topic("b", 3), {"a-0", "a-1"}, {"a-0", "a-1", "b-0", "b-1", "b-2"}),
+    "grow": (lambda directory: directory.add_partitions("a", 4), {"a-0", "a-1"}, {"a-0", "a-1", "a-2", "a-3"}),
+    "delete": (lambda directory: directory.delete_topic("a"), {"a-0", "a-1"}, set()),
+}
+
+
+@pytest.mark.parametrize("times", [1, 1 << 30], ids=["once", "for good"])
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOSPC])
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_change_that_fails_anywhere_has_not_happened_and_can_be_made_again(
+    what: str, number: int, times: int
+) -> None:
+    change, before, after = CHANGES[what]
+    succeeded = False
+    for step in range(MOST_OPERATIONS):
+        files = FaultyFiles()
+        directory = opened(files)
+        directory.create_topic("a", 2)
+        failing(files, step, number, times=times)
+        try:
+            change(directory)
+            succeeded = True
+        except LogDamaged:
+            succeeded = False
+        healed(files)
+        there = after if succeeded else before
+        assert set(map(str, directory.logs)) == there, f"step {step}"
+        killed = opened(files.killed())
+        is_consistent(killed)
+        # A disk that never answers again may have made the last step: that cannot be taken back, nor be known.
+        possible = [there] if times == 1 or succeeded else [before, after]
+        assert set(map(str, killed.logs)) in possible, f"step {step}: after a restart"
+        if not succeeded:
+            change(directory)  # now it works
+            is_consistent(directory)
+            assert set(map(str, directory.logs)) == after
+        if not succeeded or what == "delete":
+            directory.create_topic("c", 1)
+            directory.delete_topic("c")
+        if succeeded and times > 1 and what != "delete":
+            assert step > 8
+            return
+    assert succeeded
+
+
+def test_a_topic_that_could_not_be_removed_wholly_can_be_made_again() -> None:
+    files = FaultyFiles()
+    directory = opened(files)
+    old = directory.create_topic("a", 2)
+    files.fail = lambda operation, path: errno.EIO if operation == "rename" and path.name.startswith("a-1") else None
+    directory.delete_topic("a")
+    assert directory.registry.topics() == []
+    with pytest.raises(MusterError, match="cannot be removed wholly"):
+        directory.create_topic("a", 1)
+    healed(files)
+    assert directory.create_topic("a", 1).topic_id != old.topic_id
+    assert list(directory.logs) == [TopicPartition("a", 0)]
+    is_consistent(opened(files.killed()))
+
+
+def test_many_topics_cost_as_many_writes_of_the_registry_as_one() -> None:
+    files = FaultyFiles()
+    directory = opened(files)
+    files.operations.clear()
+    made = directory.make_topics([Topic(f"t{number}", new_topic_id(), 1) for number in range(40)])
+    assert all(one.error is None for one in made)
+    assert files.operations.count("rename muster-topics.json") == 2
+    for one in made:
+        directory.adopt(one.logs)
+    files.operations.clear()
+    logs = directory.let_go({one.topic.name for one in made})
+    assert directory.remove_topics([one.topic for one in made], logs) is None
+    assert files.operations.count("rename muster-topics.json") == 2
+    is_consistent(directory)
+
+
+def test_of_many_topics_each_is_made_or_refused_on_its_own() -> None:
+    files = FaultyFiles()
+    directory = opened(files)
+    directory.create_topic("there", 1)
+    files.fail = lambda operation, path: errno.EMFILE if path.name == "bad-1" else None
+    wanted = [Topic(name, new_topic_id(), 2) for name in ("good", "bad", "there", "no name", "better")]
+    made = directory.make_topics(wanted)
+    for one in made:
+        directory.adopt(one.logs)
+    assert [type(one.error) for one in made] == [type(None), LogDamaged, TopicRefused, TopicRefused, type(None)]
+    assert isinstance(made[2].error, TopicRefused)
+    assert made[2].error.error is ErrorCode.TOPIC_ALREADY_EXISTS
+    is_consistent(directory)
+    assert TopicPartition("better", 1) in directory.logs
