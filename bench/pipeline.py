@@ -198,6 +198,7 @@ class Profiled:
     """Runs tasks one after the other in this process, and says where their time goes."""
 
     cores = 2
+    is_local = True
 
     def map(self, task: Callable[[Any], Any], works: Sequence[Any]) -> list[Any]:
         profile = cProfile.Profile()

@@ -23,6 +23,7 @@ class Here:
     """Tasks in this process: the command around them is what is looked at."""
 
     cores = 1
+    is_local = True
 
     def map(self, task: Callable[[Any], Any], works: Sequence[Any]) -> list[Any]:
         return [task(work) for work in works]

@@ -24,6 +24,7 @@ class Here:
     """Runs tasks one after the other; each goes through pickle, as on the way to a worker."""
 
     cores = 2
+    is_local = True
 
     def map(self, task: Callable[[Any], Any], works: Sequence[Any]) -> list[Any]:
         return [pickle.loads(pickle.dumps(task(pickle.loads(pickle.dumps(work))))) for work in works]

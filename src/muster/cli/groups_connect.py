@@ -15,6 +15,7 @@ from muster.cli.options import Format
 from muster.cli.output import say
 from muster.cli.status import Status
 from muster.errors import BadInput, ConfigError
+from muster.references import resolved
 from muster.server.properties import parse_properties
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def settings_of(asked: Asked) -> dict[str, str]:
     settings = dict(DEFAULTS)
     if asked.command_config is not None:
         name = str(asked.command_config)
-        settings |= client_settings(_properties(asked.command_config), name)
+        settings |= resolved(client_settings(_properties(asked.command_config), name))
     if asked.bootstrap_server is not None:
         settings["bootstrap.servers"] = asked.bootstrap_server
     if not settings.get("bootstrap.servers"):

@@ -4,7 +4,7 @@ Imported whenever muster starts, so what takes time is imported where it is need
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from enum import StrEnum
@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
+
+from muster.cli.output import say
 
 if TYPE_CHECKING:
     from muster.log.archives import UnpackLimit
@@ -102,6 +104,21 @@ def pairs(name: str, given: Iterable[str] | None, example: str) -> dict[str, str
             raise typer.BadParameter(f"'{pair}' is not NAME=VALUE, like {example}", param_hint=name)
         parsed[key.strip()] = value
     return parsed
+
+
+def storage_options(given: Iterable[str] | None) -> dict[str, str]:
+    """`--storage-option NAME=VALUE`."""
+    options = pairs("--storage-option", given, "AWS_REGION=eu-central-1")
+    warn_of_secrets("--storage-option", options, "${env:NAME} or ${file:PATH}, or set the variable in the environment")
+    return options
+
+
+def warn_of_secrets(option: str, settings: Mapping[str, str], instead: str) -> None:
+    """Arguments are for everybody on the machine to read, in the list of processes."""
+    from muster.references import literal_secrets
+
+    for name in literal_secrets(settings):
+        say(f"{option} {name}=…: everybody on this machine can read that in the list of processes. Write {instead}.")
 
 
 AGO = re.compile(r"(\d+)\s*(ms|s|m|h|d|w)(?:\s+ago)?")

@@ -22,7 +22,9 @@ from muster.cli.options import (
     one_config,
     pairs,
     parse_length_s,
+    storage_options,
     unpack_limit_of,
+    warn_of_secrets,
 )
 from muster.cli.output import say
 from muster.cli.status import Status
@@ -79,7 +81,11 @@ def run_pipeline(
     ] = "7d",
     storage_option: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="For TABLES or SOURCE in an object store; repeatable."),
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="For TABLES or SOURCE in an object store; repeatable. Secrets as ${env:NAME} or ${file:PATH}, or in "
+            "the environment.",
+        ),
     ] = None,
     accept_truncation: Annotated[
         bool,
@@ -105,15 +111,16 @@ def run_pipeline(
     Readers see the last whole run until this one is whole. A run that is killed leaves nothing behind but files that
     the next one cleans up.
     """
-    from muster.live.properties import read_properties
+    from muster.live.properties import read_properties, without_secrets
 
     interval_s = None if follow is None else parse_length_s("--follow", follow)
     retention_ms = int(parse_length_s("--offsets-retention", offsets_retention) * 1000)
-    options = pairs("--storage-option", storage_option, "AWS_REGION=eu-central-1")
+    options = storage_options(storage_option)
     settings = pairs("--conf", conf, "spark.executor.memory=2g")
+    warn_of_secrets("--conf", settings, "it into spark-defaults.conf")
     unpacked = unpack_limit_of(unpack_limit)
     client = one_config(command_config, kafka_config)
-    config = read_properties(client) if client is not None else {}
+    config = {} if client is None else without_secrets(read_properties(client), client)
 
     from muster.pipeline.job import OnSpark, Request, run
     from muster.pipeline.sources import open_source

@@ -10,7 +10,18 @@ from typing import Annotated, Any
 import typer
 
 from muster.cli.dump import TABLE_LIMIT
-from muster.cli.options import CSV, CSV_EXACT, DEBUG, OUTPUT, WIDE, Format, chosen_format, option, pairs, parse_time
+from muster.cli.options import (
+    CSV,
+    CSV_EXACT,
+    DEBUG,
+    OUTPUT,
+    WIDE,
+    Format,
+    chosen_format,
+    option,
+    parse_time,
+    storage_options,
+)
 from muster.cli.status import Status
 
 NAMES = {
@@ -78,7 +89,10 @@ TABLES = typer.Option(
     help="Where `muster pipeline run --out` keeps them.",
 )
 STORAGE_OPTION = typer.Option(
-    "--storage-option", metavar="NAME=VALUE", show_default=False, help="For TABLES in an object store; repeatable."
+    "--storage-option",
+    metavar="NAME=VALUE",
+    show_default=False,
+    help="For TABLES in an object store; repeatable. Secrets as ${env:NAME} or ${file:PATH}, or in the environment.",
 )
 AS_OF = _filter(
     "--as-of",
@@ -119,7 +133,7 @@ def table(
     request = Request(
         name,
         tables,
-        pairs("--storage-option", storage_option, "AWS_REGION=eu-central-1"),
+        storage_options(storage_option),
         _moment(as_of),
         {column: patterns for column, patterns in (("group_id", group), ("topic", topic)) if patterns},
         limit or None,

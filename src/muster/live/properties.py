@@ -6,12 +6,16 @@ A file is read by Java's rules: a backslash begins an escape, and joins lines at
 """
 
 import re
+import socket
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from muster.errors import BadInput
+from muster.references import is_secret, literal_secrets
 
 LARGEST_FILE_BYTES = 1 << 20
+SECRETS_FILE = "muster.config.file"
+"""A setting of our own: the properties file from which secrets are taken, on whichever machine they are needed."""
 
 _BLANKS = " \t\f"
 _PAIR = re.compile(r"((?:[^\\=: \t\f]|\\.)*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
@@ -42,6 +46,30 @@ def read_properties(path: Path) -> dict[str, str]:
     if len(data) > LARGEST_FILE_BYTES:
         raise BadInput(f"{path} is larger than 1 MB, and hardly a properties file.")
     return librdkafka_names(parse_properties(data.decode("utf-8", "surrogateescape")), str(path))
+
+
+def without_secrets(config: Mapping[str, str], path: Path) -> dict[str, str]:
+    """The settings of a file without its passwords and keys, which `with_secrets` reads from it again."""
+    secrets = literal_secrets(config)
+    if not secrets:
+        return dict(config)
+    return {name: value for name, value in config.items() if name not in secrets} | {SECRETS_FILE: str(path.absolute())}
+
+
+def with_secrets(config: Mapping[str, str]) -> dict[str, str]:
+    """The settings with what `without_secrets` left in the file."""
+    path = config.get(SECRETS_FILE)
+    if path is None:
+        return dict(config)
+    try:
+        found = read_properties(Path(path))
+    except BadInput:
+        raise BadInput(
+            f"{path} cannot be read on {socket.gethostname()}. Passwords do not travel with tasks: put the file in the "
+            "same place on every worker, or write ${env:NAME} for a password in it, and set the variable there."
+        ) from None
+    secrets = {name: value for name, value in found.items() if is_secret(name)}
+    return secrets | {name: value for name, value in config.items() if name != SECRETS_FILE}
 
 
 def parse_properties(text: str) -> dict[str, str]:

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from muster.errors import BadInput
-from muster.live.properties import librdkafka_names
+from muster.live.properties import librdkafka_names, with_secrets
+from muster.references import resolved
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -63,9 +64,10 @@ class ClientSettings:
 def client_settings(config: Mapping[str, str]) -> ClientSettings:
     """The settings of a configuration by Java's names or librdkafka's; BadInput where it cannot be followed.
 
-    Settings that do not concern connections are left out, as both clients leave out what they do not know.
+    Settings that do not concern connections are left out, as both clients leave out what they do not know. References
+    (`${env:NAME}`) are looked up, and secrets read from their file, here: a configuration on its way has neither.
     """
-    given = librdkafka_names(config, "the cluster's configuration")
+    given = resolved(librdkafka_names(with_secrets(config), "the cluster's configuration"))
     protocol = given.get("security.protocol", "PLAINTEXT").upper()
     if protocol not in PROTOCOLS:
         raise BadInput(f"security.protocol={protocol} does not exist; there are {', '.join(PROTOCOLS)}.")

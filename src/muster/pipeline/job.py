@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from muster.errors import BadInput, MusterError
@@ -15,6 +15,7 @@ from muster.pipeline.model import ExtractContext, Extracted, PartitionReport, Pa
 from muster.pipeline.plan import Cut, PartitionState, advanced, packed, plan, shared, withdrawn
 from muster.pipeline.progress import Watch
 from muster.pipeline.same_log import check_same_cluster, check_same_log, left_alone
+from muster.pipeline.secrets import put_aside
 from muster.pipeline.sources import Source, open_source
 from muster.tables.manifest import Manifest, PartitionProgress
 from muster.tables.schemas import HISTORY, STATE
@@ -33,6 +34,8 @@ class Runner(Protocol):
     """Who runs tasks: Spark, or in tests this very process."""
 
     cores: int
+    is_local: bool
+    """Whether tasks run on this machine, and find here what they are told to look up."""
 
     def map(self, task: Callable[[Any], Any], works: Sequence[Any]) -> list[Any]:
         """The answer to each of these works, in their order; any of them may be run more than once."""
@@ -44,6 +47,7 @@ class OnSpark:
     def __init__(self, spark: "SparkSession") -> None:
         self._context = spark.sparkContext
         self.cores = self._context.defaultParallelism
+        self.is_local = (self._context.master or "").startswith("local")
         self._attempts = attempts(self._context.master or "", self._context.getConf().get("spark.task.maxFailures"))
 
     def map(self, task: Callable[[Any], Any], works: Sequence[Any]) -> list[Any]:
@@ -105,6 +109,16 @@ class Summary:
 def run(runner: Runner, request: Request, watch: Watch | None = None) -> Summary:
     """Bring the tables up to what the source has now. Readers see the last run until this one is whole."""
     began = time.monotonic()
+    with (
+        put_aside(request.kafka_config, runner.is_local) as config,
+        put_aside(request.storage_options, runner.is_local) as options,
+    ):
+        summary = _run(runner, replace(request, kafka_config=config, storage_options=options), watch or Watch())
+    summary.seconds = round(time.monotonic() - began, 3)
+    return summary
+
+
+def _run(runner: Runner, request: Request, watch: Watch) -> Summary:
     store = TableStore(request.tables, request.storage_options)
     with (
         closing(
@@ -112,7 +126,7 @@ def run(runner: Runner, request: Request, watch: Watch | None = None) -> Summary
         ) as source,
         store.run() as changes,
     ):
-        job = _Job(runner, request, source, changes, watch or Watch())
+        job = _Job(runner, request, source, changes, watch)
         if changes.manifest is not None:
             check_same_cluster(changes.manifest, source.cluster_id, job.topic_names, request.tables)
             _check_history(changes.manifest, request)
@@ -122,7 +136,6 @@ def run(runner: Runner, request: Request, watch: Watch | None = None) -> Summary
         job.observe_log_ends()
         job.merge_state()
         job.publish()
-    job.summary.seconds = round(time.monotonic() - began, 3)
     return job.summary
 
 

@@ -15,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 from pyarrow import fs
 
 from muster.errors import BadInput
+from muster.references import resolved
 
 OBJECT_STORES = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "abfs": "az", "abfss": "az"}
 """Schemes whose stores refuse to overwrite a file when told so, which is all that an atomic commit needs."""
@@ -68,7 +69,7 @@ def filesystem(address: str, storage_options: Mapping[str, str] | None = None) -
         return fs.LocalFileSystem(), address
     place = urlsplit(address)
     kind = OBJECT_STORES[place.scheme.lower()]
-    options = {name.lower(): value for name, value in (storage_options or {}).items()}
+    options = {name.lower(): value for name, value in resolved(storage_options or {}).items()}
     if kind == "s3":
         return fs.S3FileSystem(**_s3_arguments(options)), f"{place.netloc}{place.path}"
     if kind == "gs":

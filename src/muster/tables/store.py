@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from muster.errors import BadInput, MusterError
+from muster.references import resolved
 from muster.tables.addresses import checked, filesystem, is_local
 from muster.tables.delta import OneTable, TableMoved, WrittenFile
 from muster.tables.locks import locked
@@ -44,7 +45,7 @@ class TableStore:
     """The tables at one address. Opening it reads and makes nothing."""
 
     def __init__(self, address: str | Path, storage_options: Mapping[str, str] | None = None) -> None:
-        self.storage_options = dict(storage_options or {})
+        self.storage_options = resolved(storage_options or {})
         self.address = checked(address, self.storage_options)
         self._opened: tuple[fs.FileSystem, str] | None = None
 
