@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from muster.pipeline.extract_store import Options, is_local, local_path, make_directory, open_store
 from muster.pipeline.model import WrittenFile
+from muster.tables.durable import sync
 
 Array = Any  # pyarrow has no types of its own
 
@@ -59,8 +60,20 @@ def _leaves(schema: Any) -> list[str]:
 class TableWriter:
     """Appends rows to files under a directory, a new one whenever `FILE_BYTES` are reached."""
 
-    def __init__(self, table: str, schema: Any, directory: str, options: Options, run_id: str, shown_in: str) -> None:
-        """`shown_in` is what the paths of files begin with, for whoever looks for them."""
+    def __init__(
+        self,
+        table: str,
+        schema: Any,
+        directory: str,
+        options: Options,
+        run_id: str,
+        shown_in: str,
+        lasting: bool = True,
+    ) -> None:
+        """`shown_in` is what the paths of files begin with, for whoever looks for them. `lasting` files are on the disk
+        before they are reported; where there is a disk.
+        """
+        self._syncs = lasting and is_local(directory)
         self._table, self._schema, self._run_id, self._shown_in = table, schema, run_id, shown_in
         self._store, self._directory = open_store(directory, options)
         self._waiting: list[Array] = []
@@ -102,6 +115,8 @@ class TableWriter:
         self._writer.close()
         size_bytes = self._file.tell()
         self._file.close()
+        if self._syncs:
+            sync(f"{self._directory}/{self._name}")
         self.files.append(WrittenFile(self._table, self._shown_in + self._name, size_bytes, self._file_rows))
         self._writer, self._file, self._file_rows = None, None, 0
 

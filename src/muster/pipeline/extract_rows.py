@@ -40,7 +40,7 @@ class Outputs:
 
         def staged(table: str, schema: Any) -> TableWriter:
             directory = f"{context.staging}/{table}"
-            return TableWriter(table, schema, directory, options, context.run_id, f"{table}/")
+            return TableWriter(table, schema, directory, options, context.run_id, f"{table}/", lasting=False)
 
         options = context.storage_options
         self.commits = history("commits", COMMITS)

@@ -8,6 +8,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -18,12 +19,17 @@ from deltalake.transaction import AddAction, create_table_with_add_actions
 from pyarrow import fs
 
 from muster.errors import BadInput, MusterError
+from muster.tables.addresses import is_local
+from muster.tables.durable import sync
 
 ONE_ATTEMPT = CommitProperties(max_commit_retries=0)
 HOOKS = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
 """Old log entries are removed by `vacuum` alone, which knows what the manifests still name."""
 
 CONFIGURATION: dict[str, str | None] = {"delta.enableExpiredLogCleanup": "false"}
+DELTA_LOG = "_delta_log"
+LAST_CHECKPOINT = "_last_checkpoint"
+ENTRY_DIGITS = 20
 WITH_BOUNDS = ("offsets_partition", "log_offset", "timestamp_ms", "observed_at_ms", "at_ms")
 """Columns whose smallest and largest value are told with each file, so that readers can leave files out."""
 
@@ -99,8 +105,12 @@ class OneTable:
         """Delete the rows that match an SQL predicate; how many they were."""
         if self._table is None:
             return 0
+        before = set(self.files())
         with self._told():
             counts = self._table.delete(predicate, commit_properties=ONE_ATTEMPT, post_commithook_properties=HOOKS)
+        if is_local(self._uri):
+            for file in set(self.files()) - before:  # what is left of files that had such rows
+                sync(file)
         return int(counts.get("num_deleted_rows") or 0)
 
     def restore(self, version: int) -> None:
@@ -117,6 +127,18 @@ class OneTable:
             with self._told():
                 self._table.restore(version, commit_properties=ONE_ATTEMPT, post_commithook_properties=HOOKS)
         self._look_at(before + 1)
+
+    def sync(self, since: int) -> None:
+        """Wait until the log entries behind a version, and the names of all files, are on the disk, if there is one."""
+        if not is_local(self._uri):
+            return
+        log = Path(self._path) / DELTA_LOG
+        for entry in log.iterdir():
+            number = entry.name[:ENTRY_DIGITS]
+            if entry.name == LAST_CHECKPOINT or (number.isdigit() and int(number) > since):
+                sync(entry)
+        for directory in (log, log.parent, log.parent.parent):
+            sync(directory)
 
     def _commit(self, schema: pa.Schema, files: Sequence[WrittenFile], mode: str) -> None:
         with self._told():

@@ -23,6 +23,7 @@ from muster.errors import BadInput, MusterError
 from muster.references import resolved
 from muster.tables.addresses import checked, filesystem, is_local
 from muster.tables.delta import OneTable, TableMoved, WrittenFile
+from muster.tables.durable import sync
 from muster.tables.locks import locked
 from muster.tables.manifest import MANIFEST, Manifest, PartitionProgress, manifest_of
 from muster.tables.schemas import TABLES
@@ -212,15 +213,27 @@ class Run:
     def publish(
         self, progress: Mapping[int, PartitionProgress], source: Mapping[str, Any], now_ms: int | None = None
     ) -> Manifest:
-        """Show readers everything at once; the run is then over."""
+        """Show readers everything at once; the run is then over. On a disk all of it is durable before it is shown."""
         self._assert_open()
+        self._sync()
         now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
         versions = {name: table.version for name, table in self._tables.items() if table.version >= 0}
         manifest = Manifest(self.run_id, now_ms, versions, dict(progress), dict(source))
         file = self._write_file(MANIFEST_TABLE, manifest.as_row())
+        before = self._manifest_table.version
+        if is_local(self.store.address):
+            sync(f"{self.store.root}/{MANIFEST_TABLE}")  # the name of the file that the commit is going to tell
         self._manifest_table.replace(MANIFEST, [file])
+        self._manifest_table.sync(before)
         self._published = True
         return manifest
+
+    def _sync(self) -> None:
+        """Wait for the names and the log entries of everything that came since the last published run."""
+        for name, table in self._tables.items():
+            published = -1 if self.manifest is None else self.manifest.tables.get(name, -1)
+            if table.version > published:
+                table.sync(published)
 
     def clear_staging(self) -> None:
         self.store.clear(f"{STAGING}/{self.run_id}")
@@ -269,6 +282,8 @@ class Run:
         with files.open_output_stream(f"{directory}/{name}") as out:
             pq.write_table(rows, out, compression=COMPRESSION)
             size_bytes = out.tell()
+        if is_local(self.store.address):
+            sync(f"{directory}/{name}")
         return RowsFile(name, size_bytes, rows.num_rows)
 
     def _assert_open(self) -> None:

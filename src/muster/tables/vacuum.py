@@ -6,7 +6,8 @@ from typing import NamedTuple, Protocol
 
 from pyarrow import fs
 
-DELTA_LOG = "_delta_log"
+from muster.tables.delta import DELTA_LOG
+
 STAGING = "_staging"
 ENTRY = re.compile(r"(\d{20})\.(?:json|crc|checkpoint(?:\.\d{10}\.\d{10})?\.parquet)")
 
