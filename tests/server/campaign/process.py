@@ -19,10 +19,6 @@ STOP_WITHIN_S = 40.0
 """A server gives a disk 10 s for the last answers, and 15 s for the rest."""
 
 
-IDLE_CORES = 0.15
-"""What a server with nothing to do may need: it looks at fifty partitions for compaction, a hundred times a second."""
-
-
 class NotStarted(Exception):
     """The process ended, or said nothing, before it was ready."""
 
@@ -105,17 +101,19 @@ class CampaignServer(ServerProcess):
             return 0.0
         return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
-    def cpu_s(self) -> float:
+    def is_asleep(self) -> bool:
+        """Whether its loop waits for something, and does not run or wait for a processor."""
         assert self.process is not None
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
 
     def is_at_rest(self, within_s: float) -> bool:
-        """Whether there comes a while in which it does next to nothing."""
+        """Whether there comes a while in which it sleeps most of the time, however busy the machine is otherwise."""
         deadline = time.monotonic() + within_s
         while time.monotonic() < deadline:
-            before, started = self.cpu_s(), time.monotonic()
-            time.sleep(0.5)
-            if self.cpu_s() - before < IDLE_CORES * (time.monotonic() - started):
+            asleep = 0
+            for _ in range(50):
+                time.sleep(0.01)
+                asleep += self.is_asleep()
+            if asleep > 25:
                 return True
         return False

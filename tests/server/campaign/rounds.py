@@ -198,7 +198,7 @@ class Campaign:
         if any(step.details.get("by") == "silent static members" for step in self.round.steps):
             self.situation.resting.set()
             if not self.server.is_at_rest(MOST_WAITED_S):
-                self.situation.problem("BUSY: the server has nothing to do, and does it with all its might")
+                self.situation.problem("BUSY: the server has nothing to do, and its timers never rest")
             self.situation.resting.clear()
             self._look_for_problems()
 
