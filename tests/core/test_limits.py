@@ -64,6 +64,76 @@ def test_a_static_member_that_restarts_needs_no_new_seat() -> None:
     assert world.coordinator.membership.seats == 1
 
 
+def join(world: World, group_id: str, member_id: str, metadata_bytes: int, version: int = 3) -> int:
+    number = world.join(group_id, member_id, protocols=(("range", bytes(metadata_bytes)),), version=version)
+    world.advance(0)
+    return number
+
+
+def test_a_member_with_too_much_metadata_hears_what_its_sync_would() -> None:
+    world = World()
+    assert world.answer(join(world, "g", "", 1_200_000)).error is E.NONE, "too large for a record, which its sync hears"
+    out = Outcome()
+    protocols = (("range", bytes(5 << 20)), ("roundrobin", b""))
+    world.coordinator.handle(
+        JoinGroup(99, 3, "h", "", "uuid", "client", "/127.0.0.1", 10_000, 10_000, "consumer", protocols), world.now, out
+    )
+    assert out.replies == [(99, JoinAnswer(E.UNKNOWN_SERVER_ERROR, ""))]
+    assert out.notices[0][:2] == (What.TOO_LARGE, "h")
+    assert "h" not in world.coordinator.groups
+
+
+def test_the_metadata_of_a_group_is_bounded() -> None:
+    world = World(muster_max_group_bytes=1_000_000)
+    first = world.answer(join(world, "g", "", 300_000))
+    assert first.error is E.NONE
+    join(world, "g", "", 300_000)
+    assert world.answer(join(world, "g", "", 600_000)).error is E.GROUP_MAX_SIZE_REACHED
+    assert world.is_parked(join(world, "g", "", 300_000)), "a smaller one finds its place"
+    assert world.coordinator.groups["g"].held_bytes == pytest.approx(900_000, abs=2_000)
+    assert world.answer(join(world, "h", "", 600_000)).error is E.NONE, "that is another group"
+
+
+def test_the_metadata_of_all_groups_together_is_bounded() -> None:
+    world = World(muster_max_membership_bytes=1_000_000)
+    membership = world.coordinator.membership
+    members = [world.answer(join(world, f"g{number}", "", 300_000)) for number in range(3)]
+    assert [member.error for member in members] == [E.NONE] * 3
+    assert world.answer(join(world, "h", "", 300_000)).error is E.GROUP_MAX_SIZE_REACHED
+    rejoined = world.answer(join(world, "g0", members[0].member_id, 290_000))
+    assert rejoined.error is E.NONE, "whoever has a place, and brings no more than before, keeps it"
+    assert world.answer(join(world, "g0", members[0].member_id, 600_000)).error is E.GROUP_MAX_SIZE_REACHED
+    world.advance(0)
+    assert world.answer(join(world, "h", "", 300_000)).error is E.NONE, (
+        "who brought too much has left, so there is room"
+    )
+    world.advance(3_000_000)
+    assert membership.held_bytes == 0, "sessions have run out, and nothing is left of them"
+
+
+def test_ids_that_are_handed_out_are_counted() -> None:
+    world = World()
+    answer = world.answer(join(world, "g", "", 10, version=9))
+    assert answer.error is E.MEMBER_ID_REQUIRED
+    assert world.coordinator.membership.held_bytes == len(answer.member_id)
+    world.advance(3_000_000)
+    assert world.coordinator.membership.held_bytes == 0
+
+
+def test_a_sync_that_waits_keeps_no_assignments() -> None:
+    """A follower may send some; nobody looks at them."""
+    world = World()
+    leader, follower = world.stable("a", "b")
+    world.join(member_id=follower, protocols=(("range", b"other"),))
+    world.join(member_id=leader)
+    generation = world.coordinator.groups["g"].generation
+    sync = SyncGroup(world.next_number(), "g", generation, follower, {"x": bytes(1_000_000)})
+    assert world.is_parked(world.ask(sync))
+    assert sync.assignments == {}
+    world.ask(SyncGroup(world.next_number(), "g", generation, leader, {follower: b"yours"}))
+    assert world.answer(sync.reply_to).assignment == b"yours"
+
+
 def test_no_more_pending_offsets_than_allowed() -> None:
     world = World(muster_max_pending_offsets=3)
     assert txn_commit(world, 7, 0, 1) == CommitAnswer()

@@ -1,6 +1,7 @@
 """What must hold whatever happens. Each check is about one promise, and reads only the log or only the live state."""
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from muster.codec import decode_key, decode_value
@@ -88,6 +89,10 @@ def check_counters(coordinator: Coordinator) -> None:
     assert coordinator.membership.seats == sum(len(group.members) + len(group.pending_members) for group in groups)
     held = sum(len(offsets) for group in groups for offsets in group.pending.values())
     assert coordinator.offsets.pending_offsets == held
+    assert coordinator.membership.held_bytes == sum(group.held_bytes for group in groups)
+    for group in groups:
+        of_members = sum(member.held_bytes for member in group.members.values())
+        assert group.held_bytes == of_members + sum(map(len, group.pending_members)), group.group_id
 
 
 def check_refusal(answer: Any, error: ErrorCode) -> None:
@@ -146,7 +151,8 @@ class Plans:
         self._of_generation: dict[tuple[str, int, int], int] = {}
 
     def sent(self, event: SyncGroup, group: Group | None) -> None:
-        self._sent[event.reply_to] = (event, group is not None and group.leader == event.member_id)
+        # A copy: a request that is parked keeps no assignments.
+        self._sent[event.reply_to] = (replace(event), group is not None and group.leader == event.member_id)
 
     def delivered(self, event: SyncGroup, answer: SyncAnswer, incarnation: int) -> None:
         if answer.error is not ErrorCode.NONE:

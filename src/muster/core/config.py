@@ -21,6 +21,9 @@ _RANGES = {
     "muster_max_groups": (1, _MAX_INT),
     "muster_max_members": (1, _MAX_INT),
     "muster_max_pending_offsets": (1, _MAX_INT),
+    "muster_max_member_bytes": (1, _MAX_INT),
+    "muster_max_group_bytes": (1, _MAX_INT),
+    "muster_max_membership_bytes": (1, _MAX_LONG),
 }
 
 
@@ -48,6 +51,10 @@ class GroupConfig:
     muster_max_groups: int = 1_000_000
     muster_max_members: int = 1_000_000
     muster_max_pending_offsets: int = 1_000_000
+    muster_max_membership_bytes: int = 268_435_456
+    # And these for one group and for one member.
+    muster_max_group_bytes: int = 67_108_864
+    muster_max_member_bytes: int = 4_194_304
 
     def __post_init__(self) -> None:
         for name, (least, most) in _RANGES.items():

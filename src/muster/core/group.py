@@ -20,7 +20,10 @@ from muster.core.notices import Cause
 from muster.errors import CodecError
 
 TopicPartition = tuple[str, int]
+Protocols = tuple[tuple[str, bytes], ...]
 CONSUMER_PROTOCOL = "consumer"
+_PROTOCOL_BYTES = 128
+"""What a protocol of a member takes besides its name and metadata."""
 
 
 class State(Enum):
@@ -70,6 +73,12 @@ class Member:
     @property
     def is_static(self) -> bool:
         return self.instance_id is not None
+
+    @property
+    def held_bytes(self) -> int:
+        """About how much memory its ids and protocols take; assignments have the limit of a record."""
+        ids = len(self.member_id) + len(self.instance_id or "") + len(self.client_id)
+        return ids + protocols_bytes(self.protocols)
 
     def metadata(self, protocol: str | None) -> bytes:
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
@@ -126,6 +135,10 @@ class Group:
     """Whether somebody came during an initial delay, and it was not extended for it yet; Kafka never forgets."""
     commit_kinds: int = field(default=0, compare=False)
     """Which kinds of commits it has had lately: ordinary (1), transactional (2), both (3)."""
+    held_bytes: int = field(default=0, compare=False)
+    """Of all members, and of ids handed out."""
+    counted_bytes: int = field(default=0, compare=False)
+    """How much of that is counted for the whole partition."""
     _support: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -153,6 +166,7 @@ class Group:
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member.member_id
         self._support.update(_names(member.protocols))
+        self.held_bytes += member.held_bytes
         if self.leader is None:
             self.leader = member.member_id
         self.awaiting_join += member.join_waiter is not None
@@ -160,12 +174,14 @@ class Group:
     def remove(self, member: Member) -> None:
         """Take a seat away; whoever comes first leads, if it was the leader's."""
         del self.members[member.member_id]
+        self.held_bytes -= member.held_bytes
         if member.instance_id is not None and self.static_members.get(member.instance_id) == member.member_id:
             del self.static_members[member.instance_id]
         self._withdraw(member.protocols)
         self.awaiting_join -= member.join_waiter is not None
         self.pending_sync.discard(member.member_id)
-        self.pending_members.pop(member.member_id, None)
+        if member.member_id in self.pending_members:
+            self.take_back(member.member_id)
         if self.leader == member.member_id:
             self.leader = next(iter(self.members), None)
 
@@ -173,6 +189,7 @@ class Group:
         """A member comes back with another list."""
         self._withdraw(member.protocols)
         self._support.update(_names(protocols))
+        self.held_bytes += protocols_bytes(protocols) - protocols_bytes(member.protocols)
         member.protocols = protocols
 
     def _withdraw(self, protocols: tuple[tuple[str, bytes], ...]) -> None:
@@ -191,7 +208,18 @@ class Group:
         self.static_members[member.instance_id] = member_id
         if self.leader == member.member_id:
             self.leader = member_id
+        self.held_bytes += len(member_id) - len(member.member_id)
         member.member_id = member_id
+
+    def hand_out(self, member_id: str, deadline_ms: int) -> None:
+        """Keep an id for somebody who is to join with it."""
+        self.pending_members[member_id] = deadline_ms
+        self.held_bytes += len(member_id)
+
+    def take_back(self, member_id: str) -> None:
+        """An id that was handed out is used, or never will be."""
+        del self.pending_members[member_id]
+        self.held_bytes -= len(member_id)
 
     def park_join(self, member: Member, waiter: Any) -> None:
         """Keep a join until the phase is complete; an older one of the same member is forgotten."""
@@ -291,11 +319,16 @@ class Group:
             member.instance_id: member.member_id for member in value.members if member.instance_id is not None
         }
         self.awaiting_join = 0
+        self.held_bytes = sum(member.held_bytes for member in self.members.values())
         self._support = Counter(name for member in self.members.values() for name in _names(member.protocols))
         self.rebalance = None
         self.pending_sync = set()
         self.sync_deadline_ms = None
         self.subscribed_topics = self.compute_subscribed_topics()
+
+
+def protocols_bytes(protocols: Protocols) -> int:
+    return sum(_PROTOCOL_BYTES + len(name) + len(metadata) for name, metadata in protocols)
 
 
 def _names(protocols: Iterable[tuple[str, bytes]]) -> list[str]:

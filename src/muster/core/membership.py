@@ -9,7 +9,7 @@ from muster.codec.error_codes import ErrorCode
 from muster.core.answers import JoinAnswer, LeaveAnswer, LeaveResult, SyncAnswer
 from muster.core.config import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupConfig
 from muster.core.events import Heartbeat, Instant, JoinGroup, LeaveGroup, Leaver, SyncGroup
-from muster.core.group import Group, Member, State
+from muster.core.group import Group, Member, State, protocols_bytes
 from muster.core.notices import Cause, Notice, What
 from muster.core.outcome import CancelTimer, Outcome, Reply, SetTimer, Write
 from muster.core.rebalancing import PENDING_TIMER, SESSION_TIMER, Rebalancing
@@ -31,6 +31,11 @@ class Membership(Rebalancing):
         if refusal is not None:
             out.replies.append(Reply(request.reply_to, JoinAnswer(refusal, request.member_id)))
             return
+        asked_bytes = protocols_bytes(request.protocols)
+        if asked_bytes > self._config.muster_max_member_bytes:
+            out.notices.append(Notice(What.TOO_LARGE, request.group_id, size=asked_bytes))
+            self._refuse(request, group_error(ErrorCode.MESSAGE_TOO_LARGE), out)  # as its sync would be, in Kafka
+            return
         group = self._groups.get(request.group_id)
         if group is None:
             if request.member_id:
@@ -40,7 +45,7 @@ class Membership(Rebalancing):
                 self._refuse(request, ErrorCode.POLICY_VIOLATION, out)
                 return
             group = self._create(request, now, out)
-        if not self._has_room(group, request.member_id):
+        if not self._has_room(group, request.member_id) or not self._has_memory(group, request, asked_bytes):
             self._turn_away(group, request, now, out)
         elif group.is_dead:
             self._refuse(request, ErrorCode.COORDINATOR_NOT_AVAILABLE, out)
@@ -50,6 +55,20 @@ class Membership(Rebalancing):
             self._join_unknown(group, request, now, out)
         else:
             self._join_known(group, request, now, out)
+        self._count_bytes(group)
+
+    def _has_memory(self, group: Group, request: JoinGroup, asked_bytes: int) -> bool:
+        """Whether there is room for what a member brings, instead of what it brought before."""
+        member_id = request.member_id or group.static_members.get(request.instance_id or "", "")
+        member = group.members.get(member_id)
+        grows_bytes = asked_bytes if member is None else asked_bytes - protocols_bytes(member.protocols)
+        if grows_bytes <= 0:
+            return True
+        config = self._config
+        return (
+            group.held_bytes + grows_bytes <= config.muster_max_group_bytes
+            and self.held_bytes + grows_bytes <= config.muster_max_membership_bytes
+        )
 
     def _refusal_before_lookup(self, request: JoinGroup) -> ErrorCode | None:
         if not request.group_id:
@@ -128,15 +147,16 @@ class Membership(Rebalancing):
         # times out and retries leaves ghosts for the others to wait for.
         assert member_id not in group.members, f"group {group.group_id}: the fresh id {member_id} has a seat already"
         deadline_ms = now.monotonic_ms + request.session_timeout_ms
-        group.pending_members[member_id] = deadline_ms
+        group.hand_out(member_id, deadline_ms)
         self.seats += 1
         out.timers.append(SetTimer((PENDING_TIMER, group.group_id, member_id), deadline_ms))
         self._refuse(request, ErrorCode.MEMBER_ID_REQUIRED, out, member_id=member_id)
 
     def _forget_id(self, group: Group, member_id: str, out: Outcome) -> None:
         """An id that was handed out is used, or never will be."""
-        del group.pending_members[member_id]
+        group.take_back(member_id)
         self.seats -= 1
+        self._count_bytes(group)
         out.timers.append(CancelTimer((PENDING_TIMER, group.group_id, member_id)))
 
     def _join_known(self, group: Group, request: JoinGroup, now: Instant, out: Outcome) -> None:
@@ -264,6 +284,7 @@ class Membership(Rebalancing):
         def undone(error: ErrorCode, later: Outcome) -> None:
             self._rename(group, member, old_id, now, later)
             group.offer(member, old_protocols)
+            self._count_bytes(group)
             member.session_timeout_ms, member.rebalance_timeout_ms = old_timeouts
             answer = JoinAnswer(
                 group_error(error), "", generation, group.protocol_type, group.protocol, captured_leader
@@ -282,6 +303,7 @@ class Membership(Rebalancing):
             out.replies.append(Reply(request.reply_to, SyncAnswer(error)))
             return
         member = group.members[request.member_id]
+        assignments, request.assignments = request.assignments, {}  # only a leader's count, and no parked request's
         group.pending_sync.discard(member.member_id)
         if group.state is State.STABLE:
             self._disarm_sync_if_all_came(group, out)
@@ -291,7 +313,7 @@ class Membership(Rebalancing):
         member.deadline_ms = None
         self._disarm_sync_if_all_came(group, out)
         if member.member_id == group.leader:
-            self._write_assignment(group, request.assignments, now, out)
+            self._write_assignment(group, assignments, now, out)
 
     def _sync_error(self, group: Group | None, request: SyncGroup) -> ErrorCode:
         if not request.group_id:

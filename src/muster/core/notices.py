@@ -17,6 +17,7 @@ class What(StrEnum):
     OFFSETS_DELETED = "offsets deleted"
     REMOVED = "removed"
     MIXED_COMMITS = "mixed commits"
+    TOO_LARGE = "too large"
 
 
 class Cause(StrEnum):
@@ -38,7 +39,7 @@ class Cause(StrEnum):
 
 
 class Notice(NamedTuple):
-    """One line of the operator's log. `size` counts members or offsets; times and generations where they apply."""
+    """One line of the operator's log. `size` counts members, offsets or bytes; times and generations where they are."""
 
     what: What
     group_id: str

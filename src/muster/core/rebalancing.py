@@ -25,6 +25,8 @@ class Rebalancing:
         self._config = config
         self.seats = 0
         """Members, and ids handed out to become members. Each parks at most one request."""
+        self.held_bytes = 0
+        """Of all of them, as `Group.held_bytes` counts."""
 
     # The phases of a rebalance.
 
@@ -186,6 +188,7 @@ class Rebalancing:
         member.armed_ms = None
         group.remove(member)
         self.seats -= 1
+        self._count_bytes(group)
 
     # Timers.
 
@@ -269,8 +272,9 @@ class Rebalancing:
         if now.monotonic_ms < deadline_ms:
             out.timers.append(SetTimer((PENDING_TIMER, group.group_id, member_id), deadline_ms))
             return
-        del group.pending_members[member_id]
+        group.take_back(member_id)
         self.seats -= 1
+        self._count_bytes(group)
         self._wait_no_longer_than_needed(group)
         self._complete_join_if_all_are_here(group, now, out)
 
@@ -279,6 +283,7 @@ class Rebalancing:
     def loaded(self, group: Group, now: Instant, out: Outcome) -> None:
         """A group was read from the log: everybody has a full session to find the new coordinator."""
         self.seats += len(group.members)
+        self._count_bytes(group)
         for member in group.members.values():
             self.touch(group, member, now, out)
         if len(group.members) > self._config.group_max_size:
@@ -312,6 +317,14 @@ class Rebalancing:
     def release(self, group: Group) -> None:
         """Count the seats of a group no longer."""
         self.seats -= len(group.members) + len(group.pending_members)
+        self.held_bytes -= group.counted_bytes
+        group.counted_bytes = 0
+
+    def _count_bytes(self, group: Group) -> None:
+        """A group has changed: count what it holds now instead of what it held."""
+        if not group.is_dead:
+            self.held_bytes += group.held_bytes - group.counted_bytes
+            group.counted_bytes = group.held_bytes
 
     def _record(self, group: Group, value: GroupValue) -> OffsetsRecord:
         version = group_value_version(self._config.inter_broker_protocol_version)

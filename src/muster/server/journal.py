@@ -49,6 +49,8 @@ def sentence(notice: Notice) -> str:
             return f"removed{why}"
         case What.MIXED_COMMITS:
             return "commits both in transactions and without; offsets will jump between the two"
+        case What.TOO_LARGE:
+            return f"a member was refused: its protocols have {notice.size} bytes (muster.max.member.bytes)"
 
 
 class Journal:

@@ -16,6 +16,8 @@ from muster.core.events import JoinGroup
 from muster.server.wire.apis import ApiKey
 from muster.server.wire.bridge import decode_request, encode_response
 
+LONGEST_REASON = 255
+"""Characters; clients cut it there themselves. It is for the log alone."""
 _FIRST_WITH_REBALANCE_TIMEOUT, _FIRST_WITH_NULL_PROTOCOL = 1, 7
 
 
@@ -38,7 +40,7 @@ def decode_join_group(
         body["protocolType"],
         tuple([(protocol["name"], protocol["metadata"]) for protocol in body["protocols"]]),
         body["groupInstanceId"],
-        body["reason"],
+        None if body["reason"] is None else body["reason"][:LONGEST_REASON],
     )
 
 
