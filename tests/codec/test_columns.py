@@ -17,6 +17,8 @@ from muster.codec.columns import arrow, chunks, schema, words
 from muster.codec.columns.arrow import decode, to_arrow
 from muster.codec.columns.chunks import Scratch, decode_chunk, with_slack
 from muster.codec.columns.scan import SCAN_FULL
+from muster.codec.offsets_topic import GroupKey, OffsetKey, encode_key
+from muster.codec.primitives import Writer
 from muster.codec.records import TRANSACTIONAL, Record
 from muster.log.sources import Sources
 from tests.codec.corpus_records import CORPORA, NAMES, one_of_each_kind, records
@@ -177,6 +179,22 @@ def test_names_that_are_not_utf8_read_as_in_java(name: bytes) -> None:
     table = decode(data)
     table.validate(full=True)
     assert table.to_pylist() == rows_of(data)
+
+
+@pytest.mark.parametrize(("size", "is_readable"), [(0x7FFF, True), (0x8000, False)])
+def test_a_compact_text_longer_than_kafka_reads_it_is_a_bad_record(size: int, is_readable: bool) -> None:
+    text = Writer()
+    text.compact_bytes(b"x" * size)
+    commit = b"\x00\x04" + bytes(12) + text.finish() + bytes(8) + b"\x00"
+    group = b"\x00\x04" + text.finish() + bytes(4) + b"\x00\x00" + bytes(8) + b"\x01\x00"
+    records = [
+        Record(0, 0, encode_key(OffsetKey("g", "t", 0)), commit),
+        Record(1, 0, encode_key(GroupKey("g")), group),
+    ]
+    data = encode_batch(records)
+    rows = decode(data).to_pylist()
+    assert rows == rows_of(data)
+    assert [row["unread"] is None for row in rows] == [is_readable] * 2
 
 
 def test_crc_of_both_implementations() -> None:

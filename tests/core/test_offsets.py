@@ -292,12 +292,16 @@ def test_s224_the_rest_of_a_commit_is_accepted(bench: Bench) -> None:
     assert bench.fetch() == {FOO_0: 42}
 
 
-def test_old_values_have_no_room_for_long_metadata() -> None:
+@pytest.mark.parametrize("retention_ms", [-1, 5])
+def test_no_value_has_room_for_metadata_of_more_than_32767_bytes(retention_ms: int) -> None:
     bench = Bench(offset_metadata_max_bytes=100_000)
-    for metadata in ("m" * 40_000, "é" * 20_000):
+    for metadata, error in (
+        ("m" * 0x7FFF, E.NONE),
+        ("m" * 0x8000, E.OFFSET_METADATA_TOO_LARGE),
+        ("é" * 0x4000, E.OFFSET_METADATA_TOO_LARGE),
+    ):
         committed = (CommittedPartition("foo", 0, 42, metadata=metadata),)
-        assert bench.commit(committed=committed) == [E.NONE]
-        assert bench.commit(committed=committed, retention_ms=5) == [E.OFFSET_METADATA_TOO_LARGE]
+        assert bench.commit(committed=committed, retention_ms=retention_ms) == [error]
 
 
 def test_s227_no_metadata_is_empty_metadata(bench: Bench) -> None:

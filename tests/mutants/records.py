@@ -42,8 +42,8 @@ RECORDS = (
     ),
     Mutant(
         "commits.py",
-        "        return units > self._max_metadata_units or (",
-        "        return units >= self._max_metadata_units or (",
+        "        return units > self._max_metadata_units or ",
+        "        return units >= self._max_metadata_units or ",
         "metadata of exactly the limit is refused",
     ),
     Mutant(
@@ -133,8 +133,8 @@ RECORDS = (
     ),
     Mutant(
         "offsets.py",
-        "            records.append(_group_tombstone(group_id))\n            out.writes.append(Write(records, event",
-        "            out.writes.append(Write(records, event",
+        "            write = _burial([*records, _group_tombstone(group_id)], notice)\n",
+        "            write = _burial(records, notice)\n",
         "a deleted group is back after a restart",
     ),
     Mutant(

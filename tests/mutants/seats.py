@@ -97,8 +97,8 @@ SEATS = (
     ),
     Mutant(
         "rebalancing.py",
-        " and not rebalance.is_initial and group.everybody_joined",
-        " and group.everybody_joined",
+        "if rebalance is None or not rebalance.is_joining or rebalance.is_initial:",
+        "if rebalance is None or not rebalance.is_joining:",
         "the first member does not wait for the others",
     ),
     Mutant(
@@ -109,14 +109,13 @@ SEATS = (
     ),
     Mutant(
         "rebalancing.py",
-        "            out.timers.append(SetTimer((JOIN_TIMER, group.group_id), group.rebalance.deadline_ms))\n"
-        "            return\n        out.timers.append(CancelTimer",
-        "            return\n        out.timers.append(CancelTimer",
+        "            self._wait_once_more(group, now, out)\n            return\n",
+        "            return\n",
         "a group of silent static members is never looked at again",
     ),
     Mutant(
         "rebalancing.py",
-        "        group.generation += 1\n",
+        "        group.generation = _as_int32(group.generation + 1)\n",
         "        group.generation += bool(group.members)\n",
         "a group that becomes empty keeps its generation, and a late commit of it is accepted",
     ),

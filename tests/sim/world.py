@@ -486,6 +486,9 @@ class SimWorld:
             for number, answer in out.replies:
                 if number == getattr(queued.event, "reply_to", None):
                     check_refusal(answer, error)
+            if write.may_be_split:  # its halves come next, before anything else that waits
+                self.queue.extendleft(queued._replace(write=half) for half in reversed(out.writes))
+                out.writes.clear()
         else:
             self.note(f"    the log takes {len(write.records)} records of {type(queued.event).__name__}")
             self._check_expiration(queued)

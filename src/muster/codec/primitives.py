@@ -28,7 +28,8 @@ _INT32 = Struct(">i")
 _UINT32 = Struct(">I")
 _INT64 = Struct(">q")
 
-_MAX_INT16 = 0x7FFF
+MAX_STRING_BYTES = 0x7FFF
+"""The longest text Kafka reads or writes, in the compact form too, whose length would allow more."""
 _ESCAPED = re.compile("[\udc80-\udcff]")
 # Java replaces an encoded surrogate as one thing; Python counts each of its bytes.
 _ENCODED_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
@@ -40,6 +41,13 @@ def java_text(text: str) -> str:
         return text
     data = text.encode("utf-8", "surrogateescape")
     return _ENCODED_SURROGATE.sub("\ufffd".encode(), data).decode("utf-8", "replace")
+
+
+def _text_bytes(text: str) -> bytes:
+    data = text.encode("utf-8", "surrogateescape")
+    if len(data) > MAX_STRING_BYTES:
+        raise Malformed(f"a string of {len(data)} bytes does not fit where {MAX_STRING_BYTES} is the most")
+    return data
 
 
 class Reader:
@@ -150,11 +158,17 @@ class Reader:
         return None if size is None else self._text(size)
 
     def compact_string(self) -> str:
-        return self._text(self._present(self._compact_size(), "the string"))
+        return self._text(self._present(self._compact_text_size(), "the string"))
 
     def compact_nullable_string(self) -> str | None:
-        size = self._compact_size()
+        size = self._compact_text_size()
         return None if size is None else self._text(size)
+
+    def _compact_text_size(self) -> int | None:
+        size = self._compact_size()
+        if size is not None and size > MAX_STRING_BYTES:
+            raise Malformed(f"a string of {size} bytes at byte {self.position}; {MAX_STRING_BYTES} are allowed")
+        return size
 
     def bytes_(self) -> bytes:
         return self.raw(self._present(self._size(self.int32(), "a byte array"), "the byte array"))
@@ -265,9 +279,7 @@ class Writer:
         self._data += value
 
     def string(self, value: str) -> None:
-        data = value.encode("utf-8", "surrogateescape")
-        if len(data) > _MAX_INT16:
-            raise Malformed(f"a string of {len(data)} bytes does not fit where {_MAX_INT16} is the most")
+        data = _text_bytes(value)
         self.int16(len(data))
         self._data += data
 
@@ -278,10 +290,10 @@ class Writer:
             self.string(value)
 
     def compact_string(self, value: str) -> None:
-        self.compact_bytes(value.encode("utf-8", "surrogateescape"))
+        self.compact_bytes(_text_bytes(value))
 
     def compact_nullable_string(self, value: str | None) -> None:
-        self.compact_nullable_bytes(None if value is None else value.encode("utf-8", "surrogateescape"))
+        self.compact_nullable_bytes(None if value is None else _text_bytes(value))
 
     def bytes_(self, value: bytes) -> None:
         self.int32(len(value))

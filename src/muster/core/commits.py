@@ -21,7 +21,7 @@ from muster.codec.offsets_topic import (
     offset_value_version,
 )
 from muster.codec.partitioning import LONGEST_REMEMBERED_ID
-from muster.codec.primitives import java_text
+from muster.codec.primitives import MAX_STRING_BYTES, java_text
 from muster.core.answers import ALL_COMMITTED, CommitAnswer
 from muster.core.config import GroupConfig
 from muster.core.events import Instant, OffsetCommit, TxnOffsetCommit
@@ -41,7 +41,6 @@ pack_partition = _INT32.pack
 _FIRST_VERSION_OF_MEMBER_EPOCHS = 9
 _FIRST_VALUE_WITH_LEADER_EPOCH = 3
 _FIRST_FLEXIBLE_VALUE = 4
-_MAX_STRING_BYTES = 0x7FFF
 _MAX_BYTES_OF_A_UNIT = 3
 
 Touch = Callable[[Group, Member, Instant, Outcome], None]
@@ -157,8 +156,8 @@ class Commits:
                 topic_id = NO_TOPIC_ID
             packed = pack_fixed(offset, leader_epoch, wall_ms, expire_ms, topic_id)
             if metadata:
-                if self._is_too_large(metadata, version):
-                    answer = self._too_large(event, version)
+                if self._is_too_large(metadata):
+                    answer = self._too_large(event)
                     continue
                 packed += metadata.encode("utf-8", "surrogateescape")
             if version == _FIRST_FLEXIBLE_VALUE and not metadata:
@@ -176,24 +175,24 @@ class Commits:
         out.writes.append(write)
         return write
 
-    def _too_large(self, event: OffsetCommit | TxnOffsetCommit, version: int) -> CommitAnswer:
+    def _too_large(self, event: OffsetCommit | TxnOffsetCommit) -> CommitAnswer:
         return CommitAnswer(
             tuple([
-                ErrorCode.OFFSET_METADATA_TOO_LARGE if asked[4] and self._is_too_large(asked[4], version) else _NONE
+                ErrorCode.OFFSET_METADATA_TOO_LARGE if asked[4] and self._is_too_large(asked[4]) else _NONE
                 for asked in event.partitions
             ])
         )  # fmt: skip
 
-    def _is_too_large(self, metadata: str, version: int) -> bool:
-        """Kafka counts in Java's characters; and before version 4 a value has no room for more than 32767 bytes."""
+    def _is_too_large(self, metadata: str) -> bool:
+        """Kafka counts in Java's characters; and no text of a record may have more than 32767 bytes."""
         if metadata.isascii():
             units = size = len(metadata)
         else:
             units = len(java_text(metadata).encode("utf-16-le", "surrogatepass")) // 2
             size = units * _MAX_BYTES_OF_A_UNIT
-            if size > _MAX_STRING_BYTES:
+            if size > MAX_STRING_BYTES:
                 size = len(metadata.encode("utf-8", "surrogateescape"))
-        return units > self._max_metadata_units or (version < _FIRST_FLEXIBLE_VALUE and size > _MAX_STRING_BYTES)
+        return units > self._max_metadata_units or size > MAX_STRING_BYTES
 
 
 def _is_settled(event: OffsetCommit, group: Group, member: Member) -> bool:

@@ -16,6 +16,7 @@ log is read back in `loading.py`.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from muster.codec.error_codes import ErrorCode
@@ -51,6 +52,7 @@ from muster.core.events import (
 )
 from muster.core.group import Group
 from muster.core.membership import Membership
+from muster.core.notices import Notice, What
 from muster.core.offsets import Offsets
 from muster.core.outcome import NO_PRODUCER, Outcome, Reply, Write
 from muster.core.refusals import commit_error, refusal
@@ -64,6 +66,14 @@ def kind_of_group(record_type: int) -> str:
     if record_type in _CONSUMER_TYPES:
         return "consumer"
     return "share" if record_type in _SHARE_TYPES else "streams"
+
+
+def _split(write: Write, out: Outcome) -> None:
+    """Put two halves of a write behind it, which the shell appends next. What follows it follows the second half."""
+    half = len(write.records) // 2
+    place = next((number for number, other in enumerate(out.writes) if other is write), len(out.writes))
+    halves = Write(write.records[:half], may_be_split=True), replace(write, records=write.records[half:])
+    out.writes[place + 1 : place + 1] = halves
 
 
 class Coordinator:
@@ -136,6 +146,7 @@ class Coordinator:
         else:
             for log_offset, record in enumerate(write.records, base_offset):
                 self.replay(record, log_offset, write.producer_id)
+            out.notices.extend(write.notices)
         if write.event is not None:
             out.replies.append((write.event.reply_to, write.answer))
         elif write.then is not None:
@@ -143,6 +154,11 @@ class Coordinator:
 
     def refused(self, write: Write, error: ErrorCode, out: Outcome) -> None:
         """The log did not take a write, and nothing of it is there."""
+        if write.may_be_split and len(write.records) > 1 and error is ErrorCode.MESSAGE_TOO_LARGE:
+            _split(write, out)
+            return
+        if write.notices:
+            out.notices.append(Notice(What.NOT_WRITTEN, write.notices[0].group_id, reason=error.name))
         if write.event is not None:
             out.replies.append(Reply(write.event.reply_to, refusal(write.event, commit_error(error))))
         elif write.otherwise is not None:

@@ -103,6 +103,8 @@ class Rebalance:
     remaining_ms: int = 0
     cause: Cause = Cause.NONE
     since_ms: int = 0
+    is_overdue: bool = False
+    """The deadline has passed with no leader there: the next join completes the phase."""
 
 
 @dataclass(slots=True)
@@ -224,7 +226,13 @@ class Group:
     def park_join(self, member: Member, waiter: Any) -> None:
         """Keep a join until the phase is complete; an older one of the same member is forgotten."""
         self.awaiting_join += member.join_waiter is None
+        _forget(member.join_waiter)
         member.join_waiter = waiter
+
+    def park_sync(self, member: Member, waiter: Any) -> None:
+        """Keep a sync until the assignment is there; an older one of the same member is forgotten."""
+        _forget(member.sync_waiter)
+        member.sync_waiter = waiter
 
     def unpark_join(self, member: Member) -> Any:
         """The parked join, to be answered now."""
@@ -312,11 +320,11 @@ class Group:
         self.generation = value.generation
         self.protocol_type = value.protocol_type or None
         self.protocol = value.protocol
-        self.leader = value.leader
         self.state_timestamp_ms = value.state_timestamp_ms
         self.members = {member.member_id: _seated(member, value.protocol) for member in value.members}
+        self.leader = value.leader if value.leader in self.members else None  # no broker writes another, a bad disk may
         self.static_members = {
-            member.instance_id: member.member_id for member in value.members if member.instance_id is not None
+            member.instance_id: member.member_id for member in self.members.values() if member.instance_id is not None
         }
         self.awaiting_join = 0
         self.held_bytes = sum(member.held_bytes for member in self.members.values())
@@ -329,6 +337,12 @@ class Group:
 
 def protocols_bytes(protocols: Protocols) -> int:
     return sum(_PROTOCOL_BYTES + len(name) + len(metadata) for name, metadata in protocols)
+
+
+def _forget(waiter: Any) -> None:
+    """A parked request that nobody will answer lets go of its place on the connection, which knows the request too."""
+    if waiter is not None:
+        waiter.reply_to = None
 
 
 def _names(protocols: Iterable[tuple[str, bytes]]) -> list[str]:

@@ -6,6 +6,7 @@ follows from them happens in its `then`, after a look at whether the group has m
 """
 
 from muster.codec.error_codes import ErrorCode
+from muster.codec.primitives import MAX_STRING_BYTES
 from muster.core.answers import JoinAnswer, LeaveAnswer, LeaveResult, SyncAnswer
 from muster.core.config import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupConfig
 from muster.core.events import Heartbeat, Instant, JoinGroup, LeaveGroup, Leaver, SyncGroup
@@ -92,18 +93,20 @@ class Membership(Rebalancing):
     def _create(self, request: JoinGroup, now: Instant, out: Outcome) -> Group:
         """A group begins with a record of an empty one, as Kafka's does since 4.0."""
         group = Group(request.group_id, state_timestamp_ms=now.wall_ms)
+        record = self._record(group, group.value())
         self._groups[request.group_id] = group
         out.notices.append(Notice(What.CREATED, request.group_id))
 
         def undone(error: ErrorCode, later: Outcome) -> None:
             # Nothing of the group is in the log: whoever waits in it hears of the error, and it is gone.
+            _take_back_notices(group, error, later)
             for member in list(group.members.values()):
                 waiter = group.unpark_join(member)
                 if waiter is not None:
                     later.replies.append(Reply(waiter.reply_to, JoinAnswer(group_error(error), member.member_id)))
             self.end(group, later)
 
-        out.writes.append(Write([self._record(group, group.value())], otherwise=undone))
+        out.writes.append(Write([record], otherwise=undone))
         return group
 
     def _has_room(self, group: Group, member_id: str) -> bool:
@@ -126,8 +129,11 @@ class Membership(Rebalancing):
     def _join_unknown(self, group: Group, request: JoinGroup, now: Instant, out: Outcome) -> None:
         """Somebody without an id: new, or a static member that restarted."""
         seated = None if request.instance_id is None else group.static_members.get(request.instance_id)
+        member_id = f"{request.client_id if request.instance_id is None else request.instance_id}-{request.fresh_uuid}"
+        if len(member_id.encode("utf-8", "surrogateescape")) > MAX_STRING_BYTES:
+            self._refuse(request, ErrorCode.UNKNOWN_SERVER_ERROR, out, member_id="")  # no answer could hold the id
+            return
         if seated is not None:
-            member_id = f"{request.instance_id}-{request.fresh_uuid}"
             assert seated in group.members, (
                 f"group {group.group_id}: instance {request.instance_id} is {seated}, who has no seat"
             )
@@ -137,9 +143,8 @@ class Membership(Rebalancing):
             self._refuse(request, ErrorCode.GROUP_MAX_SIZE_REACHED, out)
             return
         if request.instance_id is not None:
-            self._seat(group, f"{request.instance_id}-{request.fresh_uuid}", request, now, out)
+            self._seat(group, member_id, request, now, out)
             return
-        member_id = f"{request.client_id}-{request.fresh_uuid}"
         if request.version < 4:
             self._seat(group, member_id, request, now, out)
             return
@@ -282,6 +287,7 @@ class Membership(Rebalancing):
             later.replies.append(Reply(request.reply_to, answer))
 
         def undone(error: ErrorCode, later: Outcome) -> None:
+            _take_back_notices(group, error, later)
             self._rename(group, member, old_id, now, later)
             group.offer(member, old_protocols)
             self._count_bytes(group)
@@ -309,7 +315,7 @@ class Membership(Rebalancing):
             self._disarm_sync_if_all_came(group, out)
             out.replies.append(Reply(request.reply_to, self._assigned(group, member)))
             return
-        member.sync_waiter = request
+        group.park_sync(member, request)
         member.deadline_ms = None
         self._disarm_sync_if_all_came(group, out)
         if member.member_id == group.leader:
@@ -447,3 +453,9 @@ class Membership(Rebalancing):
                 return error
         self._unseat(group, group.members[member_id], What.LEFT, Cause.MEMBER_LEFT, out, leaver.reason)
         return ErrorCode.NONE
+
+
+def _take_back_notices(group: Group, error: ErrorCode, out: Outcome) -> None:
+    """The log refused what an event decided about a group: the operator hears of that instead of the decision."""
+    out.notices[:] = [notice for notice in out.notices if notice.group_id != group.group_id]
+    out.notices.append(Notice(What.NOT_WRITTEN, group.group_id, reason=error.name))

@@ -18,6 +18,8 @@ class What(StrEnum):
     REMOVED = "removed"
     MIXED_COMMITS = "mixed commits"
     TOO_LARGE = "too large"
+    NOT_WRITTEN = "not written"
+    """What was decided is not so, because the log refused the record of it; the error is the reason."""
 
 
 class Cause(StrEnum):

@@ -174,8 +174,11 @@ class Offsets(Commits):
         if not deleted:
             out.replies.append(Reply(event.reply_to, answer))
             return
-        out.notices.append(Notice(What.OFFSETS_DELETED, event.group_id, size=len(deleted)))
-        out.writes.append(Write(_tombstones(event.group_id, deleted), event=event, answer=answer))
+        write = _burial(
+            _tombstones(event.group_id, deleted), Notice(What.OFFSETS_DELETED, event.group_id, size=len(deleted))
+        )
+        write.event, write.answer = event, answer
+        out.writes.append(write)
 
     def _delete_offsets_refusal(self, event: OffsetDelete, group: Group | None) -> ErrorCode:
         if not event.group_id:
@@ -200,9 +203,10 @@ class Offsets(Commits):
             out.replies.append(Reply(reply_to, ErrorCode.NON_EMPTY_GROUP))
         else:
             records = _tombstones(group_id, _all_partitions(group))
-            out.notices.append(Notice(What.REMOVED, group_id, Cause.GROUP_DELETED, size=len(records)))
-            records.append(_group_tombstone(group_id))
-            out.writes.append(Write(records, event=event, answer=_NONE))
+            notice = Notice(What.REMOVED, group_id, Cause.GROUP_DELETED, size=len(records))
+            write = _burial([*records, _group_tombstone(group_id)], notice)
+            write.event, write.answer = event, _NONE
+            out.writes.append(write)
 
     def topics_deleted(self, event: TopicsDeleted, now: Instant, out: Outcome) -> None:
         """Forget the offsets of partitions that are no more, whoever is subscribed to them."""
@@ -214,8 +218,8 @@ class Offsets(Commits):
             if gone.keys().isdisjoint(held):
                 continue
             deleted = [partition for partition in gone if partition in held]
-            out.notices.append(Notice(What.OFFSETS_DELETED, group_id, Cause.TOPIC_DELETED, size=len(deleted)))
-            out.writes.append(Write(_tombstones(group_id, deleted)))
+            notice = Notice(What.OFFSETS_DELETED, group_id, Cause.TOPIC_DELETED, size=len(deleted))
+            out.writes.append(_burial(_tombstones(group_id, deleted), notice))
 
     # Expire.
 
@@ -226,13 +230,14 @@ class Offsets(Commits):
                 continue
             expired = self._expired(group, now.wall_ms)
             records = _tombstones(group_id, expired)
+            notices: list[Notice] = []
             if expired:
-                out.notices.append(Notice(What.OFFSETS_EXPIRED, group_id, Cause.RETENTION, size=len(expired)))
+                notices.append(Notice(What.OFFSETS_EXPIRED, group_id, Cause.RETENTION, size=len(expired)))
             if len(expired) == len(group.offsets) and not group.pending and group.state is State.EMPTY:
-                out.notices.append(Notice(What.REMOVED, group_id, Cause.RETENTION))
+                notices.append(Notice(What.REMOVED, group_id, Cause.RETENTION))
                 records.append(_group_tombstone(group_id))
             if records:
-                out.writes.append(Write(records))
+                out.writes.append(_burial(records, *notices))
 
     def _expired(self, group: Group, wall_ms: int) -> list[TopicPartition]:
         """Offsets whose time is up. A transaction in progress protects its partitions, a subscription its topics."""
@@ -303,6 +308,11 @@ def _all_partitions(group: Group) -> dict[TopicPartition, None]:
 
 def _tombstones(group_id: str, partitions: Collection[TopicPartition]) -> list[tuple[bytes, bytes | None]]:
     return [OffsetsRecord(commit_key(group_id, topic, partition), None) for topic, partition in partitions]
+
+
+def _burial(tombstones: list[tuple[bytes, bytes | None]], *notices: Notice) -> Write:
+    """A write of tombstones. Half of them do no harm without the rest, so a log with little room may take them so."""
+    return Write(tombstones, may_be_split=True, notices=notices)
 
 
 def _group_tombstone(group_id: str) -> OffsetsRecord:

@@ -52,6 +52,8 @@ class Write:
 
     Records and replies are plain tuples on the hot path: the constructor of a named one is Python code.
     Either `then` and `otherwise` say what follows; or `event` is answered: with `answer`, or with the log's error.
+    Tombstones may be split: a write of many that the log has no room for becomes several, the last of which has what
+    follows. `notices` are told once the log has taken the write, so that the operator hears of nothing that is not so.
     """
 
     records: list[tuple[bytes, bytes | None]]
@@ -62,6 +64,8 @@ class Write:
     event: Any = None
     answer: Any = None
     staged: list[StagedCommit] | None = None
+    may_be_split: bool = False
+    notices: tuple[Notice, ...] = ()
 
 
 @dataclass(slots=True)

@@ -15,6 +15,8 @@ from muster.core.notices import Cause, Notice, What
 from muster.core.outcome import CancelTimer, OffsetsRecord, Outcome, Reply, SetTimer, Write
 
 JOIN_TIMER, SYNC_TIMER, SESSION_TIMER, PENDING_TIMER = "join", "sync", "session", "pending"
+SHORTEST_WAIT_MS = 1_000
+"""A group whose rebalance timeout is shorter waits for nobody a second time."""
 
 
 class Rebalancing:
@@ -78,7 +80,9 @@ class Rebalancing:
 
     def _complete_join_if_all_are_here(self, group: Group, now: Instant, out: Outcome) -> None:
         rebalance = group.rebalance
-        if rebalance is not None and rebalance.is_joining and not rebalance.is_initial and group.everybody_joined:
+        if rebalance is None or not rebalance.is_joining or rebalance.is_initial:
+            return
+        if group.everybody_joined or (rebalance.is_overdue and group.awaiting_join):
             self._complete_join(group, now, out)
 
     def _complete_join(self, group: Group, now: Instant, out: Outcome) -> None:
@@ -86,21 +90,31 @@ class Rebalancing:
         for member in [each for each in group.members.values() if each.join_waiter is None and not each.is_static]:
             self._unseat(group, member, What.EXPIRED, Cause.DID_NOT_REJOIN, out)
         if group.members and not self._some_leader_joined(group):
-            # Only silent static members are left: keep their seats, and wait once more.
-            assert group.rebalance is not None
-            group.rebalance.deadline_ms = now.monotonic_ms + group.rebalance_timeout_ms
-            out.timers.append(SetTimer((JOIN_TIMER, group.group_id), group.rebalance.deadline_ms))
+            self._wait_once_more(group, now, out)
             return
         out.timers.append(CancelTimer((JOIN_TIMER, group.group_id)))
-        group.generation += 1
+        group.generation = _as_int32(group.generation + 1)
         if group.members:
             self._begin_generation(group, now, out)
         else:
             self._become_empty(group, now, out)
 
+    def _wait_once_more(self, group: Group, now: Instant, out: Outcome) -> None:
+        """Only silent static members are left: they keep their seats, and the phase goes on.
+
+        A timer of no length would fire for ever. The next join ends the phase instead, as that timer would.
+        """
+        rebalance = group.rebalance
+        assert rebalance is not None
+        rebalance.is_overdue = group.rebalance_timeout_ms < SHORTEST_WAIT_MS
+        if not rebalance.is_overdue:
+            rebalance.deadline_ms = now.monotonic_ms + group.rebalance_timeout_ms
+            out.timers.append(SetTimer((JOIN_TIMER, group.group_id), rebalance.deadline_ms))
+
     def _some_leader_joined(self, group: Group) -> bool:
-        """Make sure that whoever leads is here to do it."""
-        if group.leader is not None and group.members[group.leader].join_waiter is not None:
+        """Make sure that the leader is a member who is here to lead."""
+        leader = None if group.leader is None else group.members.get(group.leader)
+        if leader is not None and leader.join_waiter is not None:
             return True
         joined = next((each for each in group.members.values() if each.join_waiter is not None), None)
         if joined is None:
@@ -329,3 +343,8 @@ class Rebalancing:
     def _record(self, group: Group, value: GroupValue) -> OffsetsRecord:
         version = group_value_version(self._config.inter_broker_protocol_version)
         return OffsetsRecord(encode_key(GroupKey(group.group_id)), encode_group_value(value, version))
+
+
+def _as_int32(number: int) -> int:
+    """As Java counts: behind the largest number comes the smallest."""
+    return (number + 2**31) % 2**32 - 2**31

@@ -51,6 +51,8 @@ def sentence(notice: Notice) -> str:
             return "commits both in transactions and without; offsets will jump between the two"
         case What.TOO_LARGE:
             return f"a member was refused: its protocols have {notice.size} bytes (muster.max.member.bytes)"
+        case What.NOT_WRITTEN:
+            return f"nothing was changed, because the log refused the record of it ({notice.reason})"
 
 
 class Journal:

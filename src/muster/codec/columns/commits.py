@@ -29,6 +29,7 @@ from muster.codec.columns.words import (
     load_be32,
     load_word,
 )
+from muster.codec.primitives import MAX_STRING_BYTES
 
 # What a record is.
 K_COMMIT = 0  # an offset commit whose value is readable
@@ -131,7 +132,7 @@ def commit_metadata(buffer, value, end, version):  # type: ignore[no-untyped-def
     if version == 4:
         length, position = uvarint(buffer, position, end)
         length -= 1
-        if position < 0:
+        if position < 0 or length > MAX_STRING_BYTES:
             return 0, -1
     else:
         if end - position < 2:

@@ -6,6 +6,7 @@ and each row says where its children begin. A blob that is not the consumer prot
 
 from muster.codec.columns.scan import uvarint
 from muster.codec.columns.words import called, load_be16, load_be32, load_be64
+from muster.codec.primitives import MAX_STRING_BYTES
 
 # Columns of the group table: strings are pairs of position and length, length -1 for null.
 G_PROTOCOL_TYPE = 0
@@ -48,9 +49,9 @@ def place(buffer, position, end, flexible, wide):  # type: ignore[no-untyped-def
     """A string (or, if wide, bytes): where it begins, its length or -1 for null, and where it ends or -1 if broken."""
     if flexible:
         length, position = uvarint(buffer, position, end)
-        if position < 0:
-            return position, -1, -1
         length -= 1
+        if position < 0 or (length > MAX_STRING_BYTES and not wide):
+            return position, -1, -1
     elif wide:
         if end - position < 4:
             return position, -1, -1
