@@ -25,6 +25,7 @@ from muster.server.gather import Gather, Part, Room
 from muster.server.parked import ParkedFetches
 from muster.server.shards import Shards
 from muster.server.sparingly import Sparingly
+from muster.server.topic_changes import TopicChanges
 from muster.server.unserved import Unserved
 from muster.server.wire import api_versions, describe_groups, find_coordinator, join_group, offset_delete, sync_group
 from muster.server.wire.apis import APIS, ApiKey, served
@@ -46,11 +47,14 @@ from muster.server.wire.offset_fetch import decode_offset_fetch
 from muster.server.wire.offset_fetch_reply import FetchReply, encode_offset_fetch, offset_fetch_bytes
 from muster.server.wire.topics import Topics as TopicNames
 
-CLUSTER_MODULES = {
+CHANGING_MODULES = {
     ApiKey.METADATA: "metadata",
     ApiKey.CREATE_TOPICS: "create_topics",
     ApiKey.DELETE_TOPICS: "delete_topics",
     ApiKey.CREATE_PARTITIONS: "create_partitions",
+}
+"""Those that may change topics: they have a `plan`."""
+CLUSTER_MODULES = {
     ApiKey.DESCRIBE_CLUSTER: "describe_cluster",
     ApiKey.DESCRIBE_CONFIGS: "describe_configs",
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: "topic_partitions",
@@ -103,9 +107,12 @@ def _encode(reply: tuple[Any, ...], answer: Any) -> bytes:
 class Dispatch:
     """Handlers by API key."""
 
-    def __init__(self, shards: Shards, cluster: Cluster, parked: ParkedFetches, remarks: Sparingly) -> None:
+    def __init__(
+        self, shards: Shards, cluster: Cluster, changes: TopicChanges, parked: ParkedFetches, remarks: Sparingly
+    ) -> None:
         self._shards = shards
         self._cluster = cluster
+        self._changes = changes
         self._parked = parked
         self._remarks = remarks
         self._unserved = Unserved(remarks)
@@ -134,6 +141,7 @@ class Dispatch:
             ApiKey.PRODUCE: self._produce,
             ApiKey.CONSUMER_GROUP_HEARTBEAT: self._consumer_group_heartbeat,
             **{key: partial(self._about_cluster, key, module) for key, module in CLUSTER_MODULES.items()},
+            **{key: partial(self._about_topics, key, module) for key, module in CHANGING_MODULES.items()},
         }
 
     def _topics_changed(self, change: TopicChange) -> None:
@@ -374,6 +382,21 @@ class Dispatch:
         asked = module.decode(request.version, data, start, end)
         slot = request.slot(api_key, module.encode)
         slot.answer(module.handle(asked, self._cluster))
+
+    def _about_topics(
+        self, api_key: ApiKey, module_name: str, request: Request, data: bytes, start: int, end: int
+    ) -> Slot:
+        module = import_module(f"muster.server.cluster.{module_name}")
+        asked = module.decode(request.version, data, start, end)
+        slot = request.slot(api_key, module.encode)
+        plan = module.plan(asked, self._cluster)
+        # Metadata tells what there is now; the others are about what there is behind the changes before them.
+        waits = self._changes.is_busy and api_key is not ApiKey.METADATA
+        if plan.changes or waits:
+            self._changes.ask(partial(module.plan, asked, self._cluster), slot)
+        else:
+            slot.answer(plan.answer([]))
+        return slot
 
     def _fetch(self, request: Request, data: bytes, start: int, end: int) -> Slot:
         fetch = import_module("muster.server.cluster.fetch")

@@ -5,6 +5,7 @@ to raise it to the hard one, and a Java machine does so by itself.
 """
 
 import contextlib
+import os
 import resource
 
 RESERVED = 128
@@ -23,6 +24,15 @@ def raise_limit() -> int:
 def limit() -> int:
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return 1 << 30 if soft == resource.RLIM_INFINITY else soft
+
+
+def room_for_logs() -> int:
+    """How many files more logs may keep open; a quarter of all is kept for clients and for work on the logs."""
+    return limit() * 3 // 4 - in_use()
+
+
+def in_use() -> int:
+    return len(os.listdir("/dev/fd"))
 
 
 def last_for_clients(most_files: int) -> int:

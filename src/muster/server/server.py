@@ -7,11 +7,13 @@ COORDINATOR_LOAD_IN_PROGRESS meanwhile. Stopping, in steps: accept nobody, answe
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from muster.codec.error_codes import ErrorCode
 from muster.core.config import GroupConfig
 from muster.core.coordinator import Coordinator
 from muster.core.loading import LoadFailed, LoadReport
@@ -26,10 +28,10 @@ from muster.log.flush import Flusher
 from muster.log.partition import DiskLog
 from muster.log.recovery_loss import LOST, LossRefused
 from muster.log.sources import OFFSETS_TOPIC
-from muster.server import clock, garbage
+from muster.server import clock, garbage, open_files
 from muster.server.admission import Admission
 from muster.server.buffers import Intake, Unread
-from muster.server.cluster import fetch, metadata
+from muster.server.cluster import create_topics, fetch, metadata
 from muster.server.cluster.cluster import Cluster, Node
 from muster.server.cluster.disk_partition import DiskPartition
 from muster.server.cluster.names import name_problem
@@ -50,6 +52,7 @@ from muster.server.sparingly import Sparingly
 from muster.server.stats import Stats
 from muster.server.storage import DirectoryTopics, fresh_topic_id, log_config
 from muster.server.timers import Timers
+from muster.server.topic_changes import TopicChanges
 from muster.server.turns import Turns
 
 ANSWER_WITHIN_S = 10.0
@@ -144,7 +147,7 @@ class Server:
     def _assemble(self) -> None:
         self.flusher = Flusher(deliver=self._loop.call_soon_threadsafe)
         self._timers = Timers(lambda: clock.now().monotonic_ms, self._later, self._timer_fired)
-        topics = Topics(DirectoryTopics(self.directory))
+        topics = Topics(DirectoryTopics(self.directory, open_files.room_for_logs, self._tell_from_thread))
         cluster_id = self.directory.meta.cluster_id or ""
         self.cluster = Cluster(
             cluster_id,
@@ -170,7 +173,10 @@ class Server:
             self.config.muster_max_parked_requests,
             self.config.muster_max_parked_partitions,
         )
-        self._dispatch = Dispatch(self.shards, self.cluster, self._parked, self.remarks)
+        self._topic_changes = TopicChanges(
+            topics, self._topics_deleted, partial(self.journal.say, event="topic failed")
+        )
+        self._dispatch = Dispatch(self.shards, self.cluster, self._topic_changes, self._parked, self.remarks)
         topics.listen(self._topic_changed)
         self._housekeeping = Housekeeping(self)
         self._control = Control(self, self._data)
@@ -216,7 +222,11 @@ class Server:
         problem = name_problem(name) or ("a topic has one partition at least" if partitions < 1 else None)
         if problem is not None:
             raise ConfigError(f"topic {name} of {partitions} partitions cannot be made: {problem}.")
-        self.cluster.topics.create(Topic(name, fresh_topic_id(), partitions, {}))
+        new = create_topics.NewTopic(name, partitions, replicas=1)
+        plan = partial(create_topics.plan, create_topics.CreateTopicsRequest((new,)), self.cluster)
+        (created,) = (await self._topic_changes.carry_out(plan)).topics
+        if created.error is not ErrorCode.NONE:
+            raise MusterError(f"topic {name} of {partitions} partitions was not made: {created.message}")
 
     # Partitions of the offsets topic.
 
@@ -341,8 +351,17 @@ class Server:
         self.journal.say(f"topic {topic.name}: {change.happened.value}", event=f"topic {change.happened.value}")
         if change.happened is Happened.DELETED:
             self._housekeeping.compaction.topic_deleted(topic.name)
-            self.shards.topics_deleted((topic.name, partition) for partition in range(topic.partitions))
         self._parked.topic_changed(topic.name)
+
+    def _topics_deleted(self, changes: Sequence[TopicChange], then: Callable[[], None]) -> None:
+        """Forget the offsets of deleted topics, and say when that is durable."""
+        self.shards.topics_deleted(
+            (topic.name, partition) for _, topic in changes for partition in range(topic.partitions)
+        )
+        self.shards.when_durable(then)
+
+    def _tell_from_thread(self, text: str) -> None:
+        self._loop.call_soon_threadsafe(partial(self.journal.say, text, event="topic failed"))
 
     # Connections.
 
@@ -387,6 +406,7 @@ class Server:
             self._listener.close()
         await self._housekeeping.stop()
         await self._control.stop()
+        await self._topic_changes.stop()
         for task in self._loads:
             task.cancel()
         self._parked.finish()

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from muster.codec.error_codes import ErrorCode
 from muster.core.config import GroupConfig
 from muster.core.coordinator import Coordinator
-from muster.core.events import Event, ExpireOffsets, Instant, TimerFired, TopicsDeleted
+from muster.core.events import DeleteGroup, Event, ExpireOffsets, Instant, TimerFired, TopicsDeleted
 from muster.core.notices import Notice
 from muster.core.outcome import Outcome, SetTimer
 from muster.core.refusals import commit_error, refusal, timed_out
@@ -147,6 +147,29 @@ class Shards:
         gone = TopicsDeleted(tuple(partitions))
         for shell in self.shells.values():
             self.happen(shell, gone)
+
+    def when_durable(self, call: Callable[[], None]) -> None:
+        """Call when all that is appended so far is durable; a partition that is given up is not waited for."""
+        behind = [shell for shell in self.shells.values() if shell.coordinator is not None and shell.is_behind]
+        if not behind:
+            call()
+            return
+        left = len(behind)
+
+        def one_is() -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                call()
+
+        for shell in behind:
+            self._hold(shell, [(_Durable(self, shell, one_is), None)])
+
+    def is_durable(self, shell: PartitionShell, end_offset: int) -> bool:
+        return shell.coordinator is None or self._safe_offset(shell) >= end_offset
+
+    def hold_on(self, shell: PartitionShell, waiter: Waiter) -> None:
+        self._hold(shell, [(waiter, None)])
 
     def timer_fired(self, key: Any) -> None:
         partition, core_key = key
@@ -329,3 +352,23 @@ class _Onward:
     @property
     def event(self) -> Any:
         return self._waiter.event
+
+
+class _Durable:
+    """Waits in a partition's queue for what is appended so far, longer than a client's answer would."""
+
+    __slots__ = ("_end_offset", "_shards", "_shell", "_then")
+    event = DeleteGroup(None, "")
+    """Stands for a request, as all have one who wait there. The answer to it is not looked at."""
+
+    def __init__(self, shards: Shards, shell: PartitionShell, then: Callable[[], None]) -> None:
+        self._shards = shards
+        self._shell = shell
+        self._then = then
+        self._end_offset = shell.log.end_offset
+
+    def answer(self, answer: Any) -> None:
+        if self._shards.is_durable(self._shell, self._end_offset):
+            self._then()
+        else:  # an answer would have timed out
+            self._shards.hold_on(self._shell, self)

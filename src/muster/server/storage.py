@@ -1,18 +1,24 @@
 """Where the server keeps its topics: a `LogDirectory`, as the cluster's handlers see it."""
 
 import base64
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+from muster.codec.error_codes import ErrorCode
 from muster.core.config import GroupConfig
+from muster.errors import LogDamaged
 from muster.log.directory import LogDirectory
+from muster.log.directory_changes import Logs
 from muster.log.partition_config import Flush, LogConfig
 from muster.log.sources import OFFSETS_TOPIC
 from muster.log.topics import Topic as StoredTopic
-from muster.log.topics import new_topic_id
+from muster.log.topics import TopicRefused, new_topic_id
 from muster.server.cluster.topic_configs import typed
-from muster.server.cluster.topics import Topic
+from muster.server.cluster.topics import Happened, Outcome, Topic, TopicChange
 from muster.server.config import BrokerConfig
+
+FILES_OF_A_LOG = 3
+"""That a log keeps open: records, and two indexes."""
 
 
 def log_config(topic: StoredTopic, broker: BrokerConfig, groups: GroupConfig) -> LogConfig:
@@ -46,17 +52,72 @@ def log_config(topic: StoredTopic, broker: BrokerConfig, groups: GroupConfig) ->
 class DirectoryTopics:
     """The topics of a data directory; ids as sixteen bytes, where the directory has Kafka's 22 letters."""
 
-    def __init__(self, directory: LogDirectory) -> None:
+    def __init__(
+        self,
+        directory: LogDirectory,
+        room_for_files: Callable[[], int],
+        tell: Callable[[str], None] = lambda text: None,
+    ) -> None:
         self._directory = directory
+        self._room_for_files = room_for_files
+        """How many files more may be open."""
+        self._tell = tell
+        self._let_go: Logs = {}
+        self._made: Logs = {}
 
-    def create(self, topic: Topic) -> None:
-        self._directory.create_topic(topic.name, topic.partitions, topic.configs, _letters(topic.topic_id))
+    def begin(self, changes: Sequence[TopicChange]) -> None:
+        """Nobody uses the logs any more of topics that are to be deleted."""
+        self._let_go = self._directory.let_go(
+            {topic.name for happened, topic in changes if happened is Happened.DELETED}
+        )
 
-    def delete(self, name: str) -> None:
-        self._directory.delete_topic(name)
+    def make(self, changes: Sequence[TopicChange]) -> list[Outcome]:
+        outcomes: dict[str, Outcome] = {}
+        deleted = [_stored(topic) for happened, topic in changes if happened is Happened.DELETED]
+        if deleted:
+            outcomes |= dict.fromkeys([topic.name for topic in deleted], self._removed(deleted))
+        wanted = [_stored(topic) for happened, topic in changes if happened is not Happened.DELETED]
+        refused = self._too_many_files(wanted)
+        self._made = {}
+        for made in self._directory.make_topics([topic for topic in wanted if topic.name not in refused]):
+            outcomes[made.topic.name] = made.error
+            self._made |= made.logs
+        outcomes |= refused
+        return [outcomes[change.topic.name] for change in changes]
 
-    def add_partitions(self, name: str, partitions: int) -> None:
-        self._directory.add_partitions(name, partitions)
+    def _removed(self, topics: Sequence[StoredTopic]) -> Outcome:
+        try:
+            left = self._directory.remove_topics(topics, self._let_go)
+        except LogDamaged as error:
+            return error
+        self._let_go = {}
+        if left is not None:
+            self._tell(left)
+        return None
+
+    def _too_many_files(self, wanted: Sequence[StoredTopic]) -> dict[str, Outcome]:
+        """Topics for whose logs there is no room among the open files: refused before anything is made of them."""
+        refused: dict[str, Outcome] = {}
+        if not wanted:
+            return refused
+        room = self._room_for_files()
+        for topic in wanted:
+            known = self._directory.registry.get(topic.name)
+            partitions = topic.partitions - (0 if known is None else known.partitions)
+            if partitions * FILES_OF_A_LOG > room:
+                refused[topic.name] = TopicRefused(
+                    ErrorCode.POLICY_VIOLATION,
+                    f"{partitions} partitions keep {partitions * FILES_OF_A_LOG} files open, and there is room for "
+                    f"{max(room, 0)}. Raise the limit of open files (`ulimit -n`) of the server, or make fewer.",
+                )
+            else:
+                room -= partitions * FILES_OF_A_LOG
+        return refused
+
+    def finish(self, changes: Sequence[TopicChange], outcomes: Sequence[Outcome]) -> None:
+        self._directory.adopt(self._made)
+        self._directory.adopt(self._let_go)  # of topics that are not deleted after all
+        self._made, self._let_go = {}, {}
 
     def topics(self) -> Iterable[Topic]:
         for stored in self._directory.registry.topics():
@@ -66,6 +127,10 @@ class DirectoryTopics:
 def fresh_topic_id() -> bytes:
     """Sixteen random bytes that do not begin with a dash when Kafka's tools spell them."""
     return _sixteen_bytes(new_topic_id())
+
+
+def _stored(topic: Topic) -> StoredTopic:
+    return StoredTopic(topic.name, _letters(topic.topic_id), topic.partitions, dict(topic.configs))
 
 
 def _letters(topic_id: bytes) -> str:

@@ -1,5 +1,7 @@
 """What the handlers do that a broker cannot show us: our own limits, a failing disk, settings of another broker."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from muster.codec.error_codes import ErrorCode
@@ -13,7 +15,7 @@ from muster.server.cluster.describe_configs import BROKER, GROUP, TOPIC, Describ
 from muster.server.cluster.metadata import MetadataRequest, TopicAsked
 from muster.server.cluster.partitions import EmptyPartition
 from muster.server.cluster.topic_configs import typed
-from muster.server.cluster.topics import MemoryTopics, Topic
+from muster.server.cluster.topics import MemoryTopics, Outcome, TopicChange
 from muster.server.config import BrokerConfig
 from tests.server.cluster.asking import a_topic, memory_cluster
 
@@ -21,14 +23,8 @@ OFFSETS = "__consumer_offsets"
 
 
 class FullDisk(MemoryTopics):
-    def create(self, topic: Topic) -> None:
-        raise LogDamaged("topic could not be made: no space left")
-
-    def delete(self, name: str) -> None:
-        raise LogDamaged("topic could not be removed: no space left")
-
-    def add_partitions(self, name: str, partitions: int) -> None:
-        raise LogDamaged("topic could not be made: no space left")
+    def make(self, changes: Sequence[TopicChange]) -> list[Outcome]:
+        return [LogDamaged("topic could not be made: no space left")] * len(changes)
 
 
 def create(cluster: Cluster, *topics: NewTopic) -> list[tuple[ErrorCode, str | None]]:
@@ -78,6 +74,26 @@ def test_auto_creation_fails_quietly() -> None:
         memory_cluster(config=BrokerConfig(muster_max_partitions=4, num_partitions=5)),
     ):
         assert ask(cluster, "new") == ask(cluster, "new") == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+def test_asking_once_makes_so_many_topics_and_asking_again_the_next_ones() -> None:
+    cluster = memory_cluster()
+    wanted = [f"t{number}" for number in range(250)]
+    there = []
+    for _ in range(3):
+        ask(cluster, *wanted)
+        there.append(len(cluster.topics))
+    assert there == [100, 200, 250]
+    assert ask(cluster, *wanted) == [ErrorCode.NONE] * 250
+
+
+def test_asking_once_makes_so_many_partitions() -> None:
+    cluster = memory_cluster(config=BrokerConfig(num_partitions=400))
+    ask(cluster, "a", "b", "c")
+    assert names(cluster) == ["a", "b"]
+    large = memory_cluster(config=BrokerConfig(num_partitions=4_000))
+    ask(large, "a", "b", "c")
+    assert names(large) == ["a"]
 
 
 def test_a_topic_made_by_asking_is_there_the_next_time() -> None:

@@ -1,10 +1,12 @@
 """The topics there are, without a broker to compare with."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from muster.errors import LogDamaged
 from muster.server.cluster.names import metric_name, name_problem
-from muster.server.cluster.topics import Happened, MemoryTopics, Topic, TopicChange, Topics
+from muster.server.cluster.topics import Happened, MemoryTopics, Outcome, Topic, TopicChange, Topics
 from tests.server.cluster.asking import a_topic
 
 
@@ -27,14 +29,8 @@ def test_a_change_goes_to_the_storage_then_to_the_listeners() -> None:
 
 def test_a_storage_that_fails_changes_nothing() -> None:
     class Broken(MemoryTopics):
-        def create(self, topic: Topic) -> None:
-            raise LogDamaged("full")
-
-        def delete(self, name: str) -> None:
-            raise LogDamaged("full")
-
-        def add_partitions(self, name: str, partitions: int) -> None:
-            raise LogDamaged("full")
+        def make(self, changes: Sequence[TopicChange]) -> list[Outcome]:
+            return [LogDamaged("full")] * len(changes)
 
     topics = Topics(Broken([a_topic("there", 2)]))
     topics.listen(lambda change: pytest.fail(f"nothing happened: {change}"))

@@ -8,16 +8,17 @@ answers UNKNOWN_SERVER_ERROR, and makes the first 10,000 all the same.)
 """
 
 from collections import Counter
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from muster.codec.error_codes import ErrorCode
 from muster.codec.primitives import Buffer
-from muster.errors import LogDamaged
 from muster.server.cluster.assignments import assignment_problem
 from muster.server.cluster.cluster import Cluster
 from muster.server.cluster.create_topics import MOST_CHANGES
 from muster.server.cluster.names import OFFSETS_TOPIC
-from muster.server.cluster.topics import Topic
+from muster.server.cluster.topics import Happened, Outcome, Plan, Topic, TopicChange, refusal_of
 from muster.server.wire.apis import ApiKey
 from muster.server.wire.bridge import decode_request, encode_response
 
@@ -56,7 +57,13 @@ def _decoded(topic: dict[str, Any]) -> MorePartitions:
 
 
 def handle(request: CreatePartitionsRequest, cluster: Cluster) -> CreatePartitionsAnswer:
-    """Make what can be made."""
+    """Make what can be made, here and now."""
+    answer: CreatePartitionsAnswer = cluster.topics.carry_out(plan(request, cluster))
+    return answer
+
+
+def plan(request: CreatePartitionsRequest, cluster: Cluster) -> Plan:
+    """What can be made, and the answer when it is."""
     named = Counter(topic.name for topic in request.topics)
     answers = [
         PartitionsCreated(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
@@ -71,8 +78,33 @@ def handle(request: CreatePartitionsRequest, cluster: Cluster) -> CreatePartitio
         refused |= {
             topic.name: PartitionsCreated(topic.name, ErrorCode.POLICY_VIOLATION, message) for topic in accepted
         }
-    answers += [refused[topic.name] or _grown(topic, cluster, request.validate_only) for topic in wanted]
-    return CreatePartitionsAnswer(tuple(answers))
+    changes: list[TopicChange] = []
+    limit = cluster.config.muster_max_partitions
+    room = limit - cluster.topics.partition_count
+    for topic in wanted:
+        refusal, known = refused[topic.name], cluster.topics.get(topic.name)
+        if refusal is None and known is not None:
+            added = topic.total - known.partitions
+            if added <= room:
+                room -= added
+                changes.append(TopicChange(Happened.GROWN, known._replace(partitions=topic.total)))
+            else:
+                message = f"muster.max.partitions is {limit}."
+                refusal = PartitionsCreated(topic.name, ErrorCode.POLICY_VIOLATION, message)
+        answers.append(refusal or PartitionsCreated(topic.name, ErrorCode.NONE))
+    return Plan([] if request.validate_only else changes, partial(_answered, changes, answers))
+
+
+def _answered(
+    changes: Sequence[TopicChange], answers: Sequence[PartitionsCreated], outcomes: Sequence[Outcome]
+) -> CreatePartitionsAnswer:
+    """The answers, with errors for those that could not be made after all."""
+    failed = {
+        change.topic.name: PartitionsCreated(change.topic.name, *refusal_of(error))
+        for change, error in zip(changes, outcomes, strict=False)
+        if error is not None
+    }
+    return CreatePartitionsAnswer(tuple([failed.get(answer.name, answer) for answer in answers]))
 
 
 def _refusal(wanted: MorePartitions, cluster: Cluster) -> PartitionsCreated | None:
@@ -110,19 +142,6 @@ def _problem(wanted: MorePartitions, topic: Topic, cluster: Cluster) -> tuple[Er
 def _added(wanted: MorePartitions, cluster: Cluster) -> int:
     topic = cluster.topics.get(wanted.name)
     return 0 if topic is None else wanted.total - topic.partitions
-
-
-def _grown(wanted: MorePartitions, cluster: Cluster, validate_only: bool) -> PartitionsCreated:
-    if validate_only:
-        return PartitionsCreated(wanted.name, ErrorCode.NONE)
-    limit = cluster.config.muster_max_partitions
-    if cluster.topics.partition_count + _added(wanted, cluster) > limit:
-        return PartitionsCreated(wanted.name, ErrorCode.POLICY_VIOLATION, f"muster.max.partitions is {limit}.")
-    try:
-        cluster.topics.add_partitions(wanted.name, wanted.total)
-    except LogDamaged as error:
-        return PartitionsCreated(wanted.name, ErrorCode.KAFKA_STORAGE_ERROR, str(error))
-    return PartitionsCreated(wanted.name, ErrorCode.NONE)
 
 
 def encode(version: int, correlation_id: int, answer: CreatePartitionsAnswer) -> bytes:

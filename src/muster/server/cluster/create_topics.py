@@ -16,16 +16,16 @@ The list of settings is empty rather than null in a refusal: Java's client does 
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from muster.codec.error_codes import ErrorCode
 from muster.codec.primitives import Buffer
-from muster.errors import LogDamaged
 from muster.server.cluster.assignments import assignment_problem
 from muster.server.cluster.cluster import NO_TOPIC_ID, Cluster
 from muster.server.cluster.names import METADATA_TOPIC, name_problem
 from muster.server.cluster.topic_configs import EffectiveConfig, config_problem, effective_configs
-from muster.server.cluster.topics import Topic
+from muster.server.cluster.topics import Happened, Outcome, Plan, Topic, TopicChange, refusal_of
 from muster.server.wire.apis import ApiKey
 from muster.server.wire.bridge import decode_request, encode_response
 
@@ -82,16 +82,23 @@ def _decoded(topic: dict[str, Any]) -> NewTopic:
 
 
 def handle(request: CreateTopicsRequest, cluster: Cluster) -> CreateTopicsAnswer:
-    """Make what can be made."""
+    """Make what can be made, here and now."""
+    answer: CreateTopicsAnswer = cluster.topics.carry_out(plan(request, cluster))
+    return answer
+
+
+def plan(request: CreateTopicsRequest, cluster: Cluster) -> Plan:
+    """What can be made, and the answer when it is."""
     named = Counter(topic.name for topic in request.topics)
     wanted = [topic for topic in request.topics if named[topic.name] == 1 and topic.name != METADATA_TOPIC]
     if sum(_partitions(topic, cluster) for topic in wanted) > MOST_CHANGES:
-        return _all_refused(request, "Excessively large number of partitions per request.")
+        return _nothing(_all_refused(request, "Excessively large number of partitions per request."))
     refused = {topic.name: _refusal(topic, cluster) for topic in wanted}
     accepted = [topic for topic in wanted if refused[topic.name] is None]
     if sum(1 + len(dict(topic.configs)) + _partitions(topic, cluster) for topic in accepted) > MOST_CHANGES:
-        return _all_refused(request, "Unable to perform excessively large batch operation.")
-    answers = [refused[topic.name] or _created(topic, cluster, request.validate_only) for topic in wanted]
+        return _nothing(_all_refused(request, "Unable to perform excessively large batch operation."))
+    made = _with_room(accepted, cluster)
+    answers = [refused[topic.name] or _created(topic, made[topic.name], cluster) for topic in wanted]
     answers += [
         TopicCreated(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
         for name, times in named.items()
@@ -100,7 +107,24 @@ def handle(request: CreateTopicsRequest, cluster: Cluster) -> CreateTopicsAnswer
     if named[METADATA_TOPIC] == 1:
         message = f"Creation of internal topic {METADATA_TOPIC} is prohibited."
         answers.append(TopicCreated(METADATA_TOPIC, ErrorCode.INVALID_REQUEST, message))
-    return CreateTopicsAnswer(tuple(answers))
+    changes = [TopicChange(Happened.CREATED, topic) for topic in made.values() if topic is not None]
+    return Plan([] if request.validate_only else changes, partial(_answered, changes, answers))
+
+
+def _answered(
+    changes: Sequence[TopicChange], answers: Sequence[TopicCreated], outcomes: Sequence[Outcome]
+) -> CreateTopicsAnswer:
+    """The answers, with errors for those that could not be made after all."""
+    failed = {
+        change.topic.name: TopicCreated(change.topic.name, *refusal_of(error))
+        for change, error in zip(changes, outcomes, strict=False)
+        if error is not None
+    }
+    return CreateTopicsAnswer(tuple([failed.get(answer.name, answer) for answer in answers]))
+
+
+def _nothing(answer: CreateTopicsAnswer) -> Plan:
+    return Plan((), lambda outcomes: answer)
 
 
 def _all_refused(request: CreateTopicsRequest, message: str) -> CreateTopicsAnswer:
@@ -182,20 +206,25 @@ def _assignments_problem(topic: NewTopic, cluster: Cluster) -> tuple[ErrorCode, 
     return ErrorCode.NONE, ""
 
 
-def _created(topic: NewTopic, cluster: Cluster, validate_only: bool) -> TopicCreated:
-    partitions = _partitions(topic, cluster)
-    limit = cluster.config.muster_max_partitions
-    if cluster.topics.partition_count + partitions > limit:
-        return TopicCreated(topic.name, ErrorCode.POLICY_VIOLATION, f"muster.max.partitions is {limit}.")
-    configs = _configs(topic)
-    made = Topic(topic.name, cluster.fresh_topic_id(), partitions, configs)
-    if not validate_only:
-        try:
-            cluster.topics.create(made)
-        except LogDamaged as error:
-            return TopicCreated(topic.name, ErrorCode.KAFKA_STORAGE_ERROR, str(error))
-    effective = effective_configs(configs, cluster.config)
-    return TopicCreated(topic.name, ErrorCode.NONE, None, made.topic_id, partitions, 1, effective)
+def _with_room(wanted: Sequence[NewTopic], cluster: Cluster) -> dict[str, Topic | None]:
+    """The topics to make, by name; None for one that there is no room for behind those before it."""
+    made: dict[str, Topic | None] = {}
+    room = cluster.config.muster_max_partitions - cluster.topics.partition_count
+    for topic in wanted:
+        partitions = _partitions(topic, cluster)
+        made[topic.name] = None
+        if partitions <= room:
+            made[topic.name] = Topic(topic.name, cluster.fresh_topic_id(), partitions, _configs(topic))
+            room -= partitions
+    return made
+
+
+def _created(wanted: NewTopic, topic: Topic | None, cluster: Cluster) -> TopicCreated:
+    if topic is None:
+        limit = cluster.config.muster_max_partitions
+        return TopicCreated(wanted.name, ErrorCode.POLICY_VIOLATION, f"muster.max.partitions is {limit}.")
+    effective = effective_configs(topic.configs, cluster.config)
+    return TopicCreated(topic.name, ErrorCode.NONE, None, topic.topic_id, topic.partitions, 1, effective)
 
 
 def encode(version: int, correlation_id: int, answer: CreateTopicsAnswer) -> bytes:

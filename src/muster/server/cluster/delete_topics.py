@@ -11,14 +11,15 @@ Versions
 """
 
 from collections import Counter
+from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 from muster.codec.error_codes import ErrorCode
 from muster.codec.primitives import Buffer
-from muster.errors import LogDamaged
 from muster.server.cluster.cluster import NO_TOPIC_ID, Cluster
 from muster.server.cluster.names import OFFSETS_TOPIC
-from muster.server.cluster.topics import Topic
+from muster.server.cluster.topics import Happened, Outcome, Plan, Topic, TopicChange, refusal_of
 from muster.server.wire.apis import ApiKey
 from muster.server.wire.bridge import decode_request, encode_response
 
@@ -55,11 +56,18 @@ def decode(version: int, data: Buffer, position: int = 0, end: int | None = None
 
 
 def handle(request: DeleteTopicsRequest, cluster: Cluster) -> DeleteTopicsAnswer:
-    """Delete what can be deleted."""
+    """Delete what can be deleted, here and now."""
+    answer: DeleteTopicsAnswer = cluster.topics.carry_out(plan(request, cluster))
+    return answer
+
+
+def plan(request: DeleteTopicsRequest, cluster: Cluster) -> Plan:
+    """What can be deleted, and the answer when it is."""
     if not cluster.config.delete_topic_enable:
         is_old = request.version < _FIRST_WITH_DISABLED
         error = ErrorCode.INVALID_REQUEST if is_old else ErrorCode.TOPIC_DELETION_DISABLED
-        return DeleteTopicsAnswer(tuple([TopicDeleted(*topic, error) for topic in request.topics]))
+        refused = DeleteTopicsAnswer(tuple([TopicDeleted(*topic, error) for topic in request.topics]))
+        return Plan((), lambda outcomes: refused)
     answers: list[TopicDeleted] = []
     names: Counter[str] = Counter()
     ids: Counter[bytes] = Counter()
@@ -76,8 +84,22 @@ def handle(request: DeleteTopicsRequest, cluster: Cluster) -> DeleteTopicsAnswer
     answers += [_invalid(None, topic_id, "Duplicate topic id.") for topic_id, times in ids.items() if times > 1]
     chosen = _chosen_by_id(ids, cluster, answers)
     chosen = _chosen_by_name(names, ids, chosen, cluster, answers)
-    answers += [_deleted(topic, cluster) for topic in chosen.values()]
-    return DeleteTopicsAnswer(tuple(answers))
+    changes = [TopicChange(Happened.DELETED, topic) for topic in chosen.values() if topic.name != OFFSETS_TOPIC]
+    protected = f"{OFFSETS_TOPIC} holds the groups, and cannot be deleted."
+    answers += [
+        _invalid(topic.name, topic.topic_id, protected) for topic in chosen.values() if topic.name == OFFSETS_TOPIC
+    ]
+    return Plan(changes, partial(_answered, changes, answers))
+
+
+def _answered(
+    changes: Sequence[TopicChange], answers: Sequence[TopicDeleted], outcomes: Sequence[Outcome]
+) -> DeleteTopicsAnswer:
+    deleted = [
+        TopicDeleted(topic.name, topic.topic_id, *((ErrorCode.NONE, None) if error is None else refusal_of(error)))
+        for (_, topic), error in zip(changes, outcomes, strict=True)
+    ]
+    return DeleteTopicsAnswer((*answers, *deleted))
 
 
 def _invalid(name: str | None, topic_id: bytes, message: str) -> TopicDeleted:
@@ -113,16 +135,6 @@ def _chosen_by_name(
         else:
             chosen[topic.topic_id] = topic
     return chosen
-
-
-def _deleted(topic: Topic, cluster: Cluster) -> TopicDeleted:
-    if topic.name == OFFSETS_TOPIC:
-        return _invalid(topic.name, topic.topic_id, f"{OFFSETS_TOPIC} holds the groups, and cannot be deleted.")
-    try:
-        cluster.topics.delete(topic.name)
-    except LogDamaged as error:
-        return TopicDeleted(topic.name, topic.topic_id, ErrorCode.KAFKA_STORAGE_ERROR, str(error))
-    return TopicDeleted(topic.name, topic.topic_id, ErrorCode.NONE)
 
 
 def encode(version: int, correlation_id: int, answer: DeleteTopicsAnswer) -> bytes:

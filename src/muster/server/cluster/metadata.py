@@ -13,21 +13,25 @@ Versions
     13    an error for the whole request
 
 A topic that is made by being asked for is answered with UNKNOWN_TOPIC_OR_PARTITION, as in Kafka, and is there the next
-time. Of the internal topics only `__consumer_offsets` is made this way.
+time. Of the internal topics only `__consumer_offsets` is made this way. One request makes so many at most; whoever asks
+for more asks again anyway, and finds the next ones made.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from muster.codec.error_codes import ErrorCode
 from muster.codec.primitives import Buffer
-from muster.errors import LogDamaged
 from muster.server.cluster.cluster import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS, NO_TOPIC_ID, NOT_ASKED, Cluster
 from muster.server.cluster.names import INTERNAL_TOPICS, METADATA_TOPIC, OFFSETS_TOPIC, name_problem
-from muster.server.cluster.topics import NO_CONFIGS, Topic
+from muster.server.cluster.topics import NO_CONFIGS, Happened, Plan, Topic, TopicChange
 from muster.server.wire.apis import ApiKey
 from muster.server.wire.bridge import decode_request, encode_response
 
 _FIRST_WITH_IDS = 12
+MOST_MADE = 100
+MOST_PARTITIONS_MADE = 1_000
+"""Topics, and partitions of them together, that asking once may make; one topic may have more."""
 
 
 class TopicAsked(NamedTuple):
@@ -76,10 +80,17 @@ def decode(version: int, data: Buffer, position: int = 0, end: int | None = None
 
 
 def handle(request: MetadataRequest, cluster: Cluster) -> MetadataAnswer:
-    """Answer, after making the topics that the request may make."""
+    """Answer, after making the topics that the request may make, here and now."""
+    answer: MetadataAnswer = cluster.topics.carry_out(plan(request, cluster))
+    return answer
+
+
+def plan(request: MetadataRequest, cluster: Cluster) -> Plan:
+    """The answer, and the topics to make before it goes out. Those that cannot be made are not there the next time."""
     problem = _problem(request)
     if problem is not ErrorCode.NONE:
-        return _refused(request, problem)
+        refused = _refused(request, problem)
+        return Plan((), lambda outcomes: refused)
     known, unknown_ids, unknown_names = _looked_up(request, cluster)
     operations = ALL_TOPIC_OPERATIONS if request.wants_topic_operations else NOT_ASKED
     described = [TopicDescribed(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id) for topic_id in unknown_ids]
@@ -87,12 +98,11 @@ def handle(request: MetadataRequest, cluster: Cluster) -> MetadataAnswer:
     for name in unknown_names:
         error = ErrorCode.INVALID_TOPIC_EXCEPTION if name_problem(name) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         described.append(TopicDescribed(error, name, operations=operations))
-    if request.may_create and cluster.config.auto_create_topics_enable:
-        for name in unknown_names:
-            _create(name, cluster)
-    return MetadataAnswer(
+    answer = MetadataAnswer(
         tuple(described), cluster, ALL_CLUSTER_OPERATIONS if request.wants_cluster_operations else NOT_ASKED
     )
+    may_create = request.may_create and cluster.config.auto_create_topics_enable
+    return Plan(_made_by_asking(unknown_names, cluster) if may_create else (), lambda outcomes: answer)
 
 
 def _problem(request: MetadataRequest) -> ErrorCode:
@@ -131,21 +141,27 @@ def _described(topic: Topic, cluster: Cluster, operations: int) -> TopicDescribe
     return TopicDescribed(ErrorCode.NONE, topic.name, topic.topic_id, epochs, operations)
 
 
-def _create(name: str, cluster: Cluster) -> None:
-    """Make a topic as nobody asked for it: quietly, and not at all where that cannot be."""
+def _made_by_asking(names: Sequence[str], cluster: Cluster) -> list[TopicChange]:
+    """Topics that nobody has asked to be made, and which are; the first few of them."""
     config = cluster.config
-    partitions, configs = config.num_partitions, NO_CONFIGS
-    if name == OFFSETS_TOPIC:
-        partitions, configs = config.offsets_topic_num_partitions, offsets_topic_configs(cluster)
-    elif name in INTERNAL_TOPICS or name == METADATA_TOPIC or name_problem(name):
-        return
-    has_room = cluster.topics.partition_count + partitions <= config.muster_max_partitions
-    if not has_room or config.default_replication_factor != 1 or name in cluster.topics:
-        return
-    try:
-        cluster.topics.create(Topic(name, cluster.fresh_topic_id(), partitions, configs))
-    except LogDamaged:
-        return  # the client hears that there is no such topic, and asks again
+    if config.default_replication_factor != 1:
+        return []
+    made: list[TopicChange] = []
+    count = 0
+    for name in names:
+        partitions = config.num_partitions
+        configs: Mapping[str, str] = NO_CONFIGS
+        if name == OFFSETS_TOPIC:
+            partitions, configs = config.offsets_topic_num_partitions, offsets_topic_configs(cluster)
+        elif name in INTERNAL_TOPICS or name == METADATA_TOPIC or name_problem(name):
+            continue
+        if cluster.topics.partition_count + count + partitions > config.muster_max_partitions:
+            continue
+        if made and (len(made) == MOST_MADE or count + partitions > MOST_PARTITIONS_MADE):
+            break
+        made.append(TopicChange(Happened.CREATED, Topic(name, cluster.fresh_topic_id(), partitions, configs)))
+        count += partitions
+    return made
 
 
 def offsets_topic_configs(cluster: Cluster) -> dict[str, str]:

@@ -2,13 +2,19 @@
 
 A change is made in the storage first, then seen here, then told to whoever listens; so a listener (the coordinator, who
 forgets a deleted topic's offsets; fetches that wait for it) never acts on something that a crash could take back.
+
+The storage may take its time. What a request wants to change is a `Plan`: decided by the topics there are, made in the
+storage (which a server leaves to a thread, one plan after the other), seen here, answered.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
+from muster.codec.error_codes import ErrorCode
+from muster.errors import MusterError
+from muster.log.topics import TopicRefused
 from muster.server.cluster.names import metric_name
 
 NO_CONFIGS: Mapping[str, str] = MappingProxyType({})
@@ -22,15 +28,33 @@ class Topic(NamedTuple):
     """Only what was given when it was made; everything else has its default."""
 
 
+class Happened(Enum):
+    CREATED = "created"
+    DELETED = "deleted"
+    GROWN = "has more partitions"
+
+
+class TopicChange(NamedTuple):
+    happened: Happened
+    topic: Topic
+    """As it is then; of a deleted one, as it was."""
+
+
+Outcome = MusterError | None
+"""Why a change was not made; None if it was."""
+
+
 class TopicStorage(Protocol):
-    """Where topics outlive us. A change is durable when its method returns; `LogDamaged` where it could not be made."""
+    """Where topics outlive us. A change is made in three steps, since the long one may run in another thread."""
 
-    def create(self, topic: Topic) -> None: ...
+    def begin(self, changes: Sequence[TopicChange]) -> None:
+        """In the thread of the topics."""
 
-    def delete(self, name: str) -> None: ...
+    def make(self, changes: Sequence[TopicChange]) -> list[Outcome]:
+        """Make changes last, each wholly or not at all. In any thread, one call at a time."""
 
-    def add_partitions(self, name: str, partitions: int) -> None:
-        """Let a topic have so many partitions in all."""
+    def finish(self, changes: Sequence[TopicChange], outcomes: Sequence[Outcome]) -> None:
+        """In the thread of the topics."""
 
     def topics(self) -> Iterable[Topic]: ...
 
@@ -41,29 +65,32 @@ class MemoryTopics:
     def __init__(self, topics: Iterable[Topic] = ()) -> None:
         self._topics = {topic.name: topic for topic in topics}
 
-    def create(self, topic: Topic) -> None:
-        self._topics[topic.name] = topic
+    def begin(self, changes: Sequence[TopicChange]) -> None: ...
 
-    def delete(self, name: str) -> None:
-        del self._topics[name]
+    def make(self, changes: Sequence[TopicChange]) -> list[Outcome]:
+        for happened, topic in changes:
+            if happened is Happened.DELETED:
+                del self._topics[topic.name]
+            else:
+                self._topics[topic.name] = topic
+        return [None] * len(changes)
 
-    def add_partitions(self, name: str, partitions: int) -> None:
-        self._topics[name] = self._topics[name]._replace(partitions=partitions)
+    def finish(self, changes: Sequence[TopicChange], outcomes: Sequence[Outcome]) -> None: ...
 
     def topics(self) -> list[Topic]:
         return list(self._topics.values())
 
 
-class Happened(Enum):
-    CREATED = "created"
-    DELETED = "deleted"
-    GROWN = "has more partitions"
+class Plan(NamedTuple):
+    """What a request changes, of each topic one thing at most, and the answer to it when that is made or not."""
+
+    changes: Sequence[TopicChange]
+    answer: Callable[[Sequence[Outcome]], Any]
 
 
-class TopicChange(NamedTuple):
-    happened: Happened
-    topic: Topic
-    """As it is now; of a deleted one, as it was."""
+def refusal_of(error: MusterError) -> tuple[ErrorCode, str]:
+    """What a client hears of a change that was not made."""
+    return (error.error if isinstance(error, TopicRefused) else ErrorCode.KAFKA_STORAGE_ERROR), str(error)
 
 
 Listener = Callable[[TopicChange], None]
@@ -110,28 +137,56 @@ class Topics:
         """Hear of every change from now on, in the order in which they are made."""
         self._listeners.append(listener)
 
+    def carry_out(self, plan: Plan) -> Any:
+        """Do what a plan says, here and now; returns its answer."""
+        self.begin(plan.changes)
+        outcomes = self.make(plan.changes)
+        self.finish(plan.changes, outcomes)
+        return plan.answer(outcomes)
+
+    def begin(self, changes: Sequence[TopicChange]) -> None:
+        self._storage.begin(changes)
+
+    def make(self, changes: Sequence[TopicChange]) -> list[Outcome]:
+        """May run in another thread. Whatever goes wrong is an outcome."""
+        try:
+            return self._storage.make(changes)
+        except Exception as error:
+            return [MusterError(f"unexpected: {type(error).__name__}: {error}")] * len(changes)
+
+    def finish(self, changes: Sequence[TopicChange], outcomes: Sequence[Outcome]) -> list[TopicChange]:
+        """See what was made, and tell it; returns that."""
+        self._storage.finish(changes, outcomes)
+        made = [change for change, error in zip(changes, outcomes, strict=True) if error is None]
+        for change in made:
+            known = self._by_name.get(change.topic.name)
+            if known is not None:
+                self._drop(known)
+            if change.happened is not Happened.DELETED:
+                self._put(change.topic)
+            self._tell(change)
+        return made
+
     def create(self, topic: Topic) -> None:
         assert topic.name not in self._by_name
         assert topic.topic_id not in self._by_id
-        self._storage.create(topic)
-        self._put(topic)
-        self._tell(TopicChange(Happened.CREATED, topic))
+        self._change(Happened.CREATED, topic)
 
     def delete(self, name: str) -> None:
-        topic = self._by_name[name]
-        self._storage.delete(name)
-        self._drop(topic)
-        self._tell(TopicChange(Happened.DELETED, topic))
+        self._change(Happened.DELETED, self._by_name[name])
 
     def add_partitions(self, name: str, partitions: int) -> None:
         """Let a topic have so many partitions in all, which must be more than it has."""
         topic = self._by_name[name]
         assert partitions > topic.partitions
-        self._storage.add_partitions(name, partitions)
-        grown = topic._replace(partitions=partitions)
-        self._drop(topic)
-        self._put(grown)
-        self._tell(TopicChange(Happened.GROWN, grown))
+        self._change(Happened.GROWN, topic._replace(partitions=partitions))
+
+    def _change(self, happened: Happened, topic: Topic) -> None:
+        def answer(outcomes: Sequence[Outcome]) -> None:
+            if outcomes[0] is not None:
+                raise outcomes[0]
+
+        self.carry_out(Plan([TopicChange(happened, topic)], answer))
 
     def _put(self, topic: Topic) -> None:
         self._by_name[topic.name] = topic

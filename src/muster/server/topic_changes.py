@@ -1,0 +1,79 @@
+"""Requests that change topics, one after the other, beside everything else.
+
+Each is decided on the loop, by the topics that there are when its turn comes; made by a thread, since a disk takes its
+time; and seen on the loop. Heartbeats and commits are answered meanwhile. The answer to a deletion waits until the
+deletion of the topics' offsets is durable, too.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from muster.errors import MusterError
+from muster.server.cluster.topics import Happened, Plan, TopicChange, Topics
+from muster.server.connection import Slot
+
+STOP_WITHIN_S = 5.0
+
+
+class TopicChanges:
+    """`deleted` is told of topics that are gone, with what to call when everything it did is durable."""
+
+    def __init__(
+        self,
+        topics: Topics,
+        deleted: Callable[[Sequence[TopicChange], Callable[[], None]], None],
+        complain: Callable[[str], None],
+    ) -> None:
+        self._topics = topics
+        self._deleted = deleted
+        self._complain = complain
+        self._loop = asyncio.get_running_loop()
+        self._turn = asyncio.Lock()  # which lets its waiters in as they came
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="topics")
+        self._under_way: set[asyncio.Task[None]] = set()
+        self._is_stopping = False
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._under_way)
+
+    def ask(self, plan: Callable[[], Plan], slot: Slot) -> None:
+        """Carry out what a request wants when its turn comes, and answer it."""
+        task = self._loop.create_task(self._answer(plan, slot))
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+
+    async def _answer(self, plan: Callable[[], Plan], slot: Slot) -> None:
+        try:
+            slot.answer(await self.carry_out(plan))
+        except Exception as error:  # of this request alone
+            self._complain(f"a change of topics was given up: {type(error).__name__}: {error}")
+            slot.connection.drop("its request could not be answered")
+
+    async def carry_out(self, plan: Callable[[], Plan]) -> Any:
+        """Decide, make, see; returns the answer."""
+        async with self._turn:
+            decided = plan()
+            changes = decided.changes
+            if not changes:
+                return decided.answer([])
+            if self._is_stopping:
+                return decided.answer([MusterError("The server stops.")] * len(changes))
+            self._topics.begin(changes)
+            outcomes = await self._loop.run_in_executor(self._thread, self._topics.make, changes)
+            made = self._topics.finish(changes, outcomes)
+        gone = [change for change in made if change.happened is Happened.DELETED]
+        if gone:
+            durable = asyncio.Event()
+            self._deleted(gone, durable.set)
+            await durable.wait()
+        return decided.answer(outcomes)
+
+    async def stop(self) -> None:
+        """Let the one that is being made come to its end, for a while; the others are not begun any more."""
+        self._is_stopping = True
+        if self._under_way:
+            await asyncio.wait(self._under_way, timeout=STOP_WITHIN_S)
+        self._thread.shutdown(wait=False)
