@@ -377,11 +377,12 @@ class Dispatch:
 
     def _about_cluster(
         self, api_key: ApiKey, module_name: str, request: Request, data: bytes, start: int, end: int
-    ) -> None:
+    ) -> Slot:
         module = import_module(f"muster.server.cluster.{module_name}")
         asked = module.decode(request.version, data, start, end)
         slot = request.slot(api_key, module.encode)
         slot.answer(module.handle(asked, self._cluster))
+        return slot
 
     def _about_topics(
         self, api_key: ApiKey, module_name: str, request: Request, data: bytes, start: int, end: int
