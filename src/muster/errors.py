@@ -55,3 +55,8 @@ class ClusterUnreachable(ClusterError):
 
 class ClusterRefused(ClusterError):
     """The cluster answered, and does not let us in, or not at this topic."""
+
+
+def described(error: BaseException) -> str:
+    """An error for people: its text, and for one that nobody raised on purpose also what kind it is."""
+    return str(error) if isinstance(error, MusterError | OSError) else f"{type(error).__name__}: {error}"

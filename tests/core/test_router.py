@@ -145,3 +145,14 @@ def test_a_failed_load_answers_not_here_until_the_next_election() -> None:
     assert answer(router, join()).error is E.NOT_COORDINATOR
     assert router.elect(PARTITION, 2)
     assert answer(router, join()).error is E.COORDINATOR_LOAD_IN_PROGRESS
+
+
+def test_a_failed_load_may_be_tried_again_in_the_same_epoch() -> None:
+    router = Router(2)
+    router.elect(PARTITION, 1)
+    router.load_failed(PARTITION, 1)
+    router.load_failed(PARTITION, 1)
+    assert router.loaded(PARTITION, 1, Coordinator(), NOW, Outcome())
+    assert not router.loaded(PARTITION, 1, Coordinator(), NOW, Outcome()), "served already"
+    router.load_failed(PARTITION, 1)
+    assert answer(router, join()).error is not E.NOT_COORDINATOR

@@ -54,7 +54,7 @@ class Router:
 
     def loaded(self, partition: int, epoch: int, coordinator: Coordinator, now: Instant, out: Outcome) -> bool:
         """A load has come to its end; False (and the coordinator is dropped) if leadership has moved on meanwhile."""
-        shard = self._loading(partition, epoch)
+        shard = self._coming(partition, epoch)
         if shard is None:
             return False
         shard.coordinator, shard.ownership = coordinator, Ownership.ACTIVE
@@ -62,14 +62,15 @@ class Router:
         return True
 
     def load_failed(self, partition: int, epoch: int) -> None:
-        """A load broke off: the partition answers that it is not here, until the next election."""
-        shard = self._loading(partition, epoch)
+        """A load broke off: the partition answers that it is not here, until another load of it succeeds."""
+        shard = self._coming(partition, epoch)
         if shard is not None:
             shard.ownership = Ownership.FAILED
 
-    def _loading(self, partition: int, epoch: int) -> Shard | None:
+    def _coming(self, partition: int, epoch: int) -> Shard | None:
+        """A partition that is loaded in this epoch, or has failed to be, and is not served yet."""
         shard = self.shards.get(partition)
-        if shard is None or shard.epoch != epoch or shard.ownership is not Ownership.LOADING:
+        if shard is None or shard.epoch != epoch or shard.ownership is Ownership.ACTIVE:
             return None
         return shard
 

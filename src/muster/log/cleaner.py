@@ -2,7 +2,7 @@
 
     prepare   in the thread that owns the log: what to read, what to keep (`Job`)
     clean     anywhere: reads files that do not change, writes `.cleaned` ones and syncs them
-    swap      in the owner's thread again, once for each new segment; the only moment in which anybody has to wait
+    swap      once for each new segment: renames in the owner's thread again, syncs between them in that of the round
 
 So appends go on all the while, and a crash at any point finds either the old segments or the new one (the log's
 recovery knows all three suffixes). A round that fails or is cancelled removes what it was writing; the segments it
@@ -20,7 +20,7 @@ from muster.log.cleaner_plan import SegmentFacts, grouped
 from muster.log.cleaner_segment import CleanedSegment
 from muster.log.compaction import CleanedCount, CleaningRules, Compactor, RowCompactor
 from muster.log.partition_config import LogConfig
-from muster.log.segment import INDEX, LOG, TIMEINDEX, Segment
+from muster.log.segment import LOG, Segment
 from muster.log.txn_index import AbortedTransaction
 
 DEFAULT_MEMORY_BYTES = 128 * 1024 * 1024
@@ -118,16 +118,12 @@ def make_compactor(job: Job) -> Compactor:
 
 def facts_of(segment: Segment) -> SegmentFacts:
     """A closed segment in numbers."""
-    sizes = []
-    for kind in (INDEX, TIMEINDEX):
-        with segment.opened(kind) as file:
-            sizes.append(file.size())
     return SegmentFacts(
         segment.base_offset,
         segment.size_bytes,
         segment.first_timestamp_ms,
         segment.largest_timestamp.timestamp_ms,
-        *sizes,
+        *segment.index_sizes(),
     )
 
 

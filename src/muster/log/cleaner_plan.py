@@ -26,6 +26,8 @@ class CompactionConfig:
     min_compaction_lag_ms: int = 0
     max_compaction_lag_ms: int = NEVER_MS
     delete_retention_ms: int = 86_400_000
+    file_delete_delay_ms: int = 0
+    """Between the swap of a segment and the removal of those it replaces; Kafka's default is a minute."""
 
 
 class SegmentFacts(NamedTuple):

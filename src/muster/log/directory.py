@@ -65,7 +65,8 @@ class LogDirectory:
         self.is_new = False
         """Whether it was made just now: there was nothing here that a broker or muster had left."""
         self._accept_loss = True
-        self._checkpointing = threading.Lock()  # topics are changed in another thread than the logs
+        self.checkpoint_lock = threading.Lock()
+        """Held while checkpoints are written, compaction's too: several threads do."""
         self._lock = lock
         self._config_of = config_of
         self._wall_ms = wall_ms
@@ -215,18 +216,21 @@ class LogDirectory:
             self.notes.append(f"{error}: ignored, so {without}")
             return {}
 
-    def reopen(self, key: TopicPartition) -> DiskLog:
-        """Look at a log again after its disk failed, and put it in the place of the old one.
+    def open_again(self, key: TopicPartition) -> DiskLog:
+        """A log whose disk failed, opened beside the old one, with a look at the disk. `replace_log` puts it in place.
 
-        `LogDamaged` if the disk still fails; the old one then stays, of no use to anybody.
+        In any thread, as long as nobody changes the files of that log meanwhile. `LogDamaged` if the disk still fails.
         """
         topic = self.registry.get(key.topic)
         if topic is None:
             raise LogDamaged(f"{key}: there is no such topic any more")
-        self.logs[key].abandon()
-        self.was_clean = False
-        self.adopt({key: self._open_partition(topic, key.partition)})
-        return self.logs[key]
+        return self._open_partition(topic, key.partition, clean=False)
+
+    def replace_log(self, key: TopicPartition, log: DiskLog) -> DiskLog:
+        """Put a log that was opened again in the place of the failed one, which the caller abandons."""
+        failed = self.logs[key]
+        self.adopt({key: log})
+        return failed
 
     def truncate(self, key: TopicPartition, offset: int) -> None:
         """Cut a log's end off, for good; the batch that holds the offset goes too. `LogDamaged` if the disk fails."""
@@ -265,11 +269,11 @@ class LogDirectory:
 
     def _open_or_error(self, which: tuple[Topic, int]) -> DiskLog | Exception:
         try:
-            return self._open_partition(*which)
+            return self._open_partition(*which, clean=self.was_clean)
         except Exception as error:
             return error
 
-    def _open_partition(self, topic: Topic, partition: int) -> DiskLog:
+    def _open_partition(self, topic: Topic, partition: int, *, clean: bool) -> DiskLog:
         key = TopicPartition(topic.name, partition)
         directory = self.path / str(key)
         self.files.mkdir(directory)
@@ -285,7 +289,7 @@ class LogDirectory:
             files=self.files,
             recovery_point=self._recovery_points.get(key, 0),
             start_offset=self._log_starts.get(key, 0),
-            clean=self.was_clean,
+            clean=clean,
             wall_ms=self._wall_ms,
             accept_loss=self._accepts(topic.name),
         )
@@ -361,7 +365,7 @@ class LogDirectory:
 
     def _forget_offsets(self, names: set[str]) -> None:
         """A new topic of that name must not inherit where the old one started, how far it was durable, or clean."""
-        with self._checkpointing:
+        with self.checkpoint_lock:
             self._recovery_points = _without(self._recovery_points, names)
             self._log_starts = _without(self._log_starts, names)
             write_offsets(self.files, self.path / RECOVERY_POINTS, self._recovery_points)
@@ -389,18 +393,22 @@ class LogDirectory:
         """Make every log durable and write down how far they are, here and now. `LogDamaged` if the disk fails.
 
         A server that must not wait gives `Flusher.flush_all(logs, then, indexes=True)` the logs, after
-        `take_snapshot` of each, and calls `write_checkpoints` behind it.
+        `taking_snapshot` of each, and calls `write_checkpoints` in another thread behind it.
         """
         self._each(DiskLog.checkpoint, [log for log in self.logs.values() if log.failure is None])
         self.write_checkpoints()
 
     def write_checkpoints(self) -> None:
-        """Write down how far the logs are durable, readable, and where they start."""
-        high_watermarks = {key: log.high_watermark for key, log in self.logs.items()}
+        """Write down how far the logs are durable, readable, and where they start. `LogDamaged` if the disk fails.
+
+        In any thread, as long as nobody cuts a log meanwhile: it reads a few numbers of each.
+        """
         try:
-            with self._checkpointing:
-                self._recovery_points = {key: log.recovery_point for key, log in self.logs.items()}
+            with self.checkpoint_lock:
+                logs = self.logs.copy()
+                self._recovery_points = {key: log.recovery_point for key, log in logs.items()}
                 write_offsets(self.files, self.path / RECOVERY_POINTS, self._recovery_points)
+                high_watermarks = {key: log.high_watermark for key, log in logs.items()}
                 write_offsets(self.files, self.path / HIGH_WATERMARKS, high_watermarks)
         except OSError as error:
             raise LogDamaged(f"the checkpoints of {self.path} could not be written: {error}") from error
@@ -409,10 +417,10 @@ class LogDirectory:
     def write_log_starts(self) -> None:
         """Make raised log start offsets last: before anybody is told that records are deleted."""
         try:
-            with self._checkpointing:
+            with self.checkpoint_lock:
                 self._log_starts = {
                     key: log.start_offset
-                    for key, log in self.logs.items()
+                    for key, log in self.logs.copy().items()
                     if log.start_offset > log.segments[0].base_offset
                 }
                 write_offsets(self.files, self.path / LOG_STARTS, self._log_starts)
@@ -420,7 +428,7 @@ class LogDirectory:
             raise LogDamaged(f"the log starts of {self.path} could not be written: {error}") from error
 
     def _lower_recovery_point(self, key: TopicPartition, offset: int) -> None:
-        with self._checkpointing:
+        with self.checkpoint_lock:
             if self._recovery_points.get(key, 0) > offset:
                 self._recovery_points = {**self._recovery_points, key: offset}
                 write_offsets(self.files, self.path / RECOVERY_POINTS, self._recovery_points)

@@ -79,7 +79,10 @@ Progress = Callable[[int, int], None]
 
 
 def load_latest(partition: SourcePartition, progress: Progress | None = None) -> LoadedPartition:
-    """Read a partition from beginning to end. Nothing is raised for what is in it: `fatal` and `problems` tell."""
+    """Read a partition from beginning to end. Nothing is raised for what is in it: `fatal` and `problems` tell.
+
+    A segment that is gone is another matter (`FileNotFoundError`): without it nobody knows what was committed.
+    """
     with no_collections():
         return _load_latest(partition, progress)
 
@@ -87,7 +90,7 @@ def load_latest(partition: SourcePartition, progress: Progress | None = None) ->
 def _load_latest(partition: SourcePartition, progress: Progress | None) -> LoadedPartition:
     damage: list[Damage] = []
     table, walk = LatestTable(), _Walk()
-    for piece in read_partition(partition, Scratch(), damage):
+    for piece in read_partition(partition, Scratch(), damage, must_exist=True):
         walk.update(piece.chunk)
         table.update(piece.chunk)
         if progress is not None:

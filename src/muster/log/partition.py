@@ -6,6 +6,7 @@ segments in. What opening does after a crash is told in `recovery.py`.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -13,9 +14,10 @@ from muster.errors import LogDamaged
 from muster.log.files import REAL_FILES, Files
 from muster.log.partition_config import LogConfig
 from muster.log.partition_rolls import RollPlan
-from muster.log.partition_writes import AppendedLog
+from muster.log.partition_writes import AppendedLog, RolledSegment
 from muster.log.recovery import LoadedLog, load_log, producers_up_to
 from muster.log.segment import DELETED, SNAPSHOT, SWAP, Segment, offset_in_name
+from muster.log.steps import Steps, carry_out
 
 
 class DiskLog(AppendedLog):
@@ -57,7 +59,11 @@ class DiskLog(AppendedLog):
             if wall_ms is not None:
                 loaded.producers.forget_idle(wall_ms, config.producer_id_expiration_ms)
             latest = loaded.epochs.latest
-            return cls(files, directory, loaded, config, (latest or 0) if leader_epoch is None else leader_epoch)
+            try:
+                return cls(files, directory, loaded, config, (latest or 0) if leader_epoch is None else leader_epoch)
+            except BaseException:
+                loaded.active.close()
+                raise
         except OSError as error:
             raise LogDamaged(f"{directory.name} cannot be opened: {error}") from error
 
@@ -75,16 +81,27 @@ class DiskLog(AppendedLog):
 
         Between rolls there is at most one such snapshot. It is not synced: without it, recovery takes longer.
         """
+        carry_out(self.taking_snapshot())
+
+    def taking_snapshot(self) -> Steps:
+        """The same in steps: files are made and removed elsewhere. `LogDamaged` if the disk fails.
+
+        The log is none the worse for a snapshot that could not be written.
+        """
         self.write()
         offset = self.written_offset
         if offset == self._snapshot_offset:
             return
         try:
-            self._write_snapshot(offset, self.producers.snapshot()).close()
-            self._remove_snapshots(lambda number: self._active.base_offset < number < offset)
+            yield partial(self._save_snapshot, offset, self.producers.snapshot(), self._active.base_offset)
             self._snapshot_offset = offset
         except OSError as error:
-            raise self._fail("a snapshot could not be written", error) from error
+            raise LogDamaged(f"{self.directory.name}: a snapshot could not be written: {error.strerror}") from error
+
+    def _save_snapshot(self, offset: int, snapshot: bytes, active_base_offset: int) -> None:
+        """In any thread."""
+        self._write_snapshot(offset, snapshot).close()
+        self._remove_snapshots(lambda number: active_base_offset < number < offset)
 
     def _remove_snapshots(self, which: Callable[[int], bool]) -> None:
         for entry in self.files.entries(self.directory):
@@ -105,8 +122,8 @@ class DiskLog(AppendedLog):
                 self._close_well()
             except OSError as error:
                 self._fail("closing failed", error)
-            except LogDamaged:
-                pass  # `failure` has it
+            except LogDamaged as error:
+                self._failure = self._failure or str(error)
         closed_well = self._failure is None
         self.abandon()
         return closed_well
@@ -196,30 +213,60 @@ class DiskLog(AppendedLog):
             raise self._fail("a segment could not be removed", error) from error
 
     def replace_segments(self, new: Sequence[Segment], old: Sequence[Segment]) -> None:
+        """`replacing`, here and now, and what was replaced is removed."""
+        carry_out(self.replacing(new, old))
+        for segment in old:
+            segment.delete()
+
+    def replacing(self, new: Sequence[Segment], old: Sequence[Segment]) -> Steps:
         """Put compacted segments, whose files are named `.cleaned` and synced, in the place of closed ones.
 
         Kafka's swap, with a sync of the directory between its steps, since names may reach the disk in any order. A
         crash before the first of them leaves the old segments, one behind it the new ones (`recovery.py` finishes).
+        Until the last step readers find the old segments, under whatever name they have. Those are the caller's to
+        remove in the end, named `.deleted`.
         """
-        places = [self._segments.index(segment) for segment in old]
-        assert places == list(range(places[0], places[0] + len(old))), "segments that are replaced follow each other"
+        self._places(old)
         assert self._active not in old, "the active segment is never replaced"
         bases = {segment.base_offset for segment in old}
-        self._close_rolled(bases)
+        generation = self._generation
+        unsynced = [rolled for rolled in self._rolled if rolled.segment.base_offset in bases]
+        self._rolled = [rolled for rolled in self._rolled if rolled not in unsynced]
         try:
             for segment in reversed(new):
                 # From the last one back, as in Kafka: a `.swap` behind a `.cleaned` is one that came too early.
                 segment.rename(SWAP)
-                self.files.sync_directory(self.directory, "swap.prepared")
+                yield lambda: self._sync_prepared(unsynced)
+            if self._failure is not None or self._generation != generation:
+                for segment in new:
+                    segment.delete()
+                raise LogDamaged(f"{self.directory.name} was closed, or cut, before its compacted segments were in it")
             for segment in old:
                 segment.rename(DELETED)
-            self.files.sync_directory(self.directory, "swap.removed")
+            yield lambda: self.files.sync_directory(self.directory, "swap.removed")
+            if self._failure is not None:
+                raise LogDamaged(
+                    f"{self.directory.name} was closed while compacted segments were swapped in, which is finished "
+                    "when it is opened again"
+                )
             for segment in new:
                 segment.rename("")
-            self._set_segments([*self._segments[: places[0]], *new, *self._segments[places[-1] + 1 :]])
-            for segment in old:
-                segment.delete()
-            self._remove_snapshots(lambda number: number in bases and number not in self._bases)
+            first, last = self._places(old)
+            self._set_segments([*self._segments[:first], *new, *self._segments[last + 1 :]])
+            for base_offset in bases.difference(self._bases):
+                self.files.unlink(self.directory / f"{base_offset:020}{SNAPSHOT}")
             self._names_version += 1
         except OSError as error:
             raise self._fail("a compacted segment could not be swapped in", error) from error
+
+    def _places(self, segments: Sequence[Segment]) -> tuple[int, int]:
+        """Which segments of the log these are: the number of the first and of the last."""
+        places = [self._segments.index(segment) for segment in segments]
+        assert places == list(range(places[0], places[-1] + 1)), "segments that are replaced follow each other"
+        return places[0], places[-1]
+
+    def _sync_prepared(self, unsynced: Sequence[RolledSegment]) -> None:
+        """In any thread. Nobody needs replaced segments to be durable; closing them waits for a sync under way."""
+        for rolled in unsynced:
+            rolled.close()
+        self.files.sync_directory(self.directory, "swap.prepared")

@@ -309,15 +309,18 @@ def read_partition(
     *,
     forgiving: bool = False,
     progress: Progress | None = None,
+    must_exist: bool = False,
 ) -> Iterator[SegmentChunk]:
-    """All segments of a partition in log order, transactions resolved."""
+    """All segments of a partition in log order, transactions resolved. `must_exist` as in `read_segment`."""
     if markers is None:
-        markers = read_markers(partition.segments)
+        markers = read_markers(partition.segments, must_exist=must_exist)
     for segment in partition.segments:
-        yield from read_segment(segment, scratch, damage, markers, forgiving=forgiving, progress=progress)
+        yield from read_segment(
+            segment, scratch, damage, markers, forgiving=forgiving, progress=progress, must_exist=must_exist
+        )
 
 
-def read_markers(segments: Iterable[Segment]) -> Markers:
+def read_markers(segments: Iterable[Segment], *, must_exist: bool = False) -> Markers:
     """The header-only pass: the transaction markers of a partition. Damage is left to the second pass to report."""
     found = np.empty((HEADER_ROOM, MARKER_COLUMNS), np.int64)
     kept: list[NDArray[np.int64]] = []
@@ -328,7 +331,8 @@ def read_markers(segments: Iterable[Segment]) -> Markers:
                 if markers:
                     kept.append(found[:markers].copy())
         except FileNotFoundError:
-            continue
+            if must_exist:
+                raise
     return Markers.of(np.concatenate(kept)) if kept else Markers.none()
 
 

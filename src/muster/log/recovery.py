@@ -60,9 +60,17 @@ def load_log(
     clean: bool,
     accept_loss: bool = True,
 ) -> LoadedLog:
-    """Raises `LossRefused` where records below the recovery point are missing and that is not accepted."""
-    report = RecoveryReport(directory.name, clean)
-    return _Loading(files, directory, config, report, accept_loss).load(recovery_point, start_offset)
+    """Raises `LossRefused` where records below the recovery point are missing and that is not accepted.
+
+    Whatever is raised, no file is left open: a server tries again and again.
+    """
+    loading = _Loading(files, directory, config, RecoveryReport(directory.name, clean), accept_loss)
+    try:
+        return loading.load(recovery_point, start_offset)
+    except BaseException:
+        for segment in loading.opened:
+            segment.close()
+        raise
 
 
 @dataclass(slots=True)
@@ -74,6 +82,7 @@ class _Loading:
     accept_loss: bool
     epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
     producers: ProducerStates = field(default_factory=ProducerStates)
+    opened: list[WritableSegment] = field(default_factory=list)
 
     def load(self, recovery_point: int, start_offset: int) -> LoadedLog:
         names_changed = finish_interrupted_changes(self.files, self.directory, self.report.notes)
@@ -113,13 +122,15 @@ class _Loading:
         return sorted(found, key=lambda segment: segment.base_offset)
 
     def _writable(self, base_offset: int) -> WritableSegment:
-        return WritableSegment(
+        segment = WritableSegment(
             self.files,
             self.directory,
             base_offset,
             index_interval_bytes=self.config.index_interval_bytes,
             max_index_bytes=self.config.segment_index_bytes,
         )
+        self.opened.append(segment)
+        return segment
 
     def _read_epochs(self) -> None:
         try:

@@ -64,6 +64,7 @@ class Segment:
         self.suffix = suffix
         self._largest: TimeEntry | None = None
         self._first_timestamp_ms: int | None = None
+        self._index_sizes: tuple[int, int] | None = None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.path(LOG)}, {self.size_bytes} bytes)"
@@ -161,6 +162,13 @@ class Segment:
             self._first_timestamp_ms = first[1].max_timestamp_ms
         return self._first_timestamp_ms
 
+    def index_sizes(self) -> tuple[int, int]:
+        """Bytes of the offset index and of the time index, looked at once: a closed segment does not change."""
+        if self._index_sizes is None:
+            with self.opened(INDEX) as index, self.opened(TIMEINDEX) as time_index:
+                self._index_sizes = index.size(), time_index.size()
+        return self._index_sizes
+
     def start_of_timestamp(self, timestamp_ms: int) -> int:
         """Where to begin a walk that looks for the first record with at least this timestamp."""
         with self._time_index() as index:
@@ -243,6 +251,9 @@ class WritableSegment(Segment):
     @contextmanager
     def _time_index(self) -> Iterator[TimeIndex]:
         yield self.time_index
+
+    def index_sizes(self) -> tuple[int, int]:
+        return self.index_file.size(), self.time_index_file.size()
 
     @property
     def is_full(self) -> bool:

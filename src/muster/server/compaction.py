@@ -1,9 +1,13 @@
-"""Compaction and retention beside everything else: rounds run in a thread, swaps in the thread of the logs."""
+"""Compaction and retention beside everything else.
+
+A round runs in a thread. What changes a log comes back to the loop's thread, which owns the logs, step by step; syncs
+between the steps, the checkpoint and the removal of replaced segments stay in the round's thread, or another one.
+"""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Container, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from muster.errors import LogDamaged
 from muster.log.checkpoints import TopicPartition
@@ -13,6 +17,7 @@ from muster.log.cleaner_pace import CleaningCancelled, Pace
 from muster.log.cleaner_plan import CompactionConfig
 from muster.log.retention import RetentionConfig
 from muster.log.segment import Segment
+from muster.log.steps import carry_out
 from muster.server.cluster.topic_configs import typed
 
 if TYPE_CHECKING:
@@ -20,12 +25,13 @@ if TYPE_CHECKING:
 
 
 STOP_WITHIN_S = 5.0
+LOOK_WHETHER_CLOSED_S = 1.0
 
 
 class Compaction:
-    """One round at a time, the dirtiest log first."""
+    """One round at a time, the dirtiest log first; none over a log that is `on_loan` to the loader."""
 
-    def __init__(self, server: "Server") -> None:
+    def __init__(self, server: "Server", on_loan: Container[TopicPartition]) -> None:
         self._server = server
         self._loop = asyncio.get_running_loop()
         directory = server.directory
@@ -35,6 +41,8 @@ class Compaction:
             self._compaction_of,
             files=directory.files,
             memory_bytes=server.config.log_cleaner_dedupe_buffer_size,
+            on_loan=on_loan,
+            lock=directory.checkpoint_lock,
         )
         directory.was_truncated = self._cleaner.truncated
         self.topic_deleted = self._cleaner.topic_deleted
@@ -44,7 +52,7 @@ class Compaction:
 
     @property
     def uncleanable_logs(self) -> int:
-        return len(self._cleaner.uncleanable)
+        return len(self._cleaner.uncleanable) + len(self._cleaner.paused)
 
     def _configs(self, key: TopicPartition) -> dict[str, str]:
         topic = self._server.directory.registry.get(key.topic)
@@ -66,6 +74,7 @@ class Compaction:
             int(number("min.compaction.lag.ms")),
             int(number("max.compaction.lag.ms")),
             int(number("delete.retention.ms")),
+            int(number("file.delete.delay.ms")),
         )
 
     def _retention_of(self, key: TopicPartition) -> RetentionConfig:
@@ -95,36 +104,63 @@ class Compaction:
         except LogDamaged as error:
             self._server.journal.say(str(error), event="retention failed")
 
+    def delete_replaced(self) -> None:
+        """Remove segments that were replaced `file.delete.delay.ms` ago."""
+        due = self._cleaner.take_replaced()
+        if due:
+            self._loop.run_in_executor(None, self._cleaner.delete, due)
+
+    async def let_go(self, key: TopicPartition) -> None:
+        """Return when no round is at work on a log; one that is gets cancelled. Another may begin unless prevented."""
+        while self._round is not None and self._cleaner.in_progress == key:
+            if self._pace is not None:
+                self._pace.cancel()
+            await asyncio.wait([self._round])
+
     async def stop(self) -> None:
+        """End the round, and remove what was replaced: nobody is left to read it."""
         if self._pace is not None:
             self._pace.cancel()
         if self._round is not None:
             await asyncio.wait([self._round], timeout=STOP_WITHIN_S)
+        replaced = self._cleaner.take_replaced(everything=True)
+        if replaced:
+            removal = self._loop.run_in_executor(None, self._cleaner.delete, replaced)
+            await asyncio.wait([removal], timeout=STOP_WITHIN_S)
 
     async def _run(self, job: Job, pace: Pace) -> None:
         try:
             report = await self._loop.run_in_executor(None, clean, job, self._swap, pace)
-        except (OSError, LogDamaged, CleaningCancelled) as error:
+        except Exception as error:
             self._cleaner.failed(error)
         else:
             self._cleaner.finished(report)
             self._tell(job, report)
+            await self._loop.run_in_executor(None, self._cleaner.save_offsets)
         self._tell_notes()
 
     def _swap(self, old: Sequence[Segment], new: Segment) -> None:
-        """From the thread of a round into that of the logs, and wait."""
-        done: Future[None] = Future()
+        carry_out(self._cleaner.swapping(old, new), self._in_loops_thread)
 
-        def swap() -> None:
+    def _in_loops_thread(self, call: Callable[[], Any]) -> Any:
+        """From the thread of a round into that of the logs, and wait."""
+        done: Future[Any] = Future()
+
+        def tell() -> None:
             try:
-                self._cleaner.swap(old, new)
+                done.set_result(call())
             except BaseException as error:
                 done.set_exception(error)
-            else:
-                done.set_result(None)
 
-        self._loop.call_soon_threadsafe(swap)
-        done.result()
+        self._loop.call_soon_threadsafe(tell)
+        while True:
+            try:
+                return done.result(LOOK_WHETHER_CLOSED_S)
+            except TimeoutError:
+                if done.done():
+                    raise
+                if self._loop.is_closed():
+                    raise CleaningCancelled("the server has stopped") from None
 
     def _tell(self, job: Job, report: Report) -> None:
         stats, counted = self._server.stats, report.counted
@@ -143,5 +179,3 @@ class Compaction:
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
         self._round = self._pace = None
-        if not task.cancelled() and task.exception() is not None:
-            raise task.exception() or AssertionError

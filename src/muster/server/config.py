@@ -133,6 +133,9 @@ class BrokerConfig:
         -1, LONG, "a log larger than this loses its oldest segments; -1: never", dynamic=True
     )
     log_retention_check_interval_ms: int = _setting(300_000, LONG, "how often that is looked at", least=1)
+    log_segment_delete_delay_ms: int = _setting(
+        60_000, LONG, "how long segments that compaction has replaced stay, named `.deleted`", least=0, dynamic=True
+    )
     log_cleanup_policy: tuple[str, ...] = _setting(
         ("delete",),
         LIST,

@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from muster.core.router import Ownership
 from muster.errors import BadInput
 
 if TYPE_CHECKING:
@@ -57,14 +58,16 @@ class Control:
         partition = int(request["partition"])
         if partition not in server.shards.shells:
             return {"error": f"there is no partition {partition}; there are 0 to {len(server.shards.shells) - 1}"}
-        is_ours = partition in server.router.shards
+        shard = server.router.shards.get(partition)
+        is_ours = shard is not None
         if what == "unload":
             groups, offsets = server.resign(partition) if is_ours else (0, 0)
             return {"partition": partition, "was_loaded": is_ours, "groups": groups, "offsets": offsets}
         if what == "load":
-            if not is_ours:
+            was_loaded = shard is not None and shard.ownership is not Ownership.FAILED
+            if not was_loaded:
                 server.elect(partition)
-            return {"partition": partition, "was_loaded": is_ours, **self._described(partition)}
+            return {"partition": partition, "was_loaded": was_loaded, **self._described(partition)}
         return {"error": f"nobody knows how to {what}"}
 
     def _described(self, partition: int) -> dict[str, Any]:

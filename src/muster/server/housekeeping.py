@@ -4,16 +4,18 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from muster.errors import LogDamaged
+from muster.errors import LogDamaged, described
 from muster.log.partition import DiskLog
 from muster.log.partition_config import Flush
-from muster.server.compaction import Compaction
+from muster.log.steps import Steps, advance
 
 if TYPE_CHECKING:
     from muster.server.server import Server
 
 TICK_S = 1.0
 CHECKPOINT_S = 60.0
+STOP_WITHIN_S = 5.0
+"""For a checkpoint that is under way when the server stops."""
 SLOW_READER_S = 30.0
 FORGET_PRODUCERS_S = 600.0
 """Kafka's `producer.id.expiration.check.interval.ms`."""
@@ -26,7 +28,7 @@ class Housekeeping:
         self._server = server
         self._loop = asyncio.get_running_loop()
         self._alarms: dict[Callable[[], None], asyncio.TimerHandle] = {}
-        self.compaction = Compaction(server)
+        self._checkpointing: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         config = self._server.config
@@ -34,8 +36,8 @@ class Housekeeping:
         self._every(CHECKPOINT_S, self._checkpoint)
         self._every(FORGET_PRODUCERS_S, self._forget_producers)
         self._every(self._server.groups.offsets_retention_check_interval_ms / 1000, self._server.shards.expire_offsets)
-        self._every(max(config.log_cleaner_backoff_ms / 1000, 0.01), self.compaction.look)
-        self._every(config.log_retention_check_interval_ms / 1000, self.compaction.delete_old)
+        self._every(max(config.log_cleaner_backoff_ms / 1000, 0.01), self._server.compaction.look)
+        self._every(config.log_retention_check_interval_ms / 1000, self._server.compaction.delete_old)
         if config.muster_flush == Flush.INTERVAL:
             self._every(config.muster_flush_interval_ms / 1000, self._flush)
 
@@ -43,7 +45,11 @@ class Housekeeping:
         for alarm in self._alarms.values():
             alarm.cancel()
         self._alarms.clear()
-        await self.compaction.stop()
+        if self._checkpointing is not None:
+            await asyncio.wait([self._checkpointing], timeout=STOP_WITHIN_S)
+            if self._checkpointing is not None:
+                self._checkpointing.cancel()
+        await self._server.compaction.stop()
 
     def _every(self, seconds: float, work: Callable[[], None]) -> None:
         def again() -> None:
@@ -56,6 +62,7 @@ class Housekeeping:
         server, now = self._server, self._loop.time()
         server.shards.time_out_held()
         server.give_up_failed_logs()
+        server.compaction.delete_replaced()
         idle_ms = server.config.connections_max_idle_ms
         for connection in list(server.connections()):
             if connection.full_since is not None and now - connection.full_since > SLOW_READER_S:
@@ -73,27 +80,56 @@ class Housekeeping:
         )
 
     def _checkpoint(self) -> None:
+        if self._checkpointing is None:
+            self._checkpointing = self._loop.create_task(self._write_checkpoints())
+            self._checkpointing.add_done_callback(self._checkpoint_ended)
+
+    async def _write_checkpoints(self) -> None:
         """Make all logs durable, indexes too, and write down how far they are: what recovery may then trust."""
         server = self._server
-        logs = [log for log in server.directory.logs.values() if log.failure is None]
-
-        def written(error: LogDamaged | None) -> None:
-            if error is None:
-                try:
-                    server.directory.write_checkpoints()
-                except LogDamaged as problem:
-                    server.journal.say(str(problem), event="checkpoint failed")
-
-        server.flusher.flush_all([log for log in logs if self._take_snapshot(log)], written, indexes=True)
-
-    def _take_snapshot(self, log: DiskLog) -> bool:
-        """False if its disk failed; the next tick sees to that."""
+        logs = [log for log in list(server.directory.logs.values()) if log.failure is None]
         try:
-            log.take_snapshot()
-        except LogDamaged as error:
-            self._server.journal.say(str(error), event="checkpoint failed")
-            return False
-        return True
+            await self._take_snapshots(logs)
+            logs = [log for log in logs if log.failure is None]
+            durable: asyncio.Future[LogDamaged | None] = self._loop.create_future()
+
+            def flushed(error: LogDamaged | None) -> None:
+                if not durable.done():
+                    durable.set_result(error)
+
+            server.flusher.flush_all(logs, flushed, indexes=True)
+            if await durable is None:
+                await self._loop.run_in_executor(None, server.directory.write_checkpoints)
+        except Exception as error:
+            server.journal.say(
+                f"{described(error).rstrip('.')}. The next checkpoint is due in {CHECKPOINT_S:.0f} s.",
+                event="checkpoint failed",
+            )
+
+    async def _take_snapshots(self, logs: list[DiskLog]) -> None:
+        """One after the other; files are written in another thread. Recovery does without those that fail."""
+        problems = []
+        for log in logs:
+            try:
+                await self._carry_out(log.taking_snapshot())
+            except LogDamaged as error:
+                problems.append(str(error).rstrip("."))
+        if problems:
+            more = f" (and {len(problems) - 1} logs more)" if len(problems) > 1 else ""
+            self._server.journal.say(f"{problems[0]}{more}.", event="checkpoint failed")
+
+    async def _carry_out(self, steps: Steps) -> None:
+        """Steps in this thread, and waits between them in another."""
+        error: OSError | None = None
+        while (wait := advance(steps, error)) is not None:
+            error = None
+            try:
+                await self._loop.run_in_executor(None, wait)
+            except OSError as problem:
+                error = problem
+
+    def _checkpoint_ended(self, task: "asyncio.Task[None]") -> None:
+        self._checkpointing = None
 
     def _forget_producers(self) -> None:
         expiration_ms = self._server.config.producer_id_expiration_ms

@@ -11,6 +11,7 @@ from muster.core.config import GroupConfig
 from muster.core.coordinator import Coordinator
 from muster.core.loading import LoadReport, replay_batches, restore
 from muster.log.partition import DiskLog
+from muster.log.segment import LOG
 
 COLUMNS_FROM_BYTES = 8 << 20
 """Of all partitions together."""
@@ -41,9 +42,13 @@ def load(
 
 
 def _through_columns(log: DiskLog, coordinator: Coordinator, progress: Progress | None) -> LoadReport:
+    """The segments are those that the log says it has, as row by row: one that is not there is an error."""
     from muster.log.loading import load_latest
-    from muster.log.sources import Sources
+    from muster.log.sources import Segment, SourcePartition
 
-    with Sources([log.directory]) as sources:
-        (partition,) = sources.partitions
-        return restore(coordinator, load_latest(partition, progress))
+    segments = tuple(
+        Segment(path, f"{path.parent.name}/{path.name}", segment.base_offset, segment.size_bytes)
+        for segment in log.segments
+        for path in (segment.path(LOG),)
+    )
+    return restore(coordinator, load_latest(SourcePartition(log.directory, None, segments), progress))

@@ -8,15 +8,12 @@ COORDINATOR_LOAD_IN_PROGRESS meanwhile. Stopping, in steps: accept nobody, answe
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from muster.codec.error_codes import ErrorCode
 from muster.core.config import GroupConfig
-from muster.core.coordinator import Coordinator
-from muster.core.loading import LoadFailed, LoadReport
 from muster.core.notices import Notice
 from muster.core.outcome import Outcome
 from muster.core.router import Router
@@ -25,10 +22,9 @@ from muster.log.checkpoints import TopicPartition
 from muster.log.directory import LogDirectory
 from muster.log.files import REAL_FILES, Files
 from muster.log.flush import Flusher
-from muster.log.partition import DiskLog
 from muster.log.recovery_loss import LOST, LossRefused
 from muster.log.sources import OFFSETS_TOPIC
-from muster.server import clock, garbage, open_files
+from muster.server import clock, open_files
 from muster.server.admission import Admission
 from muster.server.buffers import Intake, Unread
 from muster.server.cluster import create_topics, fetch, metadata
@@ -37,14 +33,15 @@ from muster.server.cluster.disk_partition import DiskPartition
 from muster.server.cluster.names import name_problem
 from muster.server.cluster.partitions import EMPTY_PARTITION, PartitionOffsets
 from muster.server.cluster.topics import Happened, Topic, TopicChange, Topics
+from muster.server.compaction import Compaction
 from muster.server.config import BrokerConfig
 from muster.server.connection import Connection, Slot
 from muster.server.control import Control
 from muster.server.dispatch import Dispatch
 from muster.server.housekeeping import Housekeeping
 from muster.server.journal import Journal
+from muster.server.leadership import Leadership
 from muster.server.listeners import advertised_listener, client_listener, open_to_others
-from muster.server.loading import load
 from muster.server.parked import ParkedFetches
 from muster.server.ports import cannot_listen
 from muster.server.shards import PartitionShell, Shards
@@ -58,11 +55,8 @@ from muster.server.turns import Turns
 ANSWER_WITHIN_S = 10.0
 CLOSE_WITHIN_S = 15.0
 """When the server stops: for the disk to let the last answers go, and then to take the rest."""
-RELOAD_AFTER_S = 1.0
 DEFAULT_QUEUED_BYTES = 512 << 20
 """`queued.max.request.bytes`, where it is not set."""
-LOAD_AT_START_BYTES = 1 << 20
-"""Partitions up to this size, together, are loaded before the server listens."""
 
 
 class Server:
@@ -92,9 +86,6 @@ class Server:
         )
         self.unread = Unread(broker.muster_max_unsent_bytes)
         self._listener: asyncio.Server | None = None
-        self._loads: set[asyncio.Task[None]] = set()
-        # One after the other: they would share the interpreter anyway, and each needs room of its own.
-        self._loader = ThreadPoolExecutor(1, thread_name_prefix="load")
         self._is_stopping = False
         self.host, self.port = "", 0
 
@@ -178,9 +169,11 @@ class Server:
         )
         self._dispatch = Dispatch(self.shards, self.cluster, self._topic_changes, self._parked, self.remarks)
         topics.listen(self._topic_changed)
+        self._leadership = Leadership(self)
+        self.compaction = Compaction(self, self._leadership.on_loan)
         self._housekeeping = Housekeeping(self)
         self._control = Control(self, self._data)
-        self._take_over(stored.partitions)
+        self._leadership.take_over()
 
     def _partition_of(self, topic: Topic, partition: int) -> PartitionOffsets:
         log = self.directory.logs.get(TopicPartition(topic.name, partition))
@@ -230,108 +223,19 @@ class Server:
 
     # Partitions of the offsets topic.
 
-    def _log(self, partition: int) -> DiskLog:
-        return self.directory.logs[TopicPartition(OFFSETS_TOPIC, partition)]
-
-    def _take_over(self, partitions: int) -> None:
-        """Lead all partitions; load them here and now if that is little, else one by one, the smallest first."""
-        for partition in range(partitions):
-            self.shards.shells[partition] = PartitionShell(partition, self._log(partition))
-        by_size = sorted(self.shards.shells.values(), key=lambda shell: shell.log.size_bytes)
-        is_little = sum(shell.log.size_bytes for shell in by_size) < LOAD_AT_START_BYTES
-        for shell in by_size:
-            self.elect(shell.partition, at_once=is_little)
-
-    def elect(self, partition: int, *, at_once: bool = False) -> None:
-        """Lead a partition, in a new epoch: load it, then answer for its groups."""
-        shell = self.shards.shells[partition]
-        epoch = max(shell.epoch, shell.log.leader_epoch) + 1
-        if not self.router.elect(partition, epoch):
-            return
-        shell.epoch = epoch
-        if at_once:
-            self._loaded(shell, epoch, *self._load(shell.log))
-            return
-        task = self._loop.create_task(self._load_in_thread(shell, epoch))
-        self._loads.add(task)
-        task.add_done_callback(self._loads.discard)
-
-    def _load(self, log: DiskLog) -> tuple[Coordinator | None, LoadReport | str]:
-        try:
-            in_all_bytes = sum(shell.log.size_bytes for shell in self.shards.shells.values())
-            return load(log, self.groups, self._look_whether_to_load_on, in_all_bytes=in_all_bytes)
-        except (LoadFailed, LogDamaged, OSError) as error:
-            return None, str(error)
-
-    def _look_whether_to_load_on(self, records: int, size_bytes: int) -> None:
-        if self._is_stopping:
-            raise LoadFailed("the server stops")
-
-    async def _load_in_thread(self, shell: PartitionShell, epoch: int) -> None:
-        coordinator, report = await self._loop.run_in_executor(self._loader, self._load, shell.log)
-        self._loaded(shell, epoch, coordinator, report)
-
-    def _loaded(
-        self, shell: PartitionShell, epoch: int, coordinator: Coordinator | None, report: LoadReport | str
-    ) -> None:
-        if coordinator is None or isinstance(report, str):
-            self.router.load_failed(shell.partition, epoch)
-            self.journal.say(
-                f"partition {shell.partition} cannot be served: {report}",
-                event="load failed",
-                partition=shell.partition,
-            )
-            return
-        shell.log.leader_epoch = epoch
-        if not self.shards.active(shell.partition, epoch, coordinator):
-            return
-        shell.load_seconds, shell.records_loaded = report.seconds, report.records
-        if report.records:
-            self.journal.say(
-                f"partition {shell.partition} loaded in {report.seconds * 1000:.0f} ms: {report.records} records, "
-                f"{report.groups} groups, {report.offsets} offsets",
-                event="loaded", partition=shell.partition, records=report.records, groups=report.groups,
-                offsets=report.offsets, seconds=round(report.seconds, 3),
-            )  # fmt: skip
-        for problem in report.problems:
-            self.journal.say(f"partition {shell.partition}: {problem}", event="damaged", partition=shell.partition)
+    def elect(self, partition: int) -> None:
+        self._leadership.elect(partition)
 
     def resign(self, partition: int) -> tuple[int, int]:
-        """Let a partition go; returns the groups and offsets let go."""
-        let_go = self.shards.resign(partition)
-        garbage.search_everything_once()
-        self.journal.say(
-            f"partition {partition} unloaded: {let_go[0]} groups, {let_go[1]} offsets",
-            event="unloaded", partition=partition, groups=let_go[0], offsets=let_go[1],
-        )  # fmt: skip
-        return let_go
-
-    def _log_broke(self, shell: PartitionShell, error: LogDamaged) -> None:
-        """The disk failed under a partition: look at it again in a while, and again if need be."""
-        self.journal.say(f"partition {shell.partition}: {error} It is read again.", event="log failed")
-        if not self._is_stopping:
-            self._loop.call_later(RELOAD_AFTER_S, self._reopen, shell)
+        return self._leadership.resign(partition)
 
     def give_up_failed_logs(self) -> None:
-        """A disk may fail outside an append too: under a checkpoint, or when compaction swaps a segment in."""
-        for shell in self.shards.shells.values():
-            if shell.coordinator is not None and shell.log.failure is not None:
-                self.shards.resign(shell.partition)
-                self._log_broke(shell, LogDamaged(f"{shell.log.failure}."))
-
-    def _reopen(self, shell: PartitionShell) -> None:
-        if self._is_stopping:
-            return
-        try:
-            shell.log = self.directory.reopen(TopicPartition(OFFSETS_TOPIC, shell.partition))
-        except (MusterError, OSError) as error:
-            self.journal.say(f"partition {shell.partition} cannot be opened: {error}", event="log failed")
-            self._loop.call_later(RELOAD_AFTER_S, self._reopen, shell)
-        else:
-            self._housekeeping.compaction.reopened(TopicPartition(OFFSETS_TOPIC, shell.partition))
-            self.elect(shell.partition)
+        self._leadership.give_up_failed_logs()
 
     # What others tell.
+
+    def _log_broke(self, shell: PartitionShell, error: LogDamaged) -> None:
+        self._leadership.log_broke(shell, error)
 
     def _later(self, delay_ms: int, call: Callable[[], None]) -> asyncio.TimerHandle:
         return self._loop.call_later(delay_ms / 1000, call)
@@ -350,7 +254,7 @@ class Server:
         topic = change.topic
         self.journal.say(f"topic {topic.name}: {change.happened.value}", event=f"topic {change.happened.value}")
         if change.happened is Happened.DELETED:
-            self._housekeeping.compaction.topic_deleted(topic.name)
+            self.compaction.topic_deleted(topic.name)
         self._parked.topic_changed(topic.name)
 
     def _topics_deleted(self, changes: Sequence[TopicChange], then: Callable[[], None]) -> None:
@@ -394,7 +298,7 @@ class Server:
 
     @property
     def uncleanable_logs(self) -> int:
-        return self._housekeeping.compaction.uncleanable_logs
+        return self.compaction.uncleanable_logs
 
     # Stopping.
 
@@ -404,11 +308,10 @@ class Server:
         self._is_stopping = self._admission.is_closed = True
         if self._listener is not None:
             self._listener.close()
+        self._leadership.stop()
         await self._housekeeping.stop()
         await self._control.stop()
         await self._topic_changes.stop()
-        for task in self._loads:
-            task.cancel()
         self._parked.finish()
         for partition, shell in self.shards.shells.items():
             if shell.coordinator is not None:
@@ -435,6 +338,7 @@ class Server:
         def close() -> None:
             well = False
             try:
+                self._leadership.close()
                 self.flusher.close()
                 well = self.directory.close()
             finally:

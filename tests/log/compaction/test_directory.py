@@ -136,7 +136,8 @@ def test_a_log_that_is_opened_again_takes_the_place_of_the_failed_one(files: Fau
         log.flush()
     cleaner.uncleanable[KEY] = "its disk failed"
     files.fail = lambda operation, path: None
-    again = directory.reopen(KEY)
+    again = directory.open_again(KEY)
+    directory.replace_log(KEY, again).abandon()
     cleaner.reopened(KEY)
     assert directory.logs[KEY] is again
     assert again.failure is None

@@ -1,5 +1,6 @@
 """Rounds over logs on a disk: chosen, run, remembered, given up; and retention."""
 
+import errno
 import queue
 import subprocess
 import sys
@@ -14,10 +15,11 @@ from muster.codec.batches import iter_batches
 from muster.codec.records import Record
 from muster.errors import LogDamaged
 from muster.log.checkpoints import CLEANER_OFFSETS, TopicPartition, read_offsets
-from muster.log.cleaner import clean, make_compactor
+from muster.log.cleaner import Job, clean, make_compactor
 from muster.log.cleaner_manager import LogCleaner, apply_retention
 from muster.log.cleaner_pace import CleaningCancelled, Pace
 from muster.log.cleaner_plan import CompactionConfig
+from muster.log.compaction import Compactor
 from muster.log.files import REAL_FILES, Files
 from muster.log.partition import DiskLog
 from muster.log.partition_config import LogConfig
@@ -39,6 +41,7 @@ class World:
     root: Path = ROOT
     config: CompactionConfig = field(default_factory=CompactionConfig)
     logs: dict[TopicPartition, DiskLog] = field(default_factory=dict)
+    now_s: float = 0.0
 
     def open(self, key: TopicPartition = KEY, **more: int) -> DiskLog:
         self.files.mkdir(self.root)
@@ -47,7 +50,7 @@ class World:
         return log
 
     def cleaner(self) -> LogCleaner:
-        return LogCleaner(self.root, self.logs, lambda key: self.config, files=self.files)
+        return LogCleaner(self.root, self.logs, lambda key: self.config, files=self.files, clock=lambda: self.now_s)
 
 
 @pytest.fixture
@@ -196,11 +199,134 @@ def test_a_full_disk_leaves_the_old_segments_and_no_half_new_one(world: World) -
     files.room_bytes = files.used_bytes() + 100
     cleaner = world.cleaner()
     assert cleaner.run_once(START_MS) is None
-    assert "No space left" in cleaner.uncleanable[KEY]
+    assert "No space left" in cleaner.notes[0]
     assert not [name for name in file_names(world) if name.endswith(".cleaned")]
     files.room_bytes = None
     assert newest(log) == before
     assert log.append([(b"k", b"goes on")], START_MS) == log.end_offset - 1
+
+
+def test_a_log_that_found_no_room_is_compacted_when_there_is_some(world: World) -> None:
+    files = world.files
+    assert isinstance(files, FaultyFiles)
+    log = world.open()
+    fill(log, 3, keys=1000)
+    before = newest(log)
+    cleaner = world.cleaner()
+    files.room_bytes = files.used_bytes() + 100
+    tries_s = []
+    for now_s in range(0, 4000, 5):
+        world.now_s = float(now_s)
+        job = cleaner.next_job(START_MS)
+        if job is not None:
+            tries_s.append(now_s)
+            with pytest.raises(OSError, match="No space left") as full:
+                clean(job, cleaner.swap)
+            cleaner.failed(full.value)
+    assert tries_s == [0, 15, 45, 105, 225, 465, 945, 1845, 2745, 3645]
+    assert len(cleaner.notes) == 1, "told once"
+    assert not cleaner.uncleanable
+    files.room_bytes = None
+    world.now_s = 10_000.0
+    assert cleaner.run_once(START_MS) is not None
+    assert not cleaner.paused
+    assert newest(log) == before
+
+
+def test_a_round_that_ends_in_an_unexpected_error_is_tried_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(world.open(), 3)
+    fill(world.open(TopicPartition("t", 1)), 3)
+    cleaner = world.cleaner()
+
+    def mistaken(job: Job) -> Compactor:
+        raise ZeroDivisionError("a mistake of ours")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("muster.log.cleaner.make_compactor", mistaken)
+        assert cleaner.run_once(START_MS) is None
+        assert cleaner.in_progress is None
+        assert cleaner.run_once(START_MS) is None
+    assert [note.split(". ")[0] for note in cleaner.notes] == [
+        f"t-{number} could not be compacted: ZeroDivisionError: a mistake of ours" for number in (0, 1)
+    ]
+    assert cleaner.run_once(START_MS) is None, "not before the pause is over"
+    world.now_s += 15
+    assert cleaner.run_once(START_MS) is not None
+    assert cleaner.run_once(START_MS) is not None
+
+
+def test_a_log_that_is_on_loan_is_neither_compacted_nor_cut_by_retention(world: World) -> None:
+    fill(world.open(), 3)
+    on_loan = {KEY}
+    cleaner = LogCleaner(ROOT, world.logs, lambda key: world.config, files=world.files, on_loan=on_loan)
+    everything = RetentionConfig(retention_ms=0)
+    assert cleaner.next_job(START_MS) is None
+    assert cleaner.delete_old_segments(START_MS + DAY_MS, lambda key: everything) == 0
+    on_loan.clear()
+    assert cleaner.next_job(START_MS) is not None
+
+
+# Removal of what was replaced.
+
+
+def deleted_names(world: World) -> list[str]:
+    return [name for name in file_names(world) if name.endswith(".deleted")]
+
+
+def test_replaced_segments_stay_for_a_while_named_deleted(world: World) -> None:
+    log = world.open()
+    world.config = CompactionConfig(file_delete_delay_ms=60_000)
+    fill(log, 3)
+    old = [segment.path(LOG).name for segment in log.segments[:-1]]
+    before = newest(log)
+    cleaner = world.cleaner()
+    assert cleaner.run_once(START_MS) is not None
+    assert [name for name in deleted_names(world) if ".log" in name] == [f"{name}.deleted" for name in old]
+    assert newest(log) == before
+    world.now_s += 59.9
+    assert cleaner.take_replaced() == []
+    world.now_s += 0.1
+    cleaner.delete(cleaner.take_replaced())
+    assert deleted_names(world) == []
+
+
+def test_what_a_kill_leaves_of_replaced_segments_goes_when_the_log_is_opened(world: World) -> None:
+    log = world.open()
+    world.config = CompactionConfig(file_delete_delay_ms=60_000)
+    fill(log, 3)
+    before = newest(log)
+    assert world.cleaner().run_once(START_MS) is not None
+    assert deleted_names(world)
+    files = world.files
+    assert isinstance(files, FaultyFiles)
+    world.files = files.killed()
+    assert newest(world.open()) == before
+    assert deleted_names(world) == []
+
+
+def test_a_segment_that_is_replaced_again_stays_as_long_as_the_last_time_says(world: World) -> None:
+    log = world.open()
+    world.config = CompactionConfig(min_cleanable_dirty_ratio=0.0, file_delete_delay_ms=60_000)
+    cleaner = world.cleaner()
+    for _ in range(2):
+        fill(log, 2)
+        assert cleaner.run_once(START_MS) is not None
+        world.now_s += 50
+    assert all(segment.base_offset > 0 for segment in cleaner.take_replaced())
+    world.now_s += 10
+    assert 0 in [segment.base_offset for segment in cleaner.take_replaced()]
+
+
+def test_a_replaced_segment_that_cannot_be_removed_is_told_and_left(world: World) -> None:
+    files = world.files
+    assert isinstance(files, FaultyFiles)
+    log = world.open()
+    fill(log, 3)
+    files.fail = lambda operation, path: errno.EIO if operation == "unlink" and path.suffix == ".deleted" else None
+    cleaner = world.cleaner()
+    assert cleaner.run_once(START_MS) is not None
+    assert "could not be removed" in cleaner.notes[0]
+    assert log.failure is None
 
 
 def test_a_checkpoint_that_cannot_be_read_costs_work_and_no_more(world: World) -> None:

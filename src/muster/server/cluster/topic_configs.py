@@ -94,7 +94,7 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
         ),
         TopicSetting("compression.zstd.level", INT, 3, -131_072, 22, synonym="compression.zstd.level"),
         _broker("delete.retention.ms", LONG, "log_cleaner_delete_retention_ms", 0),
-        TopicSetting("file.delete.delay.ms", LONG, 60_000, 0, synonym="log.segment.delete.delay.ms"),
+        _broker("file.delete.delay.ms", LONG, "log_segment_delete_delay_ms", 0),
         TopicSetting("flush.messages", LONG, MAX_LONG, 1, synonym="log.flush.interval.messages"),
         TopicSetting("flush.ms", LONG, MAX_LONG, 0),
         TopicSetting("follower.replication.throttled.replicas", LIST, (), check=_throttled_replicas),

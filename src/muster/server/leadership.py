@@ -1,0 +1,253 @@
+"""Which partitions of the offsets topic this server leads: they are loaded, loaded again after a failure, and let go.
+
+One task brings a partition up, and no partition has two. It opens the log again if its disk had failed, loads it, and
+lets its groups be served. Whatever goes wrong on the way is told and tried again, after a second at first and after a
+minute in the end, until the partition is served, or let go, or the server stops. A partition that waits for its next
+try is FAILED: its groups hear NOT_COORDINATOR, and lists of all groups go without them.
+
+Opening and loading run in a thread, one partition after the other: they would share the interpreter anyway, and each
+needs room of its own. Meanwhile the log is on loan to that thread (`on_loan`), and the loop's thread neither appends to
+it, nor cuts it, nor compacts it, nor lets retention at it. A round of compaction that is under way is cancelled, and
+has ended before the loan begins.
+"""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from muster.core.coordinator import Coordinator
+from muster.core.loading import LoadFailed, LoadReport
+from muster.core.router import Ownership
+from muster.errors import LogDamaged, described
+from muster.log.checkpoints import TopicPartition
+from muster.log.partition import DiskLog
+from muster.log.pauses import GrowingPause
+from muster.log.sources import OFFSETS_TOPIC
+from muster.server import garbage
+from muster.server.loading import load
+from muster.server.shards import PartitionShell
+
+if TYPE_CHECKING:
+    from muster.server.server import Server
+
+FIRST_PAUSE_S = 1.0
+LONGEST_PAUSE_S = 60.0
+"""Between two tries to bring a partition up."""
+LOAD_AT_START_BYTES = 1 << 20
+"""Partitions up to this size, together, are loaded before the server listens."""
+
+Result = TypeVar("Result")
+
+
+class LoadOvertaken(LoadFailed):
+    """The partition was let go, or elected again, while it was loaded, or the server stops."""
+
+
+class Leadership:
+    """All methods are called in the thread of the event loop."""
+
+    def __init__(self, server: "Server") -> None:
+        self._server = server
+        self._shards = server.shards
+        self._router = server.router
+        self._loop = asyncio.get_running_loop()
+        self._loader = ThreadPoolExecutor(1, thread_name_prefix="load")
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._wake = {partition: asyncio.Event() for partition in range(server.router.partitions)}
+        self._told: dict[int, str] = {}  # the last problem of each partition that is not served
+        self._is_stopping = False
+        self.on_loan: set[TopicPartition] = set()
+        """Logs that the loader's thread works on."""
+
+    def take_over(self) -> None:
+        """Lead all partitions; load them here and now if that is little, else one by one, the smallest first."""
+        shells = self._shards.shells
+        for partition in range(self._router.partitions):
+            shells[partition] = PartitionShell(partition, self._server.directory.logs[_key(partition)])
+        by_size = sorted(shells.values(), key=lambda shell: shell.log.size_bytes)
+        is_little = sum(shell.log.size_bytes for shell in by_size) < LOAD_AT_START_BYTES
+        for shell in by_size:
+            self.elect(shell.partition, at_once=is_little)
+
+    def elect(self, partition: int, *, at_once: bool = False) -> None:
+        """Lead a partition, in a new epoch: load it, then answer for its groups."""
+        shell = self._shards.shells[partition]
+        if shell.coordinator is not None:
+            self._shards.resign(partition)
+        if not self._begin_epoch(shell):
+            return
+        if at_once:
+            try:
+                self._serve(shell, shell.epoch, *self._load(shell.log, partition, shell.epoch))
+            except Exception as error:
+                self._failed(shell, shell.epoch, error)
+            else:
+                return
+        self._bring_up_soon(shell, after_pause=at_once)
+
+    def resign(self, partition: int) -> tuple[int, int]:
+        """Let a partition go; returns the groups and offsets let go."""
+        let_go = self._shards.resign(partition)
+        self._told.pop(partition, None)
+        self._wake[partition].set()
+        garbage.search_everything_once()
+        self._server.journal.say(
+            f"partition {partition} unloaded: {let_go[0]} groups, {let_go[1]} offsets",
+            event="unloaded", partition=partition, groups=let_go[0], offsets=let_go[1],
+        )  # fmt: skip
+        return let_go
+
+    def log_broke(self, shell: PartitionShell, error: LogDamaged) -> None:
+        """The disk failed under a partition, which was let go: look at the disk again in a while."""
+        self._server.journal.say(f"partition {shell.partition}: {error} It is read again.", event="log failed")
+        if not self._is_stopping:
+            self._withdraw(shell)
+            self._bring_up_soon(shell, after_pause=True)
+
+    def give_up_failed_logs(self) -> None:
+        """A disk may fail outside an append too: under a checkpoint, or when compaction swaps a segment in."""
+        for shell in self._shards.shells.values():
+            if shell.coordinator is not None and shell.log.failure is not None:
+                self._shards.resign(shell.partition)
+                self.log_broke(shell, LogDamaged(f"{shell.log.failure}."))
+
+    def stop(self) -> None:
+        """Nothing is brought up any more; `close` waits for the thread."""
+        self._is_stopping = True
+        for task in self._tasks.values():
+            task.cancel()
+
+    def close(self) -> None:
+        """Wait until no log is on loan any more; in any thread, after `stop`."""
+        self._loader.shutdown(cancel_futures=True)
+
+    # From an epoch to a partition that is served.
+
+    def _begin_epoch(self, shell: PartitionShell) -> bool:
+        epoch = max(shell.epoch, shell.log.leader_epoch) + 1
+        if not self._router.elect(shell.partition, epoch):
+            return False
+        shell.epoch = epoch
+        return True
+
+    def _withdraw(self, shell: PartitionShell) -> None:
+        """Lead a partition without serving it, until it is loaded again."""
+        shell.coordinator = None
+        if self._begin_epoch(shell):
+            self._router.load_failed(shell.partition, shell.epoch)
+
+    def _wanted(self, partition: int) -> int | None:
+        """The epoch in which a partition should be served and is not yet. Asked by the loader's thread too."""
+        shard = self._router.shards.get(partition)
+        if shard is None or shard.ownership is Ownership.ACTIVE or self._is_stopping:
+            return None
+        return shard.epoch
+
+    def _bring_up_soon(self, shell: PartitionShell, *, after_pause: bool) -> None:
+        partition = shell.partition
+        if partition in self._tasks:
+            self._wake[partition].set()
+            return
+        self._tasks[partition] = self._loop.create_task(self._bring_up(shell, after_pause))
+
+    async def _bring_up(self, shell: PartitionShell, after_pause: bool) -> None:
+        """Try until the partition is served, or nobody wants it to be."""
+        partition, pauses = shell.partition, GrowingPause(FIRST_PAUSE_S, LONGEST_PAUSE_S)
+        try:
+            if after_pause:
+                await self._pause(partition, pauses.next_s())
+            while (epoch := self._wanted(partition)) is not None:
+                await self._attempt(shell, epoch)
+                if self._wanted(partition) == epoch:
+                    await self._pause(partition, pauses.next_s())
+        finally:
+            del self._tasks[partition]
+
+    async def _pause(self, partition: int, seconds: float) -> None:
+        """Wait, or until the partition is elected or let go."""
+        wake = self._wake[partition]
+        wake.clear()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(wake.wait(), seconds)
+
+    async def _attempt(self, shell: PartitionShell, epoch: int) -> None:
+        key = _key(shell.partition)
+        self.on_loan.add(key)
+        try:
+            await self._server.compaction.let_go(key)
+            if shell.log.failure is not None:
+                await self._open_again(shell)
+            shell.log.write()
+            loaded = await self._in_thread(partial(self._load, shell.log, shell.partition, epoch))
+            self._serve(shell, epoch, *loaded)
+        except Exception as error:
+            self._failed(shell, epoch, error)
+        finally:
+            self.on_loan.discard(key)
+
+    async def _in_thread(self, work: Callable[[], Result]) -> Result:
+        return await self._loop.run_in_executor(self._loader, work)
+
+    async def _open_again(self, shell: PartitionShell) -> None:
+        """The old log stays where it is, for readers, until the new one takes its place."""
+        key, directory = _key(shell.partition), self._server.directory
+        shell.log = await self._in_thread(partial(directory.open_again, key))
+        failed = directory.replace_log(key, shell.log)
+        self._loader.submit(failed.abandon)  # closing a file waits for a sync that is under way
+        self._server.compaction.reopened(key)
+        for note in shell.log.report.notes:
+            self._server.journal.say(note)
+
+    def _load(self, log: DiskLog, partition: int, epoch: int) -> tuple[Coordinator, LoadReport]:
+        """In the loader's thread: read the log, and write down that a new leader's records begin at its end."""
+
+        def look_whether_to_go_on(records: int, size_bytes: int) -> None:
+            if self._wanted(partition) != epoch:
+                raise LoadOvertaken("nobody waits for it any more")
+
+        in_all_bytes = sum(shell.log.size_bytes for shell in self._shards.shells.values())
+        loaded = load(log, self._server.groups, look_whether_to_go_on, in_all_bytes=in_all_bytes)
+        log.leader_epoch = epoch
+        return loaded
+
+    def _serve(self, shell: PartitionShell, epoch: int, coordinator: Coordinator, report: LoadReport) -> None:
+        try:
+            if not self._shards.active(shell.partition, epoch, coordinator):
+                return
+        except Exception:
+            self._withdraw(shell)
+            raise
+        self._told.pop(shell.partition, None)
+        shell.load_seconds, shell.records_loaded = report.seconds, report.records
+        if report.records:
+            self._server.journal.say(
+                f"partition {shell.partition} loaded in {report.seconds * 1000:.0f} ms: {report.records} records, "
+                f"{report.groups} groups, {report.offsets} offsets",
+                event="loaded", partition=shell.partition, records=report.records, groups=report.groups,
+                offsets=report.offsets, seconds=round(report.seconds, 3),
+            )  # fmt: skip
+        for problem in report.problems:
+            self._server.journal.say(
+                f"partition {shell.partition}: {problem}", event="damaged", partition=shell.partition
+            )
+
+    def _failed(self, shell: PartitionShell, epoch: int, error: Exception) -> None:
+        """Tell of a problem when it is new, not with every try."""
+        if isinstance(error, LoadOvertaken):
+            return
+        self._router.load_failed(shell.partition, epoch)
+        problem = described(error)
+        if self._told.get(shell.partition) != problem:
+            self._told[shell.partition] = problem
+            self._server.journal.say(
+                f"partition {shell.partition} cannot be served: {problem.rstrip('.')}. Its log is left as it is, and "
+                "loaded again until that works.",
+                event="load failed", partition=shell.partition,
+            )  # fmt: skip
+
+
+def _key(partition: int) -> TopicPartition:
+    return TopicPartition(OFFSETS_TOPIC, partition)

@@ -1,0 +1,467 @@
+"""Partitions of the offsets topic are loaded beside compaction, after failures, and off the loop's thread.
+
+A server runs in the loop of the test, on real files whose syncs do nothing but tell in which thread they were asked
+for, or on the model of a disk that can fill up.
+"""
+
+import asyncio
+import errno
+import io
+import os
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from muster.codec.committed import fetched
+from muster.core.router import Ownership
+from muster.log.checkpoints import TopicPartition
+from muster.log.files import File, Files, RealFile, RealFiles
+from muster.log.reader import _Window
+from muster.log.sources import OFFSETS_TOPIC
+from muster.server.compaction import Compaction
+from muster.server.control import ask
+from muster.server.journal import Journal
+from muster.server.server import Server
+from muster.server.settings import settings_from
+from muster.server.wire.apis import ApiKey
+from tests.server.raw import commit_body
+from tests.server.shared_disk import SharedFiles
+from tests.server.test_power_cut import Client, error_of
+
+WAIT_S = 120.0
+"""Generous: kernels may have to be compiled first."""
+KEY = TopicPartition(OFFSETS_TOPIC, 0)
+GROUPS, PARTITIONS, ROUNDS = 10, 4, 6
+SETTINGS = {
+    "listeners": "PLAINTEXT://127.0.0.1:0",
+    "offsets.topic.num.partitions": "1",
+    "offsets.topic.segment.bytes": "3000",
+    "log.cleaner.backoff.ms": "3600000",
+    "log.cleaner.min.cleanable.ratio": "0.0",
+}
+
+Offsets = dict[tuple[str, str, int], int]
+
+
+# A world.
+
+
+def in_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    @wraps(test)
+    def run(*arguments: Any, **named: Any) -> None:
+        asyncio.run(test(*arguments, **named))
+
+    return run
+
+
+class Gate:
+    """Holds the loader's thread up before it opens a segment other than the first."""
+
+    def __init__(self) -> None:
+        self.is_armed = False
+        self.reached = threading.Event()
+        self.open = threading.Event()
+
+    def pass_through(self, path: Path) -> None:
+        is_loader = threading.current_thread().name.startswith("load")
+        if self.is_armed and is_loader and path.suffix == ".log" and int(path.stem) > 0:
+            self.reached.set()
+            assert self.open.wait(WAIT_S)
+
+
+class WatchedFile(RealFile):
+    __slots__ = ("_syncs",)
+
+    def __init__(self, path: Path, fd: int, syncs: list[tuple[str, int]]) -> None:
+        super().__init__(path, fd)
+        self._syncs = syncs
+
+    def sync(self, point: str) -> None:
+        self._syncs.append((point, threading.get_ident()))
+
+
+class WatchedFiles(RealFiles):
+    """Real files. Syncs are only written down, with the threads that asked for them."""
+
+    def __init__(self, gate: Gate | None = None) -> None:
+        self.syncs: list[tuple[str, int]] = []
+        self._gate = gate
+
+    def open(self, path: Path, *, write: bool = False, create: bool = False) -> File:
+        if self._gate is not None:
+            self._gate.pass_through(path)
+        flags = (os.O_RDWR if write or create else os.O_RDONLY) | (os.O_CREAT if create else 0) | os.O_CLOEXEC
+        return WatchedFile(path, os.open(path, flags, 0o644), self.syncs)
+
+    def sync_directory(self, directory: Path, point: str) -> None:
+        self.syncs.append((point, threading.get_ident()))
+
+
+class Told(io.StringIO):
+    """The server's log."""
+
+    def __contains__(self, text: str) -> bool:
+        return text in self.getvalue()
+
+    def count(self, text: str) -> int:
+        return self.getvalue().count(text)
+
+
+@asynccontextmanager
+async def serving(data: Path, files: Files, told: Told, **settings: str) -> AsyncIterator[Server]:
+    data.mkdir(exist_ok=True)  # for the control socket's address
+    all_settings = settings_from(SETTINGS | {name.replace("_", "."): value for name, value in settings.items()})
+    server = Server(data, all_settings.groups, all_settings.broker, Journal(told), files)
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.stop()
+
+
+async def until(what: Callable[[], Any], told: Told) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not what():
+        assert time.monotonic() < deadline, told.getvalue()[-2000:]
+        await asyncio.sleep(0.01)
+
+
+async def commit_all(server: Server) -> Offsets:
+    """Commits over several segments: every group says each thing a few times, and each segment has a newest one."""
+    if "orders" not in server.cluster.topics:
+        await server.create_topic("orders", PARTITIONS)
+    async with Client((server.host, server.port)) as client:
+        for number in range(GROUPS * ROUNDS):
+            offsets = dict.fromkeys(range(PARTITIONS), number)
+            group = f"group-{number // ROUNDS}"
+            assert error_of(await client.ask(ApiKey.OFFSET_COMMIT, 8, **commit_body(group, "orders", offsets))) == 0
+    assert len(server.directory.logs[KEY].segments) > 4
+    return offsets_of(server)
+
+
+def offsets_of(server: Server) -> Offsets:
+    coordinator = server.shards.shells[0].coordinator
+    assert coordinator is not None
+    return {
+        (group_id, *partition): fetched(packed)[0]
+        for group_id, group in coordinator.groups.items()
+        for partition, packed in group.offsets.items()
+    }
+
+
+def is_served(server: Server) -> bool:
+    return server.shards.shells[0].coordinator is not None
+
+
+def state(server: Server) -> Ownership | None:
+    return server.shards.states()[0]
+
+
+def compaction_of(server: Server) -> Compaction:
+    return server.compaction
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
+    gate = Gate()
+
+    class GatedWindow(_Window):
+        def __init__(self, path: Path, chunk_bytes: int) -> None:
+            gate.pass_through(path)
+            super().__init__(path, chunk_bytes)
+
+    monkeypatch.setattr("muster.log.reader._Window", GatedWindow)
+    yield gate
+    gate.open.set()
+
+
+@pytest.fixture(params=["rows", "columns"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How logs are read."""
+    if request.param == "columns":
+        monkeypatch.setattr("muster.server.loading.COLUMNS_FROM_BYTES", 0)
+        monkeypatch.setattr("muster.server.loading.ROWS_UP_TO_BYTES", 0)
+    return str(request.param)
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("muster.server.leadership.FIRST_PAUSE_S", 0.05)
+    monkeypatch.setattr("muster.log.cleaner_manager.FIRST_PAUSE_S", 0.05)
+
+
+# Beside compaction.
+
+
+@in_a_loop
+async def test_compaction_waits_for_a_load(tmp_path: Path, gate: Gate, way: str) -> None:
+    told = Told()
+    async with serving(tmp_path / "data", WatchedFiles(gate), told) as server:
+        before = await commit_all(server)
+        server.resign(0)
+        gate.is_armed = True
+        server.elect(0)
+        await until(gate.reached.is_set, told)
+        compaction = compaction_of(server)
+        compaction.look()
+        await until(lambda: compaction._round is None, told)
+        gate.open.set()
+        await until(lambda: is_served(server), told)
+        assert offsets_of(server) == before
+        assert "compacted in" not in told, "while it was loaded"
+        compaction.look()
+        await until(lambda: "compacted in" in told, told)
+        server.resign(0)
+        server.elect(0)
+        await until(lambda: is_served(server), told)
+        assert offsets_of(server) == before
+
+
+@in_a_loop
+async def test_a_load_waits_for_compaction(
+    tmp_path: Path, gate: Gate, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = Told()
+    swaps, go_on, swap = threading.Event(), threading.Event(), Compaction._swap
+
+    def slow_swap(*arguments: Any) -> None:
+        swaps.set()
+        assert go_on.wait(WAIT_S)
+        swap(*arguments)
+
+    monkeypatch.setattr(Compaction, "_swap", slow_swap)
+    async with serving(tmp_path / "data", WatchedFiles(gate), told) as server:
+        before = await commit_all(server)
+        compaction = compaction_of(server)
+        compaction.look()
+        await until(swaps.is_set, told)
+        server.resign(0)
+        gate.is_armed = True
+        await ask(tmp_path / "data", {"do": "load", "partition": 0})
+        await asyncio.to_thread(gate.reached.wait, 0.3)
+        has_begun = gate.reached.is_set()
+        go_on.set()
+        await until(lambda: compaction._round is None, told)
+        gate.open.set()
+        await until(lambda: is_served(server), told)
+        assert offsets_of(server) == before
+        assert not has_begun, "a load may not begin before the round has ended"
+
+
+# Whatever goes wrong in a load.
+
+
+@in_a_loop
+async def test_a_segment_that_vanishes_in_a_load_fails_it_and_it_is_tried_again(
+    tmp_path: Path, gate: Gate, way: str
+) -> None:
+    told = Told()
+    async with serving(tmp_path / "data", WatchedFiles(gate), told) as server:
+        before = await commit_all(server)
+        server.resign(0)
+        gate.is_armed = True
+        server.elect(0)
+        await until(gate.reached.is_set, told)
+        vanishing = server.directory.logs[KEY].segments[2].path(".log")
+        hidden = vanishing.rename(tmp_path / "hidden")
+        gate.open.set()
+        await until(lambda: "cannot be served" in told, told)
+        assert vanishing.name in told
+        assert state(server) is Ownership.FAILED
+        hidden.rename(vanishing)
+        await until(lambda: is_served(server), told)
+        assert offsets_of(server) == before
+
+
+@in_a_loop
+async def test_any_exception_of_a_load_is_told_once_and_the_load_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told, tries = Told(), []
+
+    def mistaken(*arguments: Any, **named: Any) -> None:
+        tries.append(time.monotonic())
+        raise ZeroDivisionError("a mistake of ours")
+
+    async with serving(tmp_path / "data", WatchedFiles(), told) as server:
+        before = await commit_all(server)
+        server.resign(0)
+        with monkeypatch.context() as patch:
+            patch.setattr("muster.server.loading.replay_batches", mistaken)
+            server.elect(0)
+            await until(lambda: len(tries) == 2, told)
+            assert await list_groups(server) == 0, "lists go without it"
+        await until(lambda: is_served(server), told)
+        assert offsets_of(server) == before
+        assert told.count("cannot be served: ZeroDivisionError: a mistake of ours. ") == 1
+
+
+async def list_groups(server: Server) -> int:
+    async with Client((server.host, server.port)) as client:
+        return int((await client.ask(ApiKey.LIST_GROUPS, 3))["errorCode"])
+
+
+@in_a_loop
+async def test_an_operator_ends_the_tries_or_hastens_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, told, tries = tmp_path / "data", Told(), []
+
+    def mistaken(*arguments: Any, **named: Any) -> None:
+        tries.append(None)
+        raise ZeroDivisionError("a mistake of ours")
+
+    monkeypatch.setattr("muster.server.leadership.FIRST_PAUSE_S", 3600.0)
+    monkeypatch.setattr("muster.server.leadership.LONGEST_PAUSE_S", 3600.0)
+    async with serving(data, WatchedFiles(), told) as server:
+        before = await commit_all(server)
+        server.resign(0)
+        with monkeypatch.context() as patch:
+            patch.setattr("muster.server.loading.replay_batches", mistaken)
+            server.elect(0)
+            await until(lambda: state(server) is Ownership.FAILED, told)
+            assert (await ask(data, {"do": "list"}))["partitions"][0]["state"] == "failed"
+            assert (await ask(data, {"do": "load", "partition": 0}))["was_loaded"] is False
+            await until(lambda: len(tries) == 2, told)
+            await until(lambda: state(server) is Ownership.FAILED, told)
+            await ask(data, {"do": "unload", "partition": 0})
+            await until(lambda: not server._leadership._tasks, told)
+            assert state(server) is None
+        for _ in range(5):
+            server.elect(0)
+        assert len(server._leadership._tasks) == 1
+        await until(lambda: is_served(server), told)
+        await until(lambda: not server._leadership._tasks, told)
+        assert server.shards.shells[0].epoch == server.directory.logs[KEY].leader_epoch
+        assert offsets_of(server) == before
+
+
+def full_for(*endings: str, once: str | None = None) -> Callable[[str, Path], int | None]:
+    """A disk without room for some files, and for one kind of them only the first time."""
+    left = [once] if once is not None else []
+
+    def fail(operation: str, path: Path) -> int | None:
+        if operation != "pwrite":
+            return None
+        if left and path.name.endswith(left[0]):
+            left.clear()
+            return errno.ENOSPC
+        return errno.ENOSPC if path.name.endswith(endings) else None
+
+    return fail
+
+
+FULL = {"epochs": full_for("epoch-checkpoint.tmp", once=".log"), "everything": full_for("")}
+
+
+@pytest.mark.parametrize("full", FULL)
+@in_a_loop
+async def test_a_partition_heals_when_a_full_disk_has_room_again(tmp_path: Path, full: str) -> None:
+    data, told = tmp_path / "data", Told()
+    files = SharedFiles(data)
+    async with serving(data, files, told, muster_flush="always") as server:
+        before = await commit_all(server)
+        async with Client((server.host, server.port)) as client:
+            files.fail = FULL[full]
+            refused = await client.ask(ApiKey.OFFSET_COMMIT, 8, **commit_body("late", "orders", {0: 1}))
+            assert error_of(refused) != 0
+            await until(lambda: "cannot be served" in told, told)
+            assert await list_groups(server) == 0, "lists go without it"
+            files.fail = full_for()
+            await until(lambda: is_served(server), told)
+            assert offsets_of(server) == before
+            accepted = await client.ask(ApiKey.OFFSET_COMMIT, 8, **commit_body("late", "orders", {0: 1}))
+            assert error_of(accepted) == 0
+            assert await list_groups(server) == 0
+
+
+@in_a_loop
+async def test_a_checkpoint_on_a_full_disk_is_told_and_breaks_no_log(tmp_path: Path) -> None:
+    data, told = tmp_path / "data", Told()
+    files = SharedFiles(data)
+    async with serving(data, files, told) as server:
+        before = await commit_all(server)
+        files.fail = full_for(".snapshot", "checkpoint.tmp")
+        server._housekeeping._checkpoint()
+        await until(lambda: "a snapshot could not be written" in told, told)
+        await until(lambda: "could not be written: [Errno 28]" in told, told)
+        files.fail = full_for()
+        assert [log.failure for log in server.directory.logs.values() if log.failure is not None] == []
+        assert await commit_all(server) == before
+
+
+# Compaction goes on.
+
+
+@in_a_loop
+async def test_compaction_goes_on_after_an_unexpected_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from muster.log.cleaner import clean
+
+    told, rounds = Told(), []
+
+    def mistaken_once(*arguments: Any) -> Any:
+        rounds.append(None)
+        if len(rounds) == 1:
+            raise ZeroDivisionError("a mistake of ours")
+        return clean(*arguments)
+
+    monkeypatch.setattr("muster.server.compaction.clean", mistaken_once)
+    async with serving(tmp_path / "data", WatchedFiles(), told, log_cleaner_backoff_ms="20") as server:
+        before = await commit_all(server)
+        await until(lambda: "compacted in" in told, told)
+        assert offsets_of(server) == before
+        assert told.count("could not be compacted: ZeroDivisionError: a mistake of ours.") == 1
+
+
+@in_a_loop
+async def test_replaced_segments_are_gone_after_a_stop(tmp_path: Path) -> None:
+    told, partition = Told(), tmp_path / "data" / str(KEY)
+    async with serving(tmp_path / "data", WatchedFiles(), told) as server:
+        await commit_all(server)
+        compaction_of(server).look()
+        await until(lambda: "compacted in" in told, told)
+        assert list(partition.glob("*.log.deleted")), "they stay for a minute"
+        server._housekeeping._tick()
+    assert not list(partition.glob("*.deleted"))
+    async with serving(tmp_path / "data", WatchedFiles(), told, log_segment_delete_delay_ms="0") as server:
+        assert "left over" not in told
+        await commit_all(server)
+        compaction_of(server).look()
+        await until(lambda: told.count("compacted in") == 2, told)
+        await until(lambda: not list(partition.glob("*.deleted")), told)
+
+
+# Off the loop.
+
+IN_THE_LOOP = {"roll.log", "roll.directory"}
+"""Why these stay is told in docs/storage.md."""
+
+
+@in_a_loop
+async def test_the_loop_does_not_wait_for_the_disk(tmp_path: Path) -> None:
+    """Commits with rolls, checkpoints, compaction, and a log that is opened again: syncs are other threads' work."""
+    files, told = WatchedFiles(), Told()
+    async with serving(tmp_path / "data", files, told, muster_flush="always") as server:
+        await server.create_topic("orders", PARTITIONS)
+        files.syncs.clear()
+        before = await commit_all(server)
+        server._housekeeping._checkpoint()
+        await until(lambda: server._housekeeping._checkpointing is None, told)
+        compaction_of(server).look()
+        await until(lambda: compaction_of(server)._round is None, told)
+        assert "compacted in" in told
+        server.directory.logs[KEY]._fail("for the test", OSError(errno.EIO, "it failed"))
+        server._leadership.give_up_failed_logs()
+        await until(lambda: is_served(server), told)
+        assert offsets_of(server) == before
+        here = threading.get_ident()
+        points = {point for point, _ in files.syncs}
+        assert {
+            "flush.log", "offsets.data", "cleaner-offsets.data", "swap.prepared", "swap.removed", "recovery.log",
+            "epochs.data",
+        } <= points  # fmt: skip
+        assert {point for point, thread in files.syncs if thread == here} <= IN_THE_LOOP
