@@ -59,6 +59,17 @@ def test_the_client_s_settings_have_one_name_and_an_older_one(bootstrap: str, op
     assert run("groups", "list", option, config, "-q").status == Status.OK
 
 
+def test_tls_to_a_port_without_it_is_one_exit_code_whoever_asks(bootstrap: str, tmp_path: Path) -> None:
+    config = tmp_path / "client.properties"
+    config.write_text("security.protocol=SSL\n")
+    groups = run("groups", "list", "-b", bootstrap, "--command-config", config)
+    out = tmp_path / "tables"
+    pipeline = run("pipeline", "run", "--source", f"kafka://{bootstrap}", "--out", out, "--command-config", config)
+    assert (groups.status, pipeline.status) == (Status.UNREACHABLE, Status.UNREACHABLE)
+    assert "does it want other security settings? (--command-config FILE)" in groups.err
+    assert "That port probably does not speak TLS: set security.protocol=PLAINTEXT" in pipeline.err
+
+
 def test_every_action(bootstrap: str) -> None:
     def groups(*arguments: str) -> Ran:
         return run("groups", *arguments, "-b", bootstrap, "--json", "-q")

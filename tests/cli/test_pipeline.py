@@ -1,12 +1,17 @@
 """`muster pipeline` as people and scripts see it; what the tables hold is tested in tests/pipeline."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
 import tarfile
+import threading
+import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -135,6 +140,94 @@ def test_it_goes_on_until_told_to_stop(tmp_path: Path) -> None:
         _, err = process.communicate(timeout=60)
     assert first["records"] > 0 == second["records"]
     assert (process.returncode, err) == (Status.INTERRUPTED, "muster: interrupted.\n")
+
+
+def test_the_wait_for_spark_is_announced_to_people(no_spark: dict[str, Any], tmp_path: Path) -> None:
+    assert run(*SHORT_OF_SPARK, "--out", tmp_path / "t").err.startswith("muster: starting Spark.\n")
+
+
+class Interrupted:
+    """A Spark whose job is interrupted at the keyboard while it is waited for."""
+
+    master = "local[1]"
+    defaultParallelism = 1
+
+    def __init__(self) -> None:
+        self.cancelled: list[str] = []
+        self.group = ""
+        self.over = threading.Event()
+
+    def getConf(self) -> dict[str, str]:
+        return {}
+
+    def setJobGroup(self, group: str, description: str) -> None:
+        assert threading.current_thread() is not threading.main_thread(), "a Ctrl-C would break the call to Java"
+        self.group = group
+
+    def parallelize(self, works: Sequence[Any], count: int) -> "Interrupted":
+        return self
+
+    def map(self, task: object) -> "Interrupted":
+        return self
+
+    def collect(self) -> list[Any]:
+        signal.raise_signal(signal.SIGINT)
+        assert self.over.wait(60)
+        return []
+
+    def cancelJobGroup(self, group: str) -> None:
+        self.cancelled.append(group)
+        self.over.set()
+
+
+def test_ctrl_c_cancels_the_job_of_spark_and_no_other() -> None:
+    context = Interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        job.OnSpark(SimpleNamespace(sparkContext=context)).map(len, [[1]])  # type: ignore[arg-type]
+    assert context.cancelled == [context.group]
+
+
+SLOW = """
+import sys
+from muster.cli.main import main
+from muster.pipeline import job
+from tests.cli import slow
+job.extract = slow.extract
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.long
+@pytest.mark.spark
+@pytest.mark.parametrize("when", ["Spark starts", "Spark works"])
+def test_ctrl_c_while_spark_is_at_it_is_one_sentence_and_leaves_no_process(when: str, tmp_path: Path) -> None:
+    """As a terminal does it: the signal goes to all processes of the command."""
+    begun = tmp_path / "begun"
+    root = Path(__file__).parent.parent.parent
+    path = os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])
+    with subprocess.Popen(
+        [sys.executable, "-c", SLOW, *SHORT_OF_SPARK, "--out", str(tmp_path / "t"), "--master", "local[1]"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, cwd=root,
+        env=os.environ | {"MUSTER_TEST_BEGUN": str(begun), "PYTHONPATH": path},
+    ) as process:  # fmt: skip
+        assert process.stderr is not None
+        assert process.stderr.readline() == "muster: starting Spark.\n"
+        deadline = time.monotonic() + 300
+        while not (begun.exists() if when == "Spark works" else java_in(process.pid)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=300)  # which ends when nobody holds the pipes any more
+    assert (process.returncode, out, err) == (Status.INTERRUPTED, "", "muster: interrupted.\n")
+
+
+def java_in(group: int) -> bool:
+    """Whether a Java of this process group runs."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            name, _, rest = stat.read_text().partition("(")[2].rpartition(")")
+            if name == "java" and int(rest.split()[2]) == group:
+                return True
+    return False
 
 
 @pytest.mark.long

@@ -1,5 +1,6 @@
 """The job on Spark itself, and the tables as functions of DataFrames."""
 
+import re
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
@@ -9,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from muster.cli.status import Status
-from muster.errors import BadInput, MusterError
-from muster.pipeline.failures import Failure, Told, all_answers, attempts, gist
+from muster.errors import BadInput, Unexpected
+from muster.pipeline.failures import Failure, Told, all_answers, attempts, gist, ours
 from muster.pipeline.job import OnSpark, Request, run
 from muster.pipeline.session import complaint, spark_session
 from muster.pipeline.sources import LogDirectories
@@ -101,11 +102,25 @@ def test_what_a_task_meets_is_raised_as_what_it_is(spark: "SparkSession") -> Non
     with pytest.raises(OSError, match="No space left") as full:
         runner.map(meet, [2])
     assert (full.value.errno, full.value.filename) == (28, "x.parquet")
-    with pytest.raises(MusterError) as broken:
+    with pytest.raises(Unexpected) as broken:
         runner.map(meet, [0])
     sentence = str(broken.value)
-    assert sentence.startswith("Spark could not finish the run: ZeroDivisionError: "), sentence
-    assert "\n" not in sentence
+    assert re.fullmatch(r"ZeroDivisionError: .* \(in a task, pipeline/failures\.py, line \d+\)", sentence), sentence
+
+
+def test_what_spark_itself_cannot_do_is_not_called_our_mistake() -> None:
+    lost = (
+        "Job aborted due to stage failure: ExecutorLostFailure (executor 1 exited)\n\tat org.apache.spark.X(X.scala:1)"
+    )
+    assert ours(RuntimeError(lost)) == ""
+    text = (
+        'org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n  File "/x/muster/pipeline/'
+        'ranges.py", line 88, in segments_from\nValueError: zip() argument 2 is longer than argument 1\n\n'
+        "\tat org.apache.spark.X(X.scala:1)"
+    )
+    assert ours(RuntimeError(text)) == (
+        "ValueError: zip() argument 2 is longer than argument 1 (in a task, pipeline/ranges.py, line 88)"
+    )
 
 
 def test_a_disk_that_fails_is_tried_again_where_spark_tries_again() -> None:

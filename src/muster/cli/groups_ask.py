@@ -35,7 +35,7 @@ from muster.cli.groups_model import (
     State,
     TopicPartition,
 )
-from muster.errors import ClusterUnreachable
+from muster.errors import ClusterError, ClusterRefused, ClusterUnreachable
 
 FIRST_ANSWER_S = 8.0
 """How long nobody may answer; connecting to a machine that swallows packets would take minutes."""
@@ -63,6 +63,9 @@ TOLD_TWICE = re.compile(r"^\S+/\w+: | \(after \d+ms in state \w+.*\)")
 """In what librdkafka says of a connection: whose it is, which is in the sentence again, and how far it came."""
 
 
+NOT_TRUSTED = "certificate verify failed"
+
+
 class Unreachable(ClusterUnreachable):
     """Nobody answers; the text says who was asked, and what went wrong as far as that is known."""
 
@@ -78,6 +81,7 @@ class Cluster:
         self._has_answered = False
         self._down_since: float | None = None
         self._trouble = ""
+        self._is_refused = False
         self._admin = AdminClient(self.settings | {"error_cb": self._notice})
 
     def _notice(self, error: Any) -> None:
@@ -85,6 +89,7 @@ class Cluster:
             self._down_since = self._down_since or time.monotonic()
         else:
             self._trouble = TOLD_TWICE.sub("", error.str()).strip().rstrip(":")
+            self._is_refused = error.code() == ck.KafkaError._AUTHENTICATION or NOT_TRUSTED in self._trouble
 
     # --- waiting ---
 
@@ -100,7 +105,7 @@ class Cluster:
             except ck.KafkaException as problem:
                 if refusal_of(problem).code in NO_ANSWER:
                     self._admin.poll(0)
-                    raise Unreachable(self._no_answer()) from problem
+                    raise self._no_answer() from problem
                 self._has_answered = True
                 raise
             self._has_answered = True
@@ -111,16 +116,22 @@ class Cluster:
             return  # the request's own timeout decides
         now = time.monotonic()
         if self._down_since is not None and now - self._down_since > DOWN_S:
-            raise Unreachable(self._no_answer())
+            raise self._no_answer()
         if now - self._started > min(FIRST_ANSWER_S, self._timeout_s):
-            raise Unreachable(self._no_answer())
+            raise self._no_answer()
 
-    def _no_answer(self) -> str:
+    def _no_answer(self) -> ClusterError:
         waited = f"{time.monotonic() - self._started:.0f} s"
         why = f" ({self._trouble})" if self._trouble else ""
+        if self._is_refused:
+            return ClusterRefused(
+                f"{self._servers} does not let us in{why}. Check login and certificates (--command-config FILE)."
+            )
         if self._has_answered:
-            return f"{self._servers} stopped answering{why}. Try again, or give it longer with --timeout MS."
-        return (
+            return Unreachable(
+                f"{self._servers} stopped answering{why}. Try again, or give it longer with --timeout MS."
+            )
+        return Unreachable(
             f"no answer from {self._servers} within {waited}{why}. Is a broker listening there, and does it want other "
             "security settings? (--command-config FILE)"
         )
@@ -152,7 +163,7 @@ class Cluster:
             return [], [refusal_of(problem)]
         refusals = [refusal_of(problem) for problem in answer.errors or ()]
         if not answer.valid and refusals and refusals[0].code in NO_ANSWER:
-            raise Unreachable(self._no_answer())
+            raise self._no_answer()
         groups = [
             GroupListing(each.group_id, TYPES.get(each.type, GroupType.UNKNOWN), STATES.get(each.state, State.UNKNOWN))
             for each in answer.valid or ()

@@ -3,7 +3,9 @@
 import errno
 import json
 import os
+import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,6 +33,8 @@ from muster.cli.status import Status
 from muster.errors import BadInput
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from muster.pipeline.job import Summary
     from muster.pipeline.progress import Watch
 
@@ -131,7 +135,8 @@ def run_pipeline(
     open_source(source, config, options, unpacked).close()
     from muster.pipeline.session import spark_session
 
-    spark = spark_session(master, settings)
+    with _starting_spark(not (quiet or as_json)):
+        spark = spark_session(master, settings)
     try:
         while True:
             with _bar(not quiet) as watch, _writing(out):
@@ -146,7 +151,35 @@ def run_pipeline(
                 return Status.DAMAGED if summary.damaged else Status.OK
             time.sleep(max(0.0, interval_s - summary.seconds))
     finally:
+        _stop(spark)
+
+
+@contextmanager
+def _starting_spark(wanted: bool) -> Iterator[None]:
+    """Say what the seconds before the bar are for. On a terminal the line makes room for the bar."""
+    if wanted and sys.stderr.isatty():
+        sys.stderr.write("muster: starting Spark…")
+        sys.stderr.flush()
+    elif wanted:
+        say("starting Spark.")
+    try:
+        yield
+    finally:
+        if wanted and sys.stderr.isatty():
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+
+def _stop(spark: "SparkSession") -> None:
+    """Stop Spark. A second Ctrl-C meanwhile ends the process at once: Java sees that, and ends too."""
+    if threading.current_thread() is not threading.main_thread():
         spark.stop()
+        return
+    before = signal.signal(signal.SIGINT, lambda *_: os._exit(Status.INTERRUPTED))
+    try:
+        spark.stop()
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager

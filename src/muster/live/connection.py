@@ -113,7 +113,7 @@ class Connection:
                 "SASL_PLAINTEXT."
             )
         if isinstance(problem, ssl.SSLEOFError | ConnectionError) or "wrong version" in reason(problem):
-            return ClusterRefused(
+            return ClusterUnreachable(
                 f"{where} failed: {reason(problem)}. That port probably does not speak TLS: set "
                 "security.protocol=PLAINTEXT or SASL_PLAINTEXT, or take the port of the TLS listener."
             )
@@ -267,7 +267,7 @@ class Connection:
 
     def _not_kafka(self, head: bytes, size: int) -> ClusterError:
         if head.startswith(_TLS_ALERT):
-            return ClusterRefused(f"{self.address} speaks TLS: set security.protocol=SSL or SASL_SSL.")
+            return ClusterUnreachable(f"{self.address} speaks TLS: set security.protocol=SSL or SASL_SSL.")
         if head == _HTTP:
             return ClusterError(f"{self.address} is a web server, not a Kafka broker: check the port.")
         if size > self._settings.largest_answer_bytes and self._answered:

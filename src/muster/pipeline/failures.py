@@ -16,6 +16,9 @@ _SAID = re.compile(r"^(?:: )?([A-Za-z_][\w.]*: \S.*)$", re.MULTILINE)
 """Lines like `ValueError: ...`, and `: org.apache.spark.SparkException: ...` as py4j has it."""
 
 
+_OUR_LINE = re.compile(r'File "[^"]*[/\\\\]muster[/\\\\]([^"]+)", line (\d+)')
+
+
 class Failure(NamedTuple):
     """Instead of an answer."""
 
@@ -62,6 +65,16 @@ def attempts(master: str, most_failures: str | None) -> int:
     if master == "local" or master.startswith("local["):
         return 1
     return int(most_failures or 4)
+
+
+def ours(error: BaseException) -> str:
+    """What a task raised that nobody foresaw, and where in muster: a mistake. Empty where it is Spark's own trouble."""
+    before_java = _JAVA_STACK.split(str(error), maxsplit=1)[0]
+    places = _OUR_LINE.findall(before_java)
+    if "Traceback (most recent" not in before_java or not places:
+        return ""
+    file, line = places[-1]
+    return f"{gist(error)} (in a task, {file}, line {line})"
 
 
 def gist(error: BaseException) -> str:

@@ -2,14 +2,16 @@
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
+from uuid import uuid4
 
-from muster.errors import BadInput, MusterError
+from muster.errors import BadInput, MusterError, Unexpected
 from muster.log.archives import DEFAULT_LIMIT, UnpackLimit
 from muster.pipeline.extract import extract
-from muster.pipeline.failures import Told, all_answers, attempts, gist
+from muster.pipeline.failures import Told, all_answers, attempts, gist, ours
 from muster.pipeline.merge_task import MergeAnswer, MergeWork, merge_task
 from muster.pipeline.model import ExtractContext, Extracted, PartitionReport, PartitionWork, WrittenFile
 from muster.pipeline.plan import Cut, PartitionState, advanced, packed, plan, shared, withdrawn
@@ -48,6 +50,7 @@ class OnSpark:
         self._context = spark.sparkContext
         self.cores = self._context.defaultParallelism
         self.is_local = (self._context.master or "").startswith("local")
+        self._group = f"muster-{uuid4()}"
         self._attempts = attempts(self._context.master or "", self._context.getConf().get("spark.task.maxFailures"))
 
     def map(self, task: Callable[[Any], Any], works: Sequence[Any]) -> list[Any]:
@@ -58,11 +61,30 @@ class OnSpark:
             return []
         told = Told(task, self._attempts)
         try:
-            given: list[Any] = self._context.parallelize(works, len(works)).map(lambda work: told(work)).collect()
+            given = self._in_a_thread(lambda: self._collected(told, works))
         except (Py4JError, PySparkException) as error:
+            mistake = ours(error)
+            if mistake:
+                raise Unexpected(mistake) from error
             sentence = f"Spark could not finish the run: {gist(error)}. What was published before is untouched."
             raise MusterError(sentence) from error
         return all_answers(given)
+
+    def _collected(self, told: Told, works: Sequence[Any]) -> list[Any]:
+        self._context.setJobGroup(self._group, "muster")
+        found: list[Any] = self._context.parallelize(works, len(works)).map(lambda work: told(work)).collect()
+        return found
+
+    def _in_a_thread(self, work: Callable[[], list[Any]]) -> list[Any]:
+        """Wait for Spark in a thread of its own: a Ctrl-C in the middle of a call to Java breaks the connection to it,
+        and all that would be left is tracebacks.
+        """
+        with ThreadPoolExecutor(1, thread_name_prefix="muster-spark") as pool:
+            try:
+                return pool.submit(work).result()
+            except KeyboardInterrupt:
+                self._context.cancelJobGroup(self._group)
+                raise
 
 
 @dataclass(frozen=True, slots=True)

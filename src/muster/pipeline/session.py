@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from muster.errors import BadInput
 from muster.java import java_env
@@ -50,7 +50,7 @@ def spark_session(
     builder = SparkSession.builder.appName(name).master(master or os.environ.get("SPARK_MASTER", LOCAL))
     for key, value in {**_defaults(master), **(conf or {})}.items():
         builder = builder.config(key, value)
-    with _chatter_aside() as chatter:
+    with _chatter_aside() as chatter, _no_java_left_behind():
         try:
             session = builder.getOrCreate()
         except (PySparkRuntimeError, Py4JError) as error:
@@ -100,6 +100,31 @@ def _defaults(master: str | None) -> dict[str, str]:
 
 def _use_java() -> None:
     os.environ["JAVA_HOME"] = java_env()["JAVA_HOME"]
+
+
+@contextmanager
+def _no_java_left_behind() -> Iterator[None]:
+    """Where the start is interrupted or fails, end the Java that Spark has begun to start: nobody else would."""
+    from pyspark import java_gateway
+
+    gateway: Any = java_gateway
+    started: list[Any] = []
+    popen = gateway.Popen
+
+    def remembered(*arguments: Any, **settings: Any) -> Any:
+        started.append(popen(*arguments, **settings))
+        return started[-1]
+
+    gateway.Popen = remembered
+    try:
+        yield
+    except BaseException:
+        for process in started:
+            process.kill()
+            process.wait()
+        raise
+    finally:
+        gateway.Popen = popen
 
 
 @contextmanager
