@@ -174,8 +174,8 @@ def test_clients_that_hoard_give_way_to_one_who_finishes_its_request(
     send_what_is_taken(hoarders, LARGE)
     with Raw((broker.host, broker.port)) as honest:
         body = commit_body("honest", "orders", {0: 7})
-        body["topics"][0]["partitions"][0]["committedMetadata"] = "x" * 500_000
-        body["topics"][0]["partitions"] *= 4
+        body["topics"][0]["partitions"][0]["committedMetadata"] = "x" * 30_000
+        body["topics"][0]["partitions"] *= 70
         answer = honest.ask(ApiKey.OFFSET_COMMIT, 8, **body)
         assert answer["topics"][0]["partitions"][0]["errorCode"] == 12, "it was read to its end, and found too large"
     (line, *_) = [line for line in lines.getvalue().splitlines() if "was sent away" in line]
