@@ -19,6 +19,8 @@ from typing import Any
 import pytest
 
 from muster.codec.committed import fetched
+from muster.core.group import Group
+from muster.core.offsets import Offsets as ClassicOffsets
 from muster.core.router import Ownership
 from muster.log.checkpoints import TopicPartition
 from muster.log.files import File, Files, RealFile, RealFiles
@@ -465,3 +467,55 @@ async def test_the_loop_does_not_wait_for_the_disk(tmp_path: Path) -> None:
             "epochs.data",
         } <= points  # fmt: skip
         assert {point for point, thread in files.syncs if thread == here} <= IN_THE_LOOP
+
+
+# Expiration.
+
+
+def expire_from_now_on(server: Server) -> None:
+    coordinator = server.shards.shells[0].coordinator
+    assert coordinator is not None
+    coordinator.offsets._retention_ms = 0
+
+
+@in_a_loop
+async def test_offsets_expire_a_few_groups_in_a_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("muster.server.expiration.GROUPS_AT_A_TIME", 1)
+    monkeypatch.setattr("muster.server.expiration.SLICE_S", 0.0)
+    told = Told()
+    async with serving(tmp_path / "data", WatchedFiles(), told) as server:
+        await commit_all(server)
+        expire_from_now_on(server)
+        expiration = server._housekeeping._expiration
+        expiration.begin()
+        left = []
+        while expiration.is_under_way:
+            left.append(len({group for group, _, _ in offsets_of(server)}))
+            expiration.begin()  # while one is under way another adds nothing
+            await asyncio.sleep(0)
+        assert left == list(range(GROUPS - 1, -1, -1))
+        assert offsets_of(server) == {}
+
+
+@in_a_loop
+async def test_a_group_that_cannot_expire_keeps_no_other_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("muster.server.expiration.GROUPS_AT_A_TIME", 1)
+    expired = ClassicOffsets._expired
+
+    def mistaken_once(self: ClassicOffsets, group: Group, wall_ms: int) -> Any:
+        if group.group_id == "group-3":
+            raise ZeroDivisionError("a mistake of ours")
+        return expired(self, group, wall_ms)
+
+    monkeypatch.setattr(ClassicOffsets, "_expired", mistaken_once)
+    told = Told()
+    async with serving(tmp_path / "data", WatchedFiles(), told) as server:
+        await commit_all(server)
+        expire_from_now_on(server)
+        for _ in range(2):
+            server._housekeeping._expiration.begin()
+            await until(lambda: not server._housekeeping._expiration.is_under_way, told)
+        assert {group for group, _, _ in offsets_of(server)} == {"group-3"}
+        assert told.count("expiration failed for some groups: ZeroDivisionError: a mistake of ours") == 1

@@ -5,6 +5,7 @@ that must be fresh arrive with the event, because the core makes nothing up. Pla
 every request, and a frozen one costs five times as much.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -162,7 +163,9 @@ class TopicsDeleted:
 
 @dataclass(slots=True)
 class ExpireOffsets:
-    """Time for the expiration job."""
+    """Time for the expiration job: for all groups, or for some, where a shell looks at a few at a time."""
+
+    group_ids: Sequence[str] | None = None
 
 
 @dataclass(slots=True)

@@ -225,8 +225,9 @@ class Offsets(Commits):
 
     def expire(self, event: ExpireOffsets, now: Instant, out: Outcome) -> None:
         """Tombstones for what is past its retention, and for the groups that end with it; one write per group."""
-        for group_id, group in self._groups.items():
-            if group_id in self._newer:
+        for group_id in self._groups if event.group_ids is None else event.group_ids:
+            group = self._groups.get(group_id)
+            if group is None or group_id in self._newer:
                 continue
             expired = self._expired(group, now.wall_ms)
             records = _tombstones(group_id, expired)

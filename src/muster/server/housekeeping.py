@@ -8,6 +8,7 @@ from muster.errors import LogDamaged, described
 from muster.log.partition import DiskLog
 from muster.log.partition_config import Flush
 from muster.log.steps import Steps, advance
+from muster.server.expiration import Expiration
 
 if TYPE_CHECKING:
     from muster.server.server import Server
@@ -29,13 +30,14 @@ class Housekeeping:
         self._loop = asyncio.get_running_loop()
         self._alarms: dict[Callable[[], None], asyncio.TimerHandle] = {}
         self._checkpointing: asyncio.Task[None] | None = None
+        self._expiration = Expiration(server.shards, server.journal)
 
     def start(self) -> None:
         config = self._server.config
         self._every(TICK_S, self._tick)
         self._every(CHECKPOINT_S, self._checkpoint)
         self._every(FORGET_PRODUCERS_S, self._forget_producers)
-        self._every(self._server.groups.offsets_retention_check_interval_ms / 1000, self._server.shards.expire_offsets)
+        self._every(self._server.groups.offsets_retention_check_interval_ms / 1000, self._expiration.begin)
         self._every(max(config.log_cleaner_backoff_ms / 1000, 0.01), self._server.compaction.look)
         self._every(config.log_retention_check_interval_ms / 1000, self._server.compaction.delete_old)
         if config.muster_flush == Flush.INTERVAL:
@@ -45,6 +47,7 @@ class Housekeeping:
         for alarm in self._alarms.values():
             alarm.cancel()
         self._alarms.clear()
+        self._expiration.stop()
         if self._checkpointing is not None:
             await asyncio.wait([self._checkpointing], timeout=STOP_WITHIN_S)
             if self._checkpointing is not None:

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from muster.codec.error_codes import ErrorCode
 from muster.core.config import GroupConfig
 from muster.core.coordinator import Coordinator
-from muster.core.events import DeleteGroup, Event, ExpireOffsets, Instant, TimerFired, TopicsDeleted
+from muster.core.events import DeleteGroup, Event, Instant, TimerFired, TopicsDeleted
 from muster.core.notices import Notice
 from muster.core.outcome import Outcome, SetTimer
 from muster.core.refusals import commit_error, refusal, timed_out
@@ -138,10 +138,6 @@ class Shards:
             out = Outcome()
             shell.coordinator.handle(event, self.now(), out)
             self._carry_out(shell, out)
-
-    def expire_offsets(self) -> None:
-        for shell in self.shells.values():
-            self.happen(shell, ExpireOffsets())
 
     def topics_deleted(self, partitions: Iterable[tuple[str, int]]) -> None:
         gone = TopicsDeleted(tuple(partitions))

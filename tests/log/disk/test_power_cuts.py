@@ -355,7 +355,7 @@ def a_growth_cut_off(files: FaultyFiles, journal: Journal) -> None:
     topic = teller.directory.registry.get("t")
     assert topic is not None
     teller.directory.registry.put(replace(topic, planned=3))
-    teller.directory._open_partition(replace(topic, partitions=3), 1)
+    teller.directory._open_partition(replace(topic, partitions=3), 1, clean=False)
     files.sync_directory(ROOT, "test.directory")
     dies(teller)
     journal.silent = False
