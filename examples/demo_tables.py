@@ -1,7 +1,6 @@
 """What the demo prints of tables, and how it checks them. Rows are those of `docs/pipeline.md`."""
 
 import json
-import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,6 +11,10 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+
+from muster.cli.groups_view import show
+from muster.cli.options import Format
+from muster.cli.tables_view import view
 
 Rows = list[dict[str, Any]]
 console = Console(width=None if sys.stdout.isatty() else 100, highlight=False)
@@ -47,15 +50,9 @@ def show_lag(lag: Rows) -> None:
         "muster table lag --tables kafka-tables",
         "How far behind, in records and in the time of the data (which is dated years back here).",
     )
-    chosen = (("billing", "orders", 0), ("nightly-report", "orders", 0), ("nightly-report-ledger", "ledger", 0))
-    found = {(row["group_id"], row["topic"], row["partition"]): row for row in lag}
-    lines = []
-    for group, topic, partition in (*chosen, ("warehouse-static", "orders", 2)):
-        row = found[group, topic, partition]
-        values = [row[name] for name in ("committed_offset", "log_end_offset", "offset_lag", "lag")]
-        told = ["?" if value is None else str(value) for value in values]
-        lines.append([group, f"{topic}-{partition}", *told, duration(row["lag_ms"])])
-    print_table("group", "topic", ">committed", ">end", ">difference", ">lag", ">in time", rows=lines)
+    chosen = {("billing", "orders", 0), ("nightly-report", "orders", 0), ("nightly-report-ledger", "ledger", 0)}
+    chosen.add(("warehouse-static", "orders", 2))
+    show(view("lag", [row for row in lag if (row["group_id"], row["topic"], row["partition"]) in chosen]), Format.TEXT)
     console.print(
         "\n[dim]A transaction's marker at the end is no lag. Where nothing is committed lag is unknown, not 0.[/]"
     )
@@ -63,24 +60,7 @@ def show_lag(lag: Rows) -> None:
 
 def show_rebalances(rebalances: Rows) -> None:
     heading("muster table rebalances --tables tables", "Every generation, and why it came about.")
-    lines = []
-    for row in rebalances:
-        names = [
-            *(f"+{name_of(one)}" for one in row["joined"] or ()),
-            *(f"-{name_of(one)}" for one in row["left"] or ()),
-        ]
-        who = " ".join([*names, *(row["replaced"] or ())])
-        gap = "" if row["commit_gap_ms"] is None else duration(row["commit_gap_ms"])
-        counts = [str(row["members"]), str(row["partitions_moved"]), gap]
-        lines.append(
-            [clock(row["at_ms"]), str(row["generation"]), row["cause"] or "?", *counts, f"[dim]{escape(who)}[/]"]
-        )
-    print_table("at", ">generation", "cause", ">members", ">moved", ">commit gap", "who", rows=lines)
-
-
-def name_of(member_id: str) -> str:
-    """A member id without its unique part."""
-    return re.sub(r"-[0-9a-f-]{36}$", "", member_id)
+    show(view("rebalances", rebalances), Format.TEXT)
 
 
 def show_moment(told: Story, then: Mapping[str, Rows], now: Mapping[str, Rows]) -> None:
@@ -111,16 +91,6 @@ def print_table(*headings: str, rows: Iterable[Sequence[str]]) -> None:
     for row in rows:
         table.add_row(*row)
     console.print(table)
-
-
-def clock(at_ms: int) -> str:
-    return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%H:%M:%S}"
-
-
-def duration(length_ms: int | None) -> str:
-    if length_ms is None:
-        return "?"
-    return f"{length_ms / 1000:.1f} s" if length_ms < 3_600_000 else f"{length_ms / 86_400_000:,.0f} days"
 
 
 def rows(answer: Any) -> Rows:

@@ -220,6 +220,8 @@ class TestRenderings:
         ]  # fmt: skip
         both = plain_text(Table(columns, [(one, []), (other, [f"-{other}"])])).splitlines()
         assert [line.split() for line in both[1:]] == [["app-aaaa…", "-"], ["app-bbbb…", "-app"]]
+        returned = plain_text(Table(columns, [(None, [f"+{one}"]), (None, ["app"])])).splitlines()  # an instance id
+        assert [line.split()[1] for line in returned[1:]] == ["+app", "app"]
         assert one in plain_text(Table(columns, [(one, [])]), wide=True)
         assert json.loads(json_lines(Table(columns, [(one, [])])))["consumer_id"] == one
 

@@ -1,6 +1,7 @@
 """Values as people read them: members by their names, times as times, lengths of time in words."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
@@ -11,16 +12,13 @@ UNIQUE_LETTERS = 4
 
 def short_members(member_ids: Iterable[str]) -> dict[str, str]:
     """Member ids without their unique part. Where two would look the same, a bit of it is left: `rdkafka-3f2a…`."""
-    ids = dict.fromkeys(member_ids)
-    names = {member_id: _UNIQUE.sub("", member_id) for member_id in ids}
-    seen: dict[str, int] = {}
-    for name in names.values():
-        seen[name] = seen.get(name, 0) + 1
-    for member_id, name in names.items():
-        unique = _UNIQUE.search(member_id)
-        if seen[name] > 1 and unique:
-            names[member_id] = f"{name}-{unique[1][:UNIQUE_LETTERS]}…"
-    return names
+    unique = {member_id: _UNIQUE.search(member_id) for member_id in dict.fromkeys(member_ids)}
+    names = {member_id: member_id[: found.start()] if found else member_id for member_id, found in unique.items()}
+    alike = Counter(names[member_id] for member_id, found in unique.items() if found)
+    return {
+        member_id: f"{name}-{found[1][:UNIQUE_LETTERS]}…" if found and alike[name] > 1 else name
+        for (member_id, name), found in zip(names.items(), unique.values(), strict=True)
+    }
 
 
 def shown_time(timestamp_ms: int | None, *, with_year: bool = True) -> str:
