@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from muster.cli.status import Status
 from muster.pipeline import job, session
 from muster.pipeline.packing import FOLDER, spark_conf
 from tests.cli import corpus, run, run_process
+from tests.pipeline.test_life import Life
 
 SHORT_OF_SPARK = ("pipeline", "run", "--source", corpus("mini-zstd-43"))
 
@@ -58,12 +60,28 @@ def test_a_run_tells_what_it_did(no_spark: dict[str, Any], tmp_path: Path) -> No
     assert (ran.status, ran.out) == (Status.OK, "")
     assert no_spark == {"master": "local[3]", "conf": {"spark.x": "y"}}
     assert " new records of " in ran.err
-    assert "history is complete since " in ran.err
+    assert "history is complete: nothing was missing in the log when it was first read." in ran.err
     names = {line.split()[0] for line in ran.err.splitlines()}
     assert {"commits", "offsets", "groups", "members", "rebalances", "lag", "log_ends"} <= names
     shown = run("table", "offsets", "--tables", tmp_path / "t", "--json")
     assert shown.status == Status.OK
     assert shown.out
+
+
+def test_a_log_that_had_been_compacted_is_complete_since_then_only(no_spark: dict[str, Any], tmp_path: Path) -> None:
+    life = Life(tmp_path / "log")
+    for number in range(20):
+        life.commit(("app", 0), number)
+    life.close_segment()
+    life.clean()
+    life.log.close()
+    ran = run("pipeline", "run", "--source", life.root, "--out", tmp_path / "t")
+    sentence = r"history is complete since 20.* UTC; the log had been compacted .* \(1 of its partitions\)"
+    assert re.search(sentence, ran.err), ran.err
+    (told,) = run("pipeline", "run", "--source", life.root, "--out", tmp_path / "t", "--json").out.splitlines()
+    assert json.loads(told)["incomplete_partitions"] == 1
+    state = run("pipeline", "run", "--source", life.root, "--out", tmp_path / "s", "--state-only")
+    assert "history is complete" not in state.err
 
 
 def test_the_summary_for_scripts(no_spark: dict[str, Any], tmp_path: Path) -> None:

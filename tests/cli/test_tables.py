@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from muster.cli.people import shown_duration
+from muster.cli.people import shown_duration, shown_time
 from muster.cli.status import Status
 from muster.cli.tables import NAMES, complete_name
 from muster.cli.tables_view import SHOWN
@@ -21,9 +21,16 @@ from muster.tables.reading import ORDERS
 from muster.tables.schemas import OFFSETS, TABLES
 from tests.cli import corpus, plain, run, run_on_terminal, run_process
 from tests.cli.test_pipeline import Here
-from tests.tables.history import published, state_at_the_end
+from tests.tables.history import PUBLISHED_AT_MS, published, state_at_the_end
 
-PROGRESS = {0: PartitionProgress(100, 0, 40, 50, 1_794_805_600_000, 9), 1: PartitionProgress(9, 0, 0, 0, None, 9)}
+NEWEST_MS = 1_794_806_000_000
+PROGRESS = {
+    0: PartitionProgress(100, 0, 40, 50, 1_794_805_600_000, NEWEST_MS),
+    1: PartitionProgress(9, 0, 0, 0, None, NEWEST_MS),
+}
+LAST_RUN = re.compile(
+    r"muster: as of 2026-11-16 17:26:40 UTC, the last run, .* ago; the newest record is of 2026-11-16 05:13:20 UTC\.\n"
+)
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +54,8 @@ def objects(text: str) -> list[dict[str, Any]]:
 
 def test_rows_as_json_have_the_documented_columns(tables: Path) -> None:
     status, out, err = run("table", "offsets", "--tables", tables, "--json")
-    assert (status, err) == (Status.OK, "")
+    assert status == Status.OK
+    assert LAST_RUN.fullmatch(err)
     rows = objects(out)
     assert rows == sorted(state_at_the_end("k43-full")["offsets"].to_pylist(),
                           key=lambda row: (row["group_id"], row["topic"], row["partition"]))  # fmt: skip
@@ -74,7 +82,8 @@ def test_bytes_are_base64_in_json(tables: Path) -> None:
 
 def test_text_is_for_people(tables: Path) -> None:
     status, out, err = run("table", "groups", "--tables", tables, "--group", "billing")
-    assert (status, err) == (Status.OK, "")
+    assert status == Status.OK
+    assert LAST_RUN.fullmatch(err)
     head, line = out.splitlines()
     assert head.split() == ["GROUP", "TYPE", "STATE", "GENERATION", "PROTOCOL", "MEMBERS", "COMMITTED-PARTITIONS",
                             "LAST-COMMIT"]  # fmt: skip
@@ -155,15 +164,53 @@ def test_as_of_says_which_moment_and_what_is_unknown(tables: Path) -> None:
     rows = objects(run(*asked, "1794805560000", "--json").out)
     assert rows
     assert all(row["complete_since"] == {"0": 1_794_805_600_000} for row in rows)
-    late = run(*asked, "1s ago", "--json")
+    late = run(*asked, str(PUBLISHED_AT_MS), "--json")
     assert "unknown" not in late.err
+    assert "as of 2026-11-16 17:26:40 UTC; the newest record is of 2026-11-16 05:13:20 UTC." in late.err
     assert objects(late.out) == objects(run("table", "offsets", "--tables", tables, "--json").out)
+
+
+def test_a_moment_that_the_tables_do_not_know_is_told(tables: Path) -> None:
+    asked = ("table", "groups", "--tables", tables, "--as-of")
+    for moment in ("2030-01-01", str(PUBLISHED_AT_MS + 1)):
+        status, out, err = run(*asked, moment, "--json")
+        assert (status, out) == (Status.BAD_INPUT, "")
+        assert "end at 2026-11-16 17:26:40 UTC, when the last run looked; nothing is known of 20" in err
+    early = run(*asked, "2020-01-01")
+    assert (early.status, len(early.out.splitlines())) == (Status.OK, 1)
+    assert re.search(r"the oldest record .* of 2026-11-16 .* UTC: nothing is known of an earlier moment\.", early.err)
+
+
+def test_lag_says_when_log_ends_were_observed(made: Path) -> None:
+    rows = objects(run("table", "lag", "--tables", made, "--json").out)
+    observed_ms = max(row["observed_at_ms"] for row in rows if row["observed_at_ms"] is not None)
+    for form in ((), ("--json",), ("--csv",)):
+        err = run("table", "lag", "--tables", made, *form).err
+        assert f"Log ends were observed at {shown_time(observed_ms)} UTC." in err
+    assert "Log ends" not in run("table", "offsets", "--tables", made).err
+
+
+def test_a_group_that_was_deleted_is_no_unknown_group(tables: Path) -> None:
+    state = state_at_the_end("k43-full")
+    there = set(state["groups"]["group_id"].to_pylist())
+    deleted = next(
+        row for row in state["commits"].to_pylist() if row["kind"] == "deleted" and row["group_id"] not in there
+    )
+    asked = ("table", "offsets", "--tables", tables, "--group", deleted["group_id"])
+    status, _, err = run(*asked)
+    assert status == Status.NOTHING_MATCHED
+    name = deleted["group_id"]
+    told = re.search(rf"the group '{name}' was deleted at 2026-11-16 .* UTC\. --as-of (\d+) shows it", err)
+    assert told, err
+    then = run(*asked, "--as-of", told[1], "--json")
+    assert then.status == Status.OK
+    assert {row["group_id"] for row in objects(then.out)} == {name}
 
 
 def test_without_a_name_the_tables_are_listed(tables: Path) -> None:
     status, out, err = run("table", "--tables", tables)
     assert status == Status.OK
-    assert "run a-run of 2026-" in err
+    assert "run a-run: as of 2026-11-16 17:26:40 UTC, the last run, " in err
     assert [line.split()[0] for line in out.splitlines()] == ["TABLE", *ORDERS]
     rows = {row["table"]: row for row in objects(run("table", "--tables", tables, "--json").out)}
     assert rows["offsets"]["rows"] == 93
@@ -181,7 +228,7 @@ def test_without_a_name_the_tables_are_listed(tables: Path) -> None:
         (("offsets", "--as-of", "soon"), Status.USAGE, "'soon' is not a time."),
         (("offsets", "--json", "--csv"), Status.USAGE, "--json: it does not go with --csv"),
         (("offsets", "--storage-option", "x"), Status.USAGE, "'x' is not NAME=VALUE"),
-        (("activity", "--as-of", "2h"), Status.BAD_INPUT, "is kept for now only. Leave --as-of out."),
+        (("activity", "--as-of", "1794805560000"), Status.BAD_INPUT, "is kept for now only. Leave --as-of out."),
     ],
 )
 def test_what_cannot_be_is_a_sentence(tables: Path, arguments: tuple[str, ...], status: Status, said: str) -> None:
@@ -209,7 +256,7 @@ def test_it_is_quick_and_starts_no_spark(tables: Path) -> None:
 
     began = time.monotonic()
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    seconds, spark, pandas = ended.stderr.split()
+    seconds, spark, pandas = ended.stderr.splitlines()[-1].split()
     assert (spark, pandas) == ("False", "False")
     assert float(seconds) < 1.5, time.monotonic() - began
     assert len(ended.stdout.splitlines()) == 93

@@ -82,11 +82,14 @@ def state_at_the_end(name: str) -> History:
     return state_of(history_of(name))
 
 
+PUBLISHED_AT_MS = 1_794_850_000_000  # some hours after the last record of any corpus
+
+
 def published(path: Path, tables: History, progress: dict[int, PartitionProgress] | None = None) -> TableStore:
     """These tables in a store, as one run."""
     store = TableStore(path)
-    with store.run(run_id="a-run", now_ms=1_794_800_000_000) as run:
+    with store.run(run_id="a-run", now_ms=PUBLISHED_AT_MS) as run:
         for name, table in tables.items():
             run.replace(name, table)
-        run.publish(progress or {}, {"cluster_id": "abc"}, now_ms=1_794_800_000_000)
+        run.publish(progress or {}, {"cluster_id": "abc"}, now_ms=PUBLISHED_AT_MS)
     return store

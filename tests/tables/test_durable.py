@@ -10,7 +10,7 @@ import pytest
 from muster.tables.delta import OneTable
 from muster.tables.store import TableStore
 from tests.pipeline.test_life import Life
-from tests.pipeline.world import GrowingLog, run_here, unpacked
+from tests.pipeline.world import GrowingLog, rows_of, run_here, unpacked
 
 
 class Disk:
@@ -72,3 +72,24 @@ def test_what_a_truncation_leaves_of_a_file_is_on_the_disk_too(tmp_path: Path, m
     assert "truncated at offset 3" in note
     assert disk.checked == 2
     life.log.close()
+
+
+@pytest.mark.parametrize("table", ["commits", "_manifest"])
+def test_a_commit_that_a_power_cut_left_empty_is_no_commit(table: str, tmp_path: Path) -> None:
+    life = Life(tmp_path / "log")
+    tables = tmp_path / "tables"
+    for number in range(2):
+        life.commit(("app", 0), number)
+        run_here(tables, life.root)
+    life.log.close()
+    log = tables / table / "_delta_log"
+    newest = max(log.glob("*.json"))
+    if table == "_manifest":
+        newest.write_bytes(b"")
+        expected = [0]
+    else:
+        (log / f"{int(newest.stem) + 1:020}.json").write_bytes(b"")
+        expected = [0, 1]
+    assert [row["committed_offset"] for row in rows_of(tables, "commits")["commits"]] == expected
+    run_here(tables, life.root)
+    assert [row["committed_offset"] for row in rows_of(tables, "commits")["commits"]] == [0, 1]

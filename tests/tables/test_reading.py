@@ -10,7 +10,8 @@ from muster.errors import BadInput
 from muster.tables.manifest import PartitionProgress
 from muster.tables.reading import ORDERS, Tables, open_tables
 from muster.tables.schemas import COMMITS, LATEST_REBALANCES, LOG_ENDS, OFFSETS, REBALANCES, TABLES
-from tests.tables.history import History, history_of, published, state_at_the_end
+from muster.tables.store import TableStore
+from tests.tables.history import PUBLISHED_AT_MS, History, history_of, published, state_at_the_end
 
 PROGRESS = {
     0: PartitionProgress(100, 0, 0, 0, None, 9),  # the whole log was read
@@ -46,7 +47,61 @@ def test_a_moment_after_all_is_now(tmp_path: Path) -> None:
     published(tmp_path, state)
     with open_tables(tmp_path) as tables:
         for name in ("offsets", "groups", "members", "open_commits", "commits", "markers", "group_state"):
-            assert rows(tables, name, as_of_ms=2**62) == rows(tables, name), name
+            assert rows(tables, name, as_of_ms=PUBLISHED_AT_MS) == rows(tables, name), name
+
+
+def test_a_moment_after_the_last_run_is_refused(tmp_path: Path) -> None:
+    published(tmp_path, commits({"log_offset": 1, "timestamp_ms": 1}))
+    with open_tables(tmp_path) as tables:
+        assert tables.read("offsets").as_of_ms == PUBLISHED_AT_MS
+        assert tables.read("offsets", as_of_ms=7).as_of_ms == 7
+        sentence = "end at 2026-11-16 17:26:40 UTC, when the last run looked; nothing is known of 2026-11-16 17:26:41"
+        for table in ("offsets", "lag", "commits", "log_ends"):
+            with pytest.raises(BadInput, match=sentence):
+                tables.read(table, as_of_ms=PUBLISHED_AT_MS + 1000)
+
+
+def test_a_record_that_is_ahead_of_the_clock_of_the_run_is_known(tmp_path: Path) -> None:
+    later = PUBLISHED_AT_MS + 5000
+    progress = {0: PartitionProgress(2, 0, 0, 0, None, later)}
+    published(tmp_path, commits({"log_offset": 1, "timestamp_ms": later}), progress)
+    with open_tables(tmp_path) as tables:
+        assert len(rows(tables, "offsets", as_of_ms=later)) == 1
+        with pytest.raises(BadInput, match="nothing is known of"):
+            tables.read("offsets", as_of_ms=later + 1)
+
+
+def test_tables_of_state_alone_know_no_past(tmp_path: Path) -> None:
+    store = TableStore(tmp_path)
+    with store.run() as run:
+        run.replace("offsets", pa.Table.from_pylist([{"group_id": "g"}], schema=OFFSETS))
+        run.publish({}, {"history": False})
+    with open_tables(tmp_path) as tables:
+        assert len(rows(tables, "offsets")) == 1
+        with pytest.raises(BadInput, match=r"of state alone .* nothing is known of the past"):
+            tables.read("offsets", as_of_ms=1)
+
+
+def test_lag_says_when_the_ends_were_observed(tmp_path: Path) -> None:
+    ends = [{"topic": "t", "partition": 0, "observed_at_ms": at, "log_end_offset": at} for at in (100, 200)]
+    given = commits({"log_offset": 0, "timestamp_ms": 50, "committed_offset": 4})
+    published(tmp_path, given | {"log_ends": pa.Table.from_pylist(ends, schema=LOG_ENDS)})
+    with open_tables(tmp_path) as tables:
+        assert tables.read("lag", as_of_ms=150).ends_observed_at_ms == 100
+        assert tables.read("lag", as_of_ms=99).ends_observed_at_ms is None
+        assert tables.read("offsets", as_of_ms=150).ends_observed_at_ms is None
+
+
+def test_a_group_that_is_gone_has_an_end(tmp_path: Path) -> None:
+    published(tmp_path, commits(
+        {"log_offset": 1, "timestamp_ms": 10}, {"log_offset": 2, "timestamp_ms": 20, "kind": "expired"},
+        {"log_offset": 3, "timestamp_ms": None, "kind": "vanished", "group_id": "h"},
+    ))  # fmt: skip
+    with open_tables(tmp_path) as tables:
+        assert tables.end_of_group("g") == (20, "expired", 10)
+        assert tables.end_of_group("h") == (None, "vanished", None)
+        assert tables.end_of_group("x") is None
+        assert tables.first_record_ms() == 10
 
 
 def test_moments_do_not_mix(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -29,6 +28,7 @@ from muster.cli.options import (
     warn_of_secrets,
 )
 from muster.cli.output import say
+from muster.cli.people import shown_time
 from muster.cli.status import Status
 from muster.errors import BadInput
 
@@ -247,9 +247,15 @@ def _show(summary: "Summary") -> None:
         rows = summary.rows.get(name)
         table.add_row(name, "" if rows is None else f"{rows:,}", "" if new is None else f"+{new:,}")
     Console(stderr=True).print(table)
-    if summary.complete_since_ms is not None:
-        moment = datetime.fromtimestamp(summary.complete_since_ms / 1000, UTC)
-        say(f"history is complete since {moment:%Y-%m-%d %H:%M:%S} UTC; what the cleaner took before that is gone.")
+    if summary.incomplete_partitions:
+        since = summary.complete_since_ms
+        moment = "a moment that nobody knows" if since is None else f"{shown_time(since)} UTC"
+        say(
+            f"history is complete since {moment}; the log had been compacted before it was first read "
+            f"({summary.incomplete_partitions} of its partitions), and what the cleaner took is gone."
+        )
+    elif summary.incomplete_partitions == 0:
+        say("history is complete: nothing was missing in the log when it was first read.")
     for note in summary.notes[:MOST_NOTES]:
         say(note)
     if len(summary.notes) > MOST_NOTES:

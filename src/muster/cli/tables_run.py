@@ -4,6 +4,7 @@ import base64
 import csv
 import io
 import json
+import time
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
@@ -13,14 +14,14 @@ from muster.cli.escapes import csv_cell
 from muster.cli.groups_view import show
 from muster.cli.options import Format
 from muster.cli.output import say, write_lines_to_stdout, write_to_stdout
-from muster.cli.people import shown_time
+from muster.cli.people import shown_duration, shown_time
 from muster.cli.status import Status
 from muster.cli.tables import NAMES, Request
 from muster.cli.tables_view import facts_view, view
 from muster.errors import BadInput
 
 if TYPE_CHECKING:
-    from muster.tables.reading import Answer, Tables
+    from muster.tables.reading import Answer, GroupEnd, Tables
 
 MOST_PARTITIONS_TOLD = 5
 
@@ -34,9 +35,7 @@ def list_tables(request: Request) -> Status:
         )
     with _open(request) as tables:
         facts = tables.facts()
-        if request.format.is_for_people:
-            told = tables.manifest
-            say(f"run {told.run_id} of {shown_time(told.created_at_ms)} UTC.")
+        say(f"run {tables.manifest.run_id}: {_last_run(tables)}")
         show(facts_view(facts), request.format)
     return Status.OK
 
@@ -48,9 +47,11 @@ def show_table(request: Request) -> Status:
         wanted = None if request.limit is None else request.limit + request.format.is_for_people
         answer = tables.read(name, request.as_of_ms, request.where, wanted)
         rows = _write(request, name, answer)
+        _tell_moment(request, tables, answer)
         if request.as_of_ms is not None:
-            say(f"as of {shown_time(request.as_of_ms)} UTC.")
             _tell_unknown(answer)
+            if not rows:
+                _tell_beginning(request.as_of_ms, tables)
         if request.limit is not None and rows > request.limit:
             say(f"stopped after {request.limit:,} rows. --limit 0 shows all, --json and --csv do too.")
         if not rows and request.where:
@@ -125,6 +126,34 @@ def _csv_lines(rows: list[list[Any]]) -> bytes:
     return out.getvalue().encode("utf-8", "replace")
 
 
+def _tell_moment(request: Request, tables: "Tables", answer: "Answer") -> None:
+    """Of which moment the answer is: on stderr in every format, so that rows stay rows."""
+    if request.as_of_ms is None:
+        told = _last_run(tables)
+    else:
+        newest_ms = tables.manifest.newest_record_ms
+        is_later = newest_ms is not None and answer.as_of_ms > newest_ms
+        newest = f"; the newest record is of {shown_time(newest_ms)} UTC" if is_later else ""
+        told = f"as of {shown_time(answer.as_of_ms)} UTC{newest}."
+    if answer.ends_observed_at_ms is not None:
+        told += f" Log ends were observed at {shown_time(answer.ends_observed_at_ms)} UTC."
+    say(told)
+
+
+def _last_run(tables: "Tables") -> str:
+    manifest = tables.manifest
+    age_ms = max(0, time.time_ns() // 1_000_000 - manifest.observed_at_ms)
+    newest_ms = manifest.newest_record_ms
+    newest = "" if newest_ms is None else f"; the newest record is of {shown_time(newest_ms)} UTC"
+    return f"as of {shown_time(manifest.observed_at_ms)} UTC, the last run, {shown_duration(age_ms)} ago{newest}."
+
+
+def _tell_beginning(as_of_ms: int, tables: "Tables") -> None:
+    first_ms = tables.first_record_ms()
+    if first_ms is not None and as_of_ms < first_ms:
+        say(f"the oldest record that was read is of {shown_time(first_ms)} UTC: nothing is known of an earlier moment.")
+
+
 def _tell_unknown(answer: "Answer") -> None:
     """What is not among the rows may have been there all the same."""
     if not answer.complete_since:
@@ -145,7 +174,18 @@ def _nothing_matched(tables: "Tables", name: str, request: Request) -> str:
     for pattern in request.where.get("group_id", ()):
         known = tables.read("groups").table()["group_id"].to_pylist()
         if pattern not in known and not set("*?") & set(pattern):
+            end = tables.end_of_group(pattern)
+            if end is not None:
+                return _deleted(pattern, end)
             near = get_close_matches(pattern, known, n=1)
             hint = f" Did you mean '{near[0]}'?" if near else ""
             return f"no group called '{pattern}'.{hint}  (`muster table groups` lists all {len(known):,})"
     return f"no row of {name} passed the filters."
+
+
+def _deleted(group: str, end: "GroupEnd") -> str:
+    """With the last of its offsets a group is gone, however that came."""
+    how = {"expired": "is gone: its offsets expired", "vanished": "was deleted between two runs"}
+    when = ", nobody saw when" if end.deleted_at_ms is None else f" at {shown_time(end.deleted_at_ms)} UTC"
+    hint = "" if end.last_seen_ms is None else f" --as-of {end.last_seen_ms} shows it as it was last seen."
+    return f"the group '{group}' {how.get(end.kind, 'was deleted')}{when}.{hint}"

@@ -119,7 +119,10 @@ class Summary:
     rows: dict[str, int] = field(default_factory=dict)
     """Rows of each table, after the run."""
     new_rows: dict[str, int] = field(default_factory=dict)
+    incomplete_partitions: int | None = None
+    """Partitions whose log had lost records before it was first read; None where no history is kept."""
     complete_since_ms: int | None = None
+    """Since when nothing is missing in any of them; None: in none was, or nobody knows when."""
     notes: list[str] = field(default_factory=list)
     """Anything odd: damage, gaps, truncation, partitions that were left alone, what could not be read."""
     damaged: bool = False
@@ -175,6 +178,7 @@ class _Job:
     def __init__(self, runner: Runner, request: Request, source: Source, changes: Run, watch: Watch) -> None:
         self.runner, self.request, self.source, self.changes, self.watch = runner, request, source, changes, watch
         self.summary = Summary(changes.run_id, source.kind, source.cluster_id)
+        self.observed_at_ms = changes.started_at_ms  # whatever was written until then, the source has now
         self.topic_names = source.topic_names()
         self.before: Mapping[int, PartitionProgress] = changes.manifest.progress if changes.manifest else {}
         self.states: list[PartitionState] = source.partitions(self.before)
@@ -331,13 +335,16 @@ class _Job:
         for report in self._reports():
             number = report.offsets_partition
             progress[number] = advanced(progress.get(number), report)._replace(log_start_offset=starts[number])
-        since = [each.complete_since_ms for each in progress.values() if each.complete_since_ms is not None]
-        self.summary.complete_since_ms = max(since, default=None)
+        if self.request.history:
+            incomplete = [each.complete_since_ms for each in progress.values() if each.complete_since_offset > 0]
+            self.summary.incomplete_partitions = len(incomplete)
+            self.summary.complete_since_ms = max((time for time in incomplete if time is not None), default=None)
         source = {
             "cluster_id": self.source.cluster_id or self._known("cluster_id"),
             "kind": self.source.kind,
             "topic_names": {**(self._known("topic_names") or {}), **self.topic_names},
             "history": self.request.history,
+            "observed_at_ms": self.observed_at_ms,
         }
         self.changes.publish(progress, source)
 

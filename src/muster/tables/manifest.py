@@ -50,6 +50,22 @@ class Manifest:
     source: Mapping[str, Any] = field(default_factory=dict)
     """Which cluster it was: `cluster_id`, `kind`, topic names by id, and whatever else the run wants to find again."""
 
+    @property
+    def observed_at_ms(self) -> int:
+        """When the run looked at its source: what was written later is not in the tables."""
+        return int(self.source.get("observed_at_ms") or self.created_at_ms)
+
+    @property
+    def newest_record_ms(self) -> int | None:
+        """The latest time of any record that was read."""
+        times = [each.newest_timestamp_ms for each in self.progress.values() if each.newest_timestamp_ms is not None]
+        return max(times, default=None)
+
+    @property
+    def known_until_ms(self) -> int:
+        """The last moment that the tables know: a broker's clock may be ahead of the one that runs were timed by."""
+        return max(self.observed_at_ms, self.newest_record_ms or 0)
+
     def as_row(self) -> pa.Table:
         """The manifest as it is stored."""
         row = {

@@ -6,6 +6,7 @@ Everything is read in the versions that one manifest names, so an answer is of o
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -16,7 +17,7 @@ import pyarrow as pa
 from muster.errors import BadInput
 from muster.tables import queries
 from muster.tables.manifest import Manifest
-from muster.tables.moments import Moment
+from muster.tables.moments import FROM_THE_LOG, Moment
 from muster.tables.relations import add_relation
 from muster.tables.schemas import REBALANCES, TABLES
 from muster.tables.store import TableStore
@@ -48,10 +49,25 @@ class Answer(NamedTuple):
     complete_since: Mapping[int, int | None]
     """Partitions of the offsets topic of which the moment asked for is not wholly known, and since when they are
     (None: nobody knows). A key of theirs that is not among the rows is *unknown*, not absent."""
+    as_of_ms: int
+    """Of which moment the rows are: the one asked for, else when the last run looked at its source."""
+    ends_observed_at_ms: int | None = None
+    """Of `lag`: when the newest of the ends of logs that it is measured against was observed."""
 
     def table(self) -> Any:
         """All rows as one `pyarrow.Table`."""
         return self.rows.read_all()
+
+
+class GroupEnd(NamedTuple):
+    """What history knows of a group that is gone."""
+
+    deleted_at_ms: int | None
+    """None: nobody saw when."""
+    kind: str
+    """`deleted`, `expired` or `vanished`, as in `commits`."""
+    last_seen_ms: int | None
+    """Time of the last record that was no deletion."""
 
 
 class TableFacts(NamedTuple):
@@ -107,9 +123,11 @@ class Tables:
         """Rows of a table now or as of a moment, in the order people look for them.
 
         `where` has patterns by column (`*` and `?` are wildcards); a row must match one of each column's. Take the rows
-        before asking for more: duckdb does one thing at a time.
+        before asking for more: duckdb does one thing at a time. `BadInput` for a moment that the tables do not know.
         """
         table = self._known(table)
+        if as_of_ms is not None:
+            self._check_moment(as_of_ms)
         conditions, values = _conditions(table, where or {})
         with self._told():
             relation = self._now(table) if as_of_ms is None else self._moment(as_of_ms).relation(table)
@@ -117,10 +135,46 @@ class Tables:
         if limit is not None:
             sql += f" LIMIT {int(limit)}"
         schema = TABLES[table]
+        observed = self._one(f"SELECT max(observed_at_ms) FROM {relation} q")[0] if table == "lag" else None
         with self._told():
             batches = self._connection.sql(sql, params=values).to_arrow_reader()
         rows = pa.RecordBatchReader.from_batches(schema, self._each(batches, schema))
-        return Answer(rows, schema, {} if as_of_ms is None else self.incomplete(as_of_ms))
+        incomplete = {} if as_of_ms is None else self.incomplete(as_of_ms)
+        moment_ms = self.manifest.observed_at_ms if as_of_ms is None else as_of_ms
+        return Answer(rows, schema, incomplete, moment_ms, observed)
+
+    def _check_moment(self, as_of_ms: int) -> None:
+        if self.manifest.source.get("history") is False:
+            raise BadInput(
+                f"the tables at {self.store.address} are of state alone (--state-only): nothing is known of the past. "
+                "Leave --as-of out."
+            )
+        if as_of_ms > self.manifest.known_until_ms:
+            raise BadInput(
+                f"the tables at {self.store.address} end at {_shown(self.manifest.known_until_ms)}, when the last run "
+                f"looked; nothing is known of {_shown(as_of_ms)}. Run `muster pipeline run` again, or leave --as-of "
+                "out to see the last state that is known."
+            )
+
+    def first_record_ms(self) -> int | None:
+        """The time of the oldest record in history: nothing is known of a moment before it."""
+        tables = [self._history(table) for table in FROM_THE_LOG]
+        times = " UNION ALL ".join(f"SELECT min(timestamp_ms) AS ms FROM {table} t" for table in tables)
+        found: int | None = self._one(f"SELECT min(ms) FROM ({times}) m")[0]
+        return found
+
+    def end_of_group(self, group_id: str) -> GroupEnd | None:
+        """How a group ended that is not there any more; None if history has no deletion of it."""
+        sql = f"""
+            SELECT max(r.timestamp_ms) FILTER (WHERE r.is_end), max_by(r.kind, r.log_offset) FILTER (WHERE r.is_end),
+                max(r.timestamp_ms) FILTER (WHERE NOT r.is_end) FROM (
+                SELECT c.timestamp_ms, c.log_offset, c.kind, c.kind <> 'commit' AS is_end FROM {self._now("commits")} c
+                WHERE c.group_id = $1
+                UNION ALL SELECT g.timestamp_ms, g.log_offset, 'deleted', g.is_tombstone
+                FROM {self._now("group_records")} g WHERE g.group_id = $1
+            ) r"""
+        deleted_at_ms, kind, last_seen_ms = self._one(sql, [group_id])
+        return None if kind is None else GroupEnd(deleted_at_ms, kind, last_seen_ms)
 
     def incomplete(self, as_of_ms: int) -> dict[int, int | None]:
         """Partitions whose history begins later than this moment: compaction was there before the first run."""
@@ -192,9 +246,9 @@ class Tables:
             self._moments[as_of_ms] = Moment(self._connection, self._history, as_of_ms, f"moment{len(self._moments)}")
         return self._moments[as_of_ms]
 
-    def _one(self, sql: str) -> tuple[Any, ...]:
+    def _one(self, sql: str, values: Sequence[str] = ()) -> tuple[Any, ...]:
         with self._told():
-            (row,) = self._connection.execute(sql).fetchall()
+            (row,) = self._connection.execute(sql, values).fetchall()
         return tuple(row)
 
     def _each(self, batches: Any, schema: pa.Schema) -> Iterator[Any]:
@@ -213,6 +267,13 @@ class Tables:
                 f"the tables at {self.store.address} cannot be read: {line}. If they were cleaned up meanwhile, ask "
                 "again; if a file is lost or damaged, build them anew in another place."
             ) from error
+
+
+def _shown(moment_ms: int) -> str:
+    try:
+        return f"{datetime.fromtimestamp(moment_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    except (ValueError, OverflowError, OSError):
+        return str(moment_ms)
 
 
 def _names(table: str) -> str:
