@@ -220,11 +220,13 @@ sys.exit(main(sys.argv[1:]))
 @pytest.mark.parametrize("when", ["Spark starts", "Spark works"])
 def test_ctrl_c_while_spark_is_at_it_is_one_sentence_and_leaves_no_process(when: str, tmp_path: Path) -> None:
     """As a terminal does it: the signal goes to all processes of the command."""
-    begun = tmp_path / "begun"
+    begun, config = tmp_path / "begun", tmp_path / "client.properties"
+    config.write_text("sasl.password=correct-horse\n")
     root = Path(__file__).parent.parent.parent
     path = os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])
     with subprocess.Popen(
-        [sys.executable, "-c", SLOW, *SHORT_OF_SPARK, "--out", str(tmp_path / "t"), "--master", "local[1]"],
+        [sys.executable, "-c", SLOW, *SHORT_OF_SPARK, "--out", str(tmp_path / "t"), "--master", "local[1]",
+         "--command-config", str(config)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, cwd=root,
         env=os.environ | {"MUSTER_TEST_BEGUN": str(begun), "PYTHONPATH": path},
     ) as process:  # fmt: skip
@@ -233,19 +235,30 @@ def test_ctrl_c_while_spark_is_at_it_is_one_sentence_and_leaves_no_process(when:
         deadline = time.monotonic() + 300
         while not (begun.exists() if when == "Spark works" else java_in(process.pid)) and time.monotonic() < deadline:
             time.sleep(0.05)
+        assert b"correct-horse" not in b"".join(map(arguments_of, processes_of(process.pid)))
         os.killpg(process.pid, signal.SIGINT)
         out, err = process.communicate(timeout=300)  # which ends when nobody holds the pipes any more
     assert (process.returncode, out, err) == (Status.INTERRUPTED, "", "muster: interrupted.\n")
 
 
-def java_in(group: int) -> bool:
-    """Whether a Java of this process group runs."""
+def processes_of(group: int) -> list[Path]:
+    """The processes of a group, of those in /proc."""
+    found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
-            name, _, rest = stat.read_text().partition("(")[2].rpartition(")")
-            if name == "java" and int(rest.split()[2]) == group:
-                return True
-    return False
+            if int(stat.read_text().rpartition(")")[2].split()[2]) == group:
+                found.append(stat.parent)
+    return found
+
+
+def arguments_of(process: Path) -> bytes:
+    with suppress(OSError):
+        return (process / "cmdline").read_bytes()
+    return b""
+
+
+def java_in(group: int) -> bool:
+    return any(b"java\0" in arguments_of(process) for process in processes_of(group))
 
 
 @pytest.mark.long

@@ -22,12 +22,15 @@ class Status(IntEnum):
 _MEANINGS = {
     Status.OK: "Done. Also when whoever reads a pipe has had enough, as `head` has.",
     Status.BUG: "A mistake in muster; the sentence says where, `--debug` or `MUSTER_DEBUG=1` how it came to that.",
-    Status.USAGE: "Options that do not exist or do not go together.",
-    Status.BAD_INPUT: "A path that cannot be read or written: missing, not a segment, no permission, disk full.",
+    Status.USAGE: "Options and values that do not exist or do not go together.",
+    Status.BAD_INPUT: "What was pointed at cannot be used: a path that is missing, not a segment, not permitted, on a "
+    "full disk; a port that is taken; a setting that does not exist.",
     Status.DAMAGED: "Done, but parts of the log could not be read; or not started, since durable records are missing. "
     "Each is named on stderr.",
     Status.NOTHING_MATCHED: "The log was read, and no record passed the filters; or no group has that name or state.",
-    Status.UNREACHABLE: "No answer from the cluster, or from a part of it.",
-    Status.REFUSED: "The cluster refused some or all of it: members in the way, no rights; each is named on stderr.",
+    Status.UNREACHABLE: "No answer from the cluster, or from a part of it; also TLS where none is spoken, and the "
+    "reverse.",
+    Status.REFUSED: "The cluster refused some or all of it: members in the way, no rights, a wrong login; each is "
+    "named on stderr.",
     Status.INTERRUPTED: "Stopped by Ctrl-C; a file named by `--out` is then left as it was.",
 }
