@@ -21,6 +21,10 @@ class Fake:
             self.unfinished_since = self._world.now_s
         self.is_muted = not self._world.intake.borrow(self, held_bytes + RESERVE_BYTES)
 
+    def piles_up(self, held_bytes: int) -> None:
+        """Whole requests behind one that waits."""
+        self.is_muted = not self._world.intake.borrow(self, held_bytes + RESERVE_BYTES)
+
     def finishes(self) -> None:
         self.unfinished_since = None
         self._world.intake.give_back(self)
@@ -108,6 +112,37 @@ def test_requests_that_have_only_begun_do_not_give_way() -> None:
             one.finishes()
             one.holds(MEGABYTE)
     assert world.dropped == []
+
+
+def test_one_who_was_not_read_from_has_all_its_time_when_it_is() -> None:
+    world = World()
+    holder, honest, next_one = world.connect("holder"), world.connect("honest"), world.connect("next")
+    honest.holds(10)
+    world.pass_s(1)
+    for _ in range(30):
+        holder.holds(LIMIT)
+        honest.holds(10)
+        world.pass_s(GIVE_WAY_S - 1)
+        holder.finishes()
+    assert not honest.is_muted
+    holder.holds(LIMIT)
+    next_one.holds(MEGABYTE)
+    world.pass_s(GIVE_WAY_S - 1)
+    assert world.dropped == [], "two minutes have gone by, and it could not have sent more in any of them"
+
+
+def test_what_is_piled_up_behind_a_request_that_waits_gives_way_too() -> None:
+    world = World()
+    waiting = [world.connect(f"waits {number}") for number in range(8)]
+    for one in waiting:
+        one.piles_up(MEGABYTE)
+    honest = world.connect("honest")
+    honest.holds(MEGABYTE)
+    assert honest.is_muted
+    world.pass_s(GIVE_WAY_S)
+    world.pass_s(1)
+    assert not honest.is_muted
+    assert world.dropped == ["waits 0", "waits 1"]
 
 
 def test_a_request_has_its_time() -> None:

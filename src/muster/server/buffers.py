@@ -4,10 +4,11 @@ Requests. Every connection may hold a little (`RESERVE_BYTES`), so that small re
 beyond that is borrowed from one pool for all. While the pool is empty nothing more is read from a connection that would
 borrow (it is "muted", as in Kafka): its bytes stay in the client's socket, and no client is dropped for coming late.
 
-Clients that begin large requests and do not finish them could keep the pool for ever. So when a connection has been
-muted for `GIVE_WAY_S`, holders are dropped until an eighth of the pool is free: requests that began at least as long
-ago, first of those clients that send nothing more, and the largest first. A request that is not whole after
-`muster.request.timeout.ms` ends its connection in any case.
+Clients that begin large requests and do not finish them could keep the pool for ever, and so could clients that send
+much behind a request of theirs that waits (a join, a fetch). So when a connection has been muted for `GIVE_WAY_S`,
+holders are dropped until an eighth of the pool is free: those that could have finished for at least as long, first
+those that are read from and send nothing more, and the largest first. A request that is not whole after
+`muster.request.timeout.ms` ends its connection in any case. No time counts in which a connection was muted.
 
 Answers. A client that does not read is not read from, so it holds the answers to what it asked before, and no more. If
 all clients together hold too much, the ones that have not read for longest are dropped.
@@ -42,7 +43,8 @@ class Intake:
         self._timeout_s = timeout_ms / 1000
         self._time_s = time_s
         self.borrowed_bytes = 0
-        self._borrowers: dict[Holder, int] = {}
+        self._borrowers: dict[Holder, tuple[int, float]] = {}
+        """How much, and since when it might have been given back."""
         self._muted: dict[Holder, float] = {}
         """Since when, in that order."""
 
@@ -53,8 +55,9 @@ class Intake:
     def borrow(self, connection: Holder, held_bytes: int) -> bool:
         """A connection holds so many bytes now; False if nothing more may be read from it until `unmute`."""
         borrowed = max(held_bytes - RESERVE_BYTES, 0)
-        self.borrowed_bytes += borrowed - self._borrowers.get(connection, 0)
-        self._borrowers[connection] = borrowed
+        before, since = self._borrowers.get(connection) or (0, self._time_s())
+        self.borrowed_bytes += borrowed - before
+        self._borrowers[connection] = borrowed, since
         if self.borrowed_bytes <= self._limit_bytes:
             return True
         self._muted.setdefault(connection, self._time_s())
@@ -63,7 +66,8 @@ class Intake:
     def give_back(self, connection: Holder) -> None:
         """A connection holds nothing any more."""
         self._muted.pop(connection, None)
-        self.borrowed_bytes -= self._borrowers.pop(connection, 0)
+        borrowed, _ = self._borrowers.pop(connection, (0, 0.0))
+        self.borrowed_bytes -= borrowed
         self._unmute_some()
 
     def _unmute_some(self) -> None:
@@ -72,8 +76,16 @@ class Intake:
         while self._muted and room > 0:
             connection = next(iter(self._muted))
             del self._muted[connection]
+            self._start_anew(connection)
             connection.unmute()
             room -= READ_BYTES
+
+    def _start_anew(self, connection: Holder) -> None:
+        """A connection that was not read from could not finish its request: it has all the time there is again."""
+        now = self._time_s()
+        self._borrowers[connection] = self._borrowers[connection][0], now
+        if connection.unfinished_since is not None:
+            connection.unfinished_since = now
 
     def look(self, connections: Iterable[Holder]) -> None:
         """Called every second: drop requests that do not come to an end, and make room for those that wait."""
@@ -90,16 +102,17 @@ class Intake:
     def _make_room(self, now: float) -> None:
         enough_bytes = self._limit_bytes - self._limit_bytes // PART_TO_FREE
         waiting = self.muted
-        for connection, borrowed in sorted(
-            self._borrowers.items(), key=lambda holder: (holder[0] in self._muted, -holder[1])
+        for connection, (borrowed, since) in sorted(
+            self._borrowers.items(), key=lambda holder: (holder[0] in self._muted, -holder[1][0])
         ):
             if self.borrowed_bytes <= enough_bytes:
                 break
-            since = connection.unfinished_since
-            if since is not None and now - since >= GIVE_WAY_S:
+            if now - since >= GIVE_WAY_S:
+                is_whole = connection.unfinished_since is None
+                what = "requests behind one that waits" if is_whole else "a request that was not whole"
                 connection.drop(
-                    f"it held {borrowed + RESERVE_BYTES} bytes of a request that was not whole, and {waiting} "
-                    f"waited for room (queued.max.request.bytes)"
+                    f"it held {borrowed + RESERVE_BYTES} bytes of {what}, and {waiting} waited for room "
+                    f"(queued.max.request.bytes)"
                 )
 
 
