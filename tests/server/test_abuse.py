@@ -8,7 +8,7 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -241,6 +241,30 @@ def test_one_who_closes_in_the_middle_of_a_join(broker: Broker, good: Raw) -> No
         client.send(ApiKey.JOIN_GROUP, 3, groupId="leavers", **(JOIN | {"sessionTimeoutMs": 50}))
         client.close()
     assert is_well(good)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells that a client has hung up")
+def test_one_who_closes_behind_a_fetch_that_waits_for_weeks(
+    broker: Broker, good: Raw, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("muster.server.housekeeping.LEFT_AFTER_S", 0.0)
+    partition = {"partition": 0, "fetchOffset": 0, "partitionMaxBytes": 1}
+    body = {"maxWaitMs": 2**31 - 1, "minBytes": 1, "topics": [{"topic": "orders", "partitions": [partition]}]}
+    with Raw((broker.host, broker.port)) as patient:
+        patient.send(ApiKey.FETCH, 4, **body)
+        with Raw((broker.host, broker.port)) as gone:
+            gone.send(ApiKey.FETCH, 4, **body)
+            until(lambda: broker._server.parked_fetches == 2)  # type: ignore[union-attr]
+        until(lambda: broker._server.parked_fetches == 1)  # type: ignore[union-attr]
+        assert is_well(good)
+        assert broker._server.parked_fetches == 1, "one who is there goes on waiting"  # type: ignore[union-attr]
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_one_who_never_reads(broker: Broker, good: Raw) -> None:

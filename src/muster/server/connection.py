@@ -11,6 +11,7 @@ many requests at once has them handled a few milliseconds' worth at a time, so t
 
 import asyncio
 import socket
+import sys
 from collections import deque
 from collections.abc import Callable
 from struct import Struct
@@ -26,6 +27,8 @@ WRITE_HIGH_BYTES = 256 << 10
 LARGE_ANSWER_BYTES = 64 << 10
 MAX_WAITING_BYTES = 4 << 20
 """Of requests whose answers are awaited, and of large answers that wait for those before them."""
+_ENDED_BY_PEER = (7, 8)
+"""States of a socket as Linux counts them: closed, and waiting to be closed here."""
 LOOK_AT_THE_CLOCK_EVERY = 16
 """Requests of the hot APIs; after any other, always."""
 
@@ -140,6 +143,15 @@ class Connection(asyncio.Protocol):
         """The system's; -1 if it is not known."""
         connected = None if self._transport is None else self._transport.get_extra_info("socket")
         return -1 if connected is None else int(connected.fileno())
+
+    @property
+    def has_left(self) -> bool:
+        """Whether the client has hung up while one of its requests waits. Nothing is read then, not even the end."""
+        if self._blocked is None or self.file_number < 0 or sys.platform != "linux":
+            return False
+        assert self._transport is not None
+        connected = self._transport.get_extra_info("socket")
+        return connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] in _ENDED_BY_PEER
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None

@@ -18,6 +18,8 @@ CHECKPOINT_S = 60.0
 STOP_WITHIN_S = 5.0
 """For a checkpoint that is under way when the server stops."""
 SLOW_READER_S = 30.0
+LEFT_AFTER_S = 5.0
+"""A connection that has been silent for so long may have been closed by the client behind a request that waits."""
 FORGET_PRODUCERS_S = 600.0
 """Kafka's `producer.id.expiration.check.interval.ms`."""
 
@@ -70,7 +72,10 @@ class Housekeeping:
         for connection in list(server.connections()):
             if connection.full_since is not None and now - connection.full_since > SLOW_READER_S:
                 connection.drop(f"it has not read its answers for {SLOW_READER_S:.0f} s")
-            elif 0 <= idle_ms < (now - connection.last_heard) * 1000 and not connection.is_waiting:
+                continue
+            silent_s = now - connection.last_heard
+            is_idle = 0 <= idle_ms < silent_s * 1000 and not connection.is_waiting
+            if is_idle or (silent_s > LEFT_AFTER_S and connection.has_left):
                 connection.close()
         server.intake.look(list(server.connections()))
         server.complaints.look()
