@@ -169,6 +169,7 @@ class FakeCluster:
         self.errors: list[int] = []
         self.topic_error = 0
         self.throttle_ms = 0
+        self.epoch, self.epoch_end = 3, (3, 42)
         self.on: dict[Api, Callable[[int, Any], Any]] = {}
         self.brokers = {number: FakeBroker(self._script(number), versions) for number in range(1, brokers + 1)}
 
@@ -210,7 +211,7 @@ class FakeCluster:
 
     def _metadata(self) -> dict[str, Any]:
         partitions = [
-            {"errorCode": 0, "partitionIndex": number, "leaderId": leader, "leaderEpoch": 3,
+            {"errorCode": 0, "partitionIndex": number, "leaderId": leader, "leaderEpoch": self.epoch,
              "replicaNodes": [1], "isrNodes": [1], "offlineReplicas": []}
             for number, leader in self.leaders.items()
         ]  # fmt: skip
@@ -252,7 +253,8 @@ class FakeCluster:
         return self.logs[asked["partition"]].fetched(asked)
 
     def _epoch(self, asked: Any, error: int) -> dict[str, Any]:
-        return {"errorCode": error, "partition": asked["partition"], "leaderEpoch": 3, "endOffset": 42}
+        epoch, end_offset = self.epoch_end
+        return {"errorCode": error, "partition": asked["partition"], "leaderEpoch": epoch, "endOffset": end_offset}
 
 
 @contextlib.contextmanager

@@ -115,9 +115,11 @@ def test_list_offsets(version: int) -> None:
 
 @pytest.mark.parametrize("version", versions(Api.OFFSET_FOR_LEADER_EPOCH))
 def test_epoch_ends(version: int) -> None:
-    body = messages.encode_epoch_ends(version, {("orders", 7): 3, ("orders", 8): 4})
-    asked = understood(Api.OFFSET_FOR_LEADER_EPOCH, version, body)
-    assert [(one["partition"], one["leaderEpoch"]) for one in asked["topics"][0]["partitions"]] == [(7, 3), (8, 4)]
+    current = {("orders", 7): 5, ("orders", 8): -1}
+    body = messages.encode_epoch_ends(version, {("orders", 7): 3, ("orders", 8): 4}, current)
+    asked = understood(Api.OFFSET_FOR_LEADER_EPOCH, version, body)["topics"][0]["partitions"]
+    assert [(one["partition"], one["leaderEpoch"]) for one in asked] == [(7, 3), (8, 4)]
+    assert [one["currentLeaderEpoch"] for one in asked] == [5, -1]
 
     partition = {"errorCode": 0, "partition": 7, "leaderEpoch": 3, "endOffset": 2**40}
     frame, position = answered(

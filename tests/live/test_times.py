@@ -6,6 +6,7 @@ from muster.codec import Record, encode_batch, encode_marker
 from muster.codec.compression import GZIP, LZ4, SNAPPY, ZSTD
 from muster.codec.records import LOG_APPEND_TIME
 from muster.live import times
+from muster.live.cluster import Cluster, LogEnds
 from muster.live.frames import Api
 from muster.live.times import data_ends, timestamps_at
 from tests.live.fake import TOPIC, FakeCluster, FakeLog, batch
@@ -18,6 +19,11 @@ def marker(offset: int) -> bytes:
 
 def at(*offsets: int, partition: int = 0) -> list[tuple[str, int, int]]:
     return [(TOPIC, partition, offset) for offset in offsets]
+
+
+def ends_of(fake: FakeCluster) -> dict[tuple[str, int], LogEnds]:
+    with Cluster(fake.config) as cluster:
+        return cluster.log_ends()
 
 
 def values(found: dict[tuple[str, int, int], int | None]) -> list[int | None]:
@@ -124,14 +130,14 @@ def test_bounded_in_count_and_time() -> None:
 )
 def test_where_data_ends(batches: list[bytes], end: int) -> None:
     with FakeCluster(FakeLog.of(*batches)) as fake:
-        assert data_ends(fake.config, [(TOPIC, 0)]) == {(TOPIC, 0): end}
+        assert data_ends(fake.config, ends_of(fake)) == {(TOPIC, 0): end}
 
 
 def test_answers_end_with_a_segment() -> None:
     log = FakeLog.of(batch(0), batch(1), marker(2), marker(3), marker(4))
     log.segments = (0, 2, 3, 4)
     with FakeCluster(log) as fake:
-        assert data_ends(fake.config, [(TOPIC, 0)]) == {(TOPIC, 0): 2}
+        assert data_ends(fake.config, ends_of(fake)) == {(TOPIC, 0): 2}
         assert values(timestamps_at(fake.config, at(0, 1, 2))) == [0, 1000, None]
 
 
@@ -139,5 +145,15 @@ def test_data_too_far_back_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(times, "FARTHEST_BACK", 8)
     far = FakeLog.of(batch(0), *[marker(offset) for offset in range(1, 20)])
     with FakeCluster(far, FakeLog.of(batch(0)), FakeLog.of(damaged(batch(0), 65))) as fake:
-        asked = [(TOPIC, 0), (TOPIC, 1), (TOPIC, 2), ("other", 0)]
+        asked = ends_of(fake) | {("other", 0): LogEnds(0, 1, 1, 0)}
         assert list(data_ends(fake.config, asked).values()) == [None, 1, None, None]
+
+
+def test_data_written_since_the_end_was_looked_at_is_behind_it() -> None:
+    log = FakeLog.of(batch(0, 4), marker(5))
+    with FakeCluster(log) as fake:
+        seen = ends_of(fake)
+        later = FakeLog.of(batch(0, 4), marker(5), batch(6, 9), marker(10))
+        log.batches, log.end = later.batches, later.end
+        assert data_ends(fake.config, seen) == {(TOPIC, 0): 5}
+        assert data_ends(fake.config, ends_of(fake)) == {(TOPIC, 0): 10}

@@ -1,11 +1,12 @@
 """A cluster as Kafka comes: fifty partitions of __consumer_offsets, of which two have records."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -16,14 +17,15 @@ from muster.pipeline.job import OnSpark, Request, run
 from muster.tables.schemas import COMMITS
 from tests.kit.kafka import AS_KAFKA_COMES, KafkaBroker, require_kafka
 from tests.pipeline.test_live import described, measured
-from tests.pipeline.world import rows_of, run_here
+from tests.pipeline.world import Here, rows_of, run_here
 from tests.real.drive import QUIET, WAIT_S, consumer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.kafka
-TOPIC, RECORDS = "orders", 10
+TOPIC, BUSY, RECORDS = "orders", "busy", 10
+NOT_YET = (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE)
 COMMITTED = {("shop", 0): 3, ("shop", 1): 10, ("audit", 0): 7}
 
 
@@ -31,20 +33,39 @@ COMMITTED = {("shop", 0): 3, ("shop", 1): 10, ("audit", 0): 7}
 def ordinary() -> Iterator[KafkaBroker]:
     with KafkaBroker(require_kafka(), AS_KAFKA_COMES) as broker:
         admin = AdminClient(QUIET | {"bootstrap.servers": broker.bootstrap})
-        for made in admin.create_topics([NewTopic(TOPIC, num_partitions=2, replication_factor=1)]).values():
+        topics = [NewTopic(name, num_partitions=2, replication_factor=1) for name in (TOPIC, BUSY)]
+        for made in admin.create_topics(topics).values():
             made.result(WAIT_S)
-        producer = Producer(QUIET | {"bootstrap.servers": broker.bootstrap})
-        for number in range(2 * RECORDS):
-            producer.produce(TOPIC, b"x", partition=number % 2)
-        assert producer.flush(WAIT_S) == 0
+        for partition in range(2):
+            produce(broker, TOPIC, partition)
         for (group, partition), offset in COMMITTED.items():
-            with consumer(broker, group) as simple:
-                simple.commit(offsets=[TopicPartition(TOPIC, partition, offset)], asynchronous=False)
+            commit(broker, group, TOPIC, partition, offset)
         yield broker
 
 
+def produce(broker: KafkaBroker, topic: str, partition: int) -> None:
+    producer = Producer(QUIET | {"bootstrap.servers": broker.bootstrap})
+    for _ in range(RECORDS):
+        producer.produce(topic, b"x", partition=partition)
+    assert producer.flush(WAIT_S) == 0
+
+
+def commit(broker: KafkaBroker, group: str, topic: str, partition: int, offset: int) -> None:
+    """Of fifty coordinators some are still loading when the first group comes."""
+    deadline = time.monotonic() + WAIT_S
+    with consumer(broker, group) as simple:
+        while True:
+            try:
+                simple.commit(offsets=[TopicPartition(topic, partition, offset)], asynchronous=False)
+                return
+            except KafkaException as error:
+                if error.args[0].code() not in NOT_YET or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+
+
 def committed_in(rows: list[dict[str, Any]]) -> dict[tuple[str, int], int]:
-    return {(row["group_id"], row["partition"]): row["committed_offset"] for row in rows}
+    return {(row["group_id"], row["partition"]): row["committed_offset"] for row in rows if row["topic"] == TOPIC}
 
 
 def test_a_run_over_the_port_and_one_over_the_log_directory(ordinary: KafkaBroker, tmp_path: Path) -> None:
@@ -56,6 +77,49 @@ def test_a_run_over_the_port_and_one_over_the_log_directory(ordinary: KafkaBroke
         assert committed_in(tables["offsets"]) == COMMITTED
         assert measured(tables["lag"]) == told
         assert run_here(tmp_path / name, source).records == 0
+
+
+class WhileItRuns(Here):
+    """Something happens in the cluster whenever tasks are about to run."""
+
+    def __init__(self, happens: Callable[[], None]) -> None:
+        self._happens = happens
+
+    def map(self, task: Callable[[Any], Any], works: Sequence[Any]) -> list[Any]:
+        self._happens()
+        return super().map(task, works)
+
+
+def test_lag_is_of_one_moment_however_long_the_run_takes(ordinary: KafkaBroker, tmp_path: Path) -> None:
+    """The group reads everything there is, before the run and during it: it is caught up, and nothing else."""
+    read = 0
+
+    def work() -> None:
+        nonlocal read
+        produce(ordinary, BUSY, 0)
+        read += RECORDS
+        commit(ordinary, "quick", BUSY, 0, read)
+
+    work()
+    for name, source in (("port", f"kafka://{ordinary.bootstrap}"), ("files", str(ordinary.log_dir))):
+        before = read
+        run(WhileItRuns(work), Request([source], str(tmp_path / name)))
+        assert read > before
+        (row,) = [row for row in rows_of(tmp_path / name, "lag")["lag"] if row["group_id"] == "quick"]
+        assert (row["committed_offset"], row["log_end_offset"]) == (before, before)
+        assert [row[name] for name in ("lag", "offset_lag", "lag_ms", "lag_ms_by")] == [0, 0, 0, "exact"]
+
+
+def test_records_deleted_before_they_were_read_are_lost(ordinary: KafkaBroker, tmp_path: Path) -> None:
+    admin = AdminClient(QUIET | {"bootstrap.servers": ordinary.bootstrap})
+    produce(ordinary, BUSY, 1)
+    commit(ordinary, "slow", BUSY, 1, 2)
+    for deleted in admin.delete_records([TopicPartition(BUSY, 1, 7)]).values():
+        deleted.result(WAIT_S)
+    run_here(tmp_path, f"kafka://{ordinary.bootstrap}")
+    (row,) = [row for row in rows_of(tmp_path, "lag")["lag"] if row["group_id"] == "slow"]
+    names = ("log_start_offset", "log_end_offset", "lag", "offset_lag", "lost_records")
+    assert [row[name] for name in names] == [7, 10, 3, 8, 5]
 
 
 @pytest.mark.spark

@@ -53,6 +53,62 @@ def test_lag_is_against_the_newest_end() -> None:
     assert (row["log_end_offset"], row["last_stable_offset"], row["observed_at_ms"]) == (12, 10, 200)
 
 
+def test_the_newest_end_is_that_of_the_last_run_whatever_its_clock_said() -> None:
+    ends = [end(900, 9, run_number=1), end(200, 12, run_number=2), end(10**17, 3)]
+    row = one([committed(5)], ends)
+    assert (row["lag"], row["observed_at_ms"]) == (7, 200)
+    assert one([committed(5)], ends, as_of_ms=150)["lag"] is None
+    assert one([committed(5)], ends, as_of_ms=250)["lag"] == 7
+    assert one([committed(5)], [end(100, 9, run_number=1), end(200, 9, partition=1, run_number=2)])["lag"] is None
+
+
+def test_lost_records_are_no_lag() -> None:
+    row = one([committed(5)], [end(100, 50, log_start_offset=37, data_end_offset=49)])
+    assert (row["lag"], row["offset_lag"], row["lost_records"], row["log_start_offset"]) == (12, 45, 32, 37)
+    row = one([committed(40)], [end(100, 50, log_start_offset=37)])
+    assert (row["lag"], row["offset_lag"], row["lost_records"]) == (10, 10, 0)
+    row = one([committed(5)], [end(100, 50, log_start_offset=50)])
+    assert (row["lag"], row["offset_lag"], row["lost_records"], row["lag_ms"]) == (0, 45, 45, 0)
+    assert one([committed(5)], [end(100, 50)])["lost_records"] is None
+
+
+MEASURES = ("lag", "offset_lag", "stable_lag", "lost_records", "lag_ms", "lag_ms_by")
+
+
+@pytest.mark.parametrize("offset", [9, 20])
+def test_a_commit_since_the_end_was_observed_leaves_the_lag_unknown(offset: int) -> None:
+    """The end may have moved on with it: neither 0 nor negative, and not exact."""
+    ends = [end(100, 9, last_stable_offset=9, log_start_offset=0), end(300, 30)]
+    row = one([committed(offset) | {"timestamp_ms": 150}], ends, as_of_ms=200)
+    assert [row[name] for name in MEASURES] == [None] * 6
+    assert (row["committed_offset"], row["log_end_offset"], row["observed_at_ms"]) == (offset, 9, 100)
+    assert row["lag_unknown"] == "committed after the end was observed"
+
+
+def test_a_commit_since_then_below_that_end_is_behind_it_all_the_same() -> None:
+    row = one([committed(6) | {"timestamp_ms": 150}], [end(100, 9)], as_of_ms=200)
+    assert (row["lag"], row["offset_lag"], row["lag_unknown"]) == (3, 3, None)
+
+
+def test_in_a_run_the_ends_are_as_new_as_the_commits_whatever_clocks_say() -> None:
+    row = one([committed(9) | {"timestamp_ms": 150}], [end(100, 9, run_number=3)], run_number=3)
+    assert (row["lag"], row["lag_ms"], row["lag_ms_by"]) == (0, 0, "exact")
+    earlier = one([committed(5)], [end(100, 9, run_number=2)], run_number=3)
+    assert (earlier["lag"], earlier["lag_unknown"]) == (None, "end not observed")
+
+
+def test_a_record_stamped_by_a_clock_that_counts_otherwise_has_no_age() -> None:
+    """Microseconds, say: its time is the year 58000."""
+    times = [{"topic": "t", "partition": 0, "offset": 5, "timestamp_ms": 1_794_000_000_000_000}]
+    now = 1_794_000_000_000
+    row = one([committed(5)], [end(now, 9)], times=times)
+    assert (row["lag"], row["lag_ms"], row["lag_ms_by"]) == (4, None, None)
+    row = one(
+        [committed(5)], [end(now - 100, 4), end(1_794_000_000_000_000, 5), end(now, 9, run_number=1)], times=times
+    )
+    assert (row["lag_ms"], row["lag_ms_by"]) == (80, "interpolated")
+
+
 def test_unknown_is_not_zero() -> None:
     row = one([committed(5)], [end(100, 9, partition=1)])
     assert [row[name] for name in ("lag", "offset_lag", "stable_lag", "lag_ms", "lag_ms_by", "log_end_offset")] == [
@@ -148,10 +204,10 @@ def test_lag_is_what_the_broker_told(name: str) -> None:
         for key, column in (("endReadUncommitted", "log_end_offset"), ("endReadCommitted", "last_stable_offset")):
             for partition, facts_of_one in (facts.get(key) or {}).items():
                 number = int(partition.rpartition("-")[2])
-                row = ends.setdefault((topic, number), {"topic": topic, "partition": number, "observed_at_ms": 1})
+                row = ends.setdefault((topic, number), {"topic": topic, "partition": number, "run_number": 4})
                 row[column] = facts_of_one["offset"]
     state = state_at_the_end(name) | {"log_ends": pa.Table.from_pylist(list(ends.values()), schema=LOG_ENDS)}
-    rows = asked(state, lag("offsets", "log_ends", "members", explode=DUCKDB_EXPLODE)).to_pylist()
+    rows = asked(state, lag("offsets", "log_ends", "members", explode=DUCKDB_EXPLODE, run_number=4)).to_pylist()
     ours = {
         (row["group_id"], f"{row['topic']}-{row['partition']}"): (row["offset_lag"], row["stable_lag"])
         for row in rows

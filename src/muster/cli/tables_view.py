@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from muster.cli.groups_rows import Column, Kind, Table
+from muster.cli.groups_rows import Column, Kind, Shown, Table
 from muster.cli.people import shown_time
 
 if TYPE_CHECKING:
@@ -21,7 +21,8 @@ SHOWN: Mapping[str, str] = {
     "groups": "group_id type state generation protocol members committed_partitions last_commit_timestamp_ms",
     "members": "group_id type member_id instance_id client_id client_host generation assignment",
     "rebalances": "group_id at_ms generation cause members partitions_moved commit_gap_ms who",
-    "lag": "group_id topic partition committed_offset log_end_offset lag stable_lag lag_ms lag_ms_by member_id",
+    "lag": "group_id topic partition committed_offset log_end_offset lag lost_records stable_lag lag_ms lag_ms_by "
+    "lag_unknown member_id",
     "log_ends": "topic partition observed_at_ms log_start_offset log_end_offset last_stable_offset newest_timestamp_ms",
     "group_records": _RECORD,
     "group_state": _RECORD,
@@ -57,9 +58,11 @@ _STYLE: Mapping[str, Column] = {
     "log_end_offset": Column("LOG-END-OFFSET", "log_end_offset", Kind.NUMBER, short="END"),
     "last_stable_offset": Column("LAST-STABLE-OFFSET", "last_stable_offset", Kind.NUMBER, short="STABLE", spare=1),
     "lag": Column("LAG", "lag", Kind.LAG),
+    "lost_records": Column("LOST", "lost_records", Kind.LAG, Shown.IF_ANY),
     "stable_lag": Column("STABLE-LAG", "stable_lag", Kind.LAG, short="STABLE", spare=3),
     "lag_ms": Column("LAG-TIME", "lag_ms", Kind.LENGTH_MS, short="TIME"),
     "lag_ms_by": Column("TIME-BY", "lag_ms_by", spare=4),
+    "lag_unknown": Column("LAG-UNKNOWN", "lag_unknown", shown=Shown.IF_ANY, spare=5),
     "members": Column("MEMBERS", "members", Kind.NUMBER, spare=1),
     "partitions_moved": Column("MOVED", "partitions_moved", Kind.NUMBER, spare=2),
     "commit_gap_ms": Column("COMMIT-GAP", "commit_gap_ms", Kind.LENGTH_MS, short="GAP"),
@@ -109,7 +112,7 @@ def _column(name: str, rows: Sequence[Mapping[str, Any]]) -> Column:
 
 
 def _cell(name: str, value: Any) -> Any:
-    if value is None or value == []:
+    if value is None or value == [] or (name == "lost_records" and value == 0):
         return None
     if isinstance(value, bool):
         return "yes" if value else None

@@ -38,6 +38,7 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0
 ROOM_AROUND_RECORDS = 64 * 1024
 MOST_PARTITIONS = 2_000
 """In one request."""
+_UNKNOWN_EPOCH = EpochEnd(ErrorCode.UNKNOWN_LEADER_EPOCH, -1, -1)
 
 
 class HasError(Protocol):
@@ -315,9 +316,9 @@ class Cluster:
             partitions = [(name, number) for name, topic in topics.items() for number in topic.partitions]
             self._stale = False
         wanted = dict.fromkeys(partitions, None)
-        starts = self._listed(wanted, EARLIEST, READ_UNCOMMITTED, patience_s)
-        stable = self._listed(starts.answers, LATEST, READ_COMMITTED, patience_s)
-        high = self._listed(stable.answers, LATEST, READ_UNCOMMITTED, patience_s)
+        starts = self.log_starts(wanted, patience_s)
+        stable = self.last_stable_offsets(starts.answers, patience_s)
+        high = self.high_watermarks(stable.answers, patience_s)
         problems = starts.problems | stable.problems | high.problems
         return {
             where: LogEnds(
@@ -330,6 +331,19 @@ class Cluster:
             else LogEnds(None, None, None, -1, problems.get(where))
             for where in wanted
         }
+
+    def log_starts(self, partitions: Iterable[TopicPartition], patience_s: float | None = None) -> Asked[ListedOffset]:
+        return self._listed(partitions, EARLIEST, READ_UNCOMMITTED, patience_s)
+
+    def last_stable_offsets(
+        self, partitions: Iterable[TopicPartition], patience_s: float | None = None
+    ) -> Asked[ListedOffset]:
+        return self._listed(partitions, LATEST, READ_COMMITTED, patience_s)
+
+    def high_watermarks(
+        self, partitions: Iterable[TopicPartition], patience_s: float | None = None
+    ) -> Asked[ListedOffset]:
+        return self._listed(partitions, LATEST, READ_UNCOMMITTED, patience_s)
 
     def _listed(
         self, partitions: Iterable[TopicPartition], timestamp_ms: int, isolation_level: int, patience_s: float | None
@@ -352,8 +366,9 @@ class Cluster:
     ) -> dict[TopicPartition, EpochEnd | ClusterError]:
         """Where the log of each partition left a leader epoch: the largest epoch up to it, and where that one ended.
 
-        A log that was read further than that under this epoch has been truncated since. Epoch -1 in an answer: the log
-        knows of no epoch so old.
+        A log that was read further than that under this epoch has been truncated since, if its leader is a newer one.
+        Leaders are asked under the epoch that metadata has for them, so one that has been replaced does not answer; one
+        that knows of no epoch so new is asked again, and is a problem if it stays so: it says nothing about truncation.
         """
 
         def ask(connection: Connection, share: Mapping[TopicPartition, int]) -> dict[TopicPartition, EpochEnd]:
@@ -361,14 +376,20 @@ class Cluster:
             throttle_ms, ends = connection.ask(
                 Api.OFFSET_FOR_LEADER_EPOCH,
                 version,
-                messages.encode_epoch_ends(version, share),
+                messages.encode_epoch_ends(version, share, {where: self.leader_epoch(where) for where in share}),
                 lambda frame, position: messages.decode_epoch_ends(version, frame, position),
             )
             connection.throttle(throttle_ms)
-            return ends
+            return {where: end if end.is_defined else _UNKNOWN_EPOCH for where, end in ends.items()}
 
         asked = without_errors(self.at_leaders(wanted, ask, patience_s))
         return {where: asked.answers[where] if where in asked.answers else asked.problems[where] for where in wanted}
+
+    def leader_epoch(self, where: TopicPartition) -> int:
+        """As last heard; -1 where that is not known."""
+        topic = self._topics.get(where[0])
+        known = topic.partitions.get(where[1]) if topic else None
+        return known.leader_epoch if known else messages.NO_EPOCH
 
 
 def without_errors(asked: Asked[Answer]) -> Asked[Answer]:

@@ -256,11 +256,18 @@ def decode_list_offsets(version: int, body: Buffer, position: int) -> tuple[int,
 class EpochEnd(NamedTuple):
     error: int
     leader_epoch: int
-    """The largest epoch at or below the one asked for that the log has; -1 where it has none."""
+    """The largest epoch at or below the one asked for that the log has; -1 where all it has are older."""
     end_offset: int
 
+    @property
+    def is_defined(self) -> bool:
+        return self.error != 0 or self.leader_epoch >= 0
 
-def encode_epoch_ends(version: int, wanted: Mapping[TopicPartition, int]) -> bytes:
+
+def encode_epoch_ends(
+    version: int, wanted: Mapping[TopicPartition, int], current: Mapping[TopicPartition, int]
+) -> bytes:
+    """`current` has the leader epoch that the caller knows of: a leader under another one refuses to answer."""
     out = Out(Api.OFFSET_FOR_LEADER_EPOCH, version)
     if version >= 3:
         out.writer.int32(CONSUMER)
@@ -271,7 +278,7 @@ def encode_epoch_ends(version: int, wanted: Mapping[TopicPartition, int]) -> byt
         out.count(len(numbers))
         for number in numbers:
             out.writer.int32(number)
-            out.writer.int32(NO_EPOCH)
+            out.writer.int32(current[topic, number])
             out.writer.int32(wanted[topic, number])
             out.tags()
         out.tags()

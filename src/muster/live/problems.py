@@ -51,4 +51,5 @@ def topic_problem(topic: str, error: int) -> ClusterError:
 def partition_problem(where: TopicPartition, error: int) -> ClusterError:
     if error == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         return topic_problem(where[0], error)
-    return ClusterError(f"{shown(where)}: its leader answers {error_name(error)}.")
+    family = ClusterUnreachable if error in RETRIABLE else ClusterError
+    return family(f"{shown(where)}: its leader answers {error_name(error)}.")

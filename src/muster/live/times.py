@@ -14,7 +14,7 @@ from muster.codec.batches import computed_crc, decode_records, read_header
 from muster.codec.error_codes import ErrorCode
 from muster.codec.records import BatchHeader
 from muster.errors import CodecError, Malformed, Truncated
-from muster.live.cluster import Cluster
+from muster.live.cluster import Cluster, LogEnds
 from muster.live.fetch import Fetched, FetchFrom
 from muster.live.messages import TopicPartition
 from muster.live.reading import fetch
@@ -141,18 +141,18 @@ def _batches(fetched: Fetched) -> Iterator[tuple[int, BatchHeader]]:
 
 
 def data_ends(
-    config: Mapping[str, str], partitions: Iterable[TopicPartition], *, patience_s: float = PATIENCE_S
+    config: Mapping[str, str], log_ends: Mapping[TopicPartition, LogEnds], *, patience_s: float = PATIENCE_S
 ) -> dict[TopicPartition, int | None]:
-    """The offset after the last record that is no transaction marker, below the high watermark of each partition.
+    """The offset after the last record that is no transaction marker, below each high watermark that is given.
 
     A log with nothing but markers has its start for an answer. None where it is not cheaply known: too many markers in
     a row, batches too large for a glance, a partition that cannot be read.
     """
-    found: dict[TopicPartition, int | None] = dict.fromkeys(partitions)
+    found: dict[TopicPartition, int | None] = dict.fromkeys(log_ends)
     deadline = time.monotonic() + patience_s
     with Cluster(config) as cluster:
         searches: deque[_End] = deque()
-        for where, ends in cluster.log_ends(found, patience_s).items():
+        for where, ends in log_ends.items():
             if ends.log_start_offset is not None and ends.high_watermark is not None:
                 searches.append(_End(where, ends.log_start_offset, ends.high_watermark))
         while searches and (left_s := deadline - time.monotonic()) > 0:
@@ -160,7 +160,7 @@ def data_ends(
             asked = [search for search in begun if search.position < search.high_watermark]
             answers = _fetch_round(cluster, asked, left_s)
             for search in begun:
-                if search.position == search.high_watermark:  # an empty log
+                if search.position >= search.high_watermark:  # an empty log
                     found[search.where] = search.high_watermark
                 elif search.settle(answers.get(search.where)):
                     found[search.where] = search.data_end
@@ -199,9 +199,12 @@ class _End:
     def _walked(self, fetched: Fetched) -> bool:
         before, was_starved = self.position, self.is_starved
         for byte_position, header in _batches(fetched):
+            if header.base_offset >= self.high_watermark:  # written since the end was looked at
+                self.position = self.high_watermark
+                break
             self.position = header.last_offset + 1
             if not header.is_control and header.record_count:
-                self.data_end = _end_of_data(fetched, byte_position, header)
+                self.data_end = min(_end_of_data(fetched, byte_position, header), self.high_watermark)
         self.is_starved = self.position == before
         if self.position < self.high_watermark:
             if self.is_starved and was_starved:  # nothing came, not even with more room for it

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from muster.codec.columns.activity import Activity
-from muster.codec.columns.chunks import Scratch
+from muster.codec.columns.chunks import Longs, Scratch
 from muster.codec.columns.commits import C_KIND, K_BAD, K_CONTROL, K_UNKNOWN
 from muster.codec.columns.latest import LatestTable
 from muster.codec.columns.scan import B_LEADER_EPOCH, B_SIZE, R_BATCH, R_OFFSET, R_TIMESTAMP
@@ -19,6 +19,7 @@ from muster.pipeline.landmarks import Landmark, spread, thinned
 from muster.pipeline.model import ExtractContext, PartitionReport, PartitionWork, SegmentFiles
 from muster.pipeline.ranges import RangeChunk, RangeReader, joined, survey
 from muster.pipeline.replicas import Lineage, agreeing
+from muster.tables.clocks import AHEAD_MS, is_ahead
 
 MOST_DAMAGE_TOLD = 100
 
@@ -47,6 +48,7 @@ class PartitionExtract:
         self._unread = 0
         self._newest_ms = -1
         self._landmarks: list[Landmark] = []
+        self._dated_ahead: int | None = None
         self._damage: list[str] = []
 
     def run(self) -> PartitionReport:
@@ -96,7 +98,7 @@ class PartitionExtract:
             self._unread = history.unread
             rows.write_activity(activity)
 
-    def _count(self, piece: RangeChunk) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    def _count(self, piece: RangeChunk) -> Longs:
         """The rows that are new, counted."""
         chunk, new, offsets = piece.chunk, piece.rows, piece.offsets
         if self._start < self._work.from_offset:
@@ -107,7 +109,7 @@ class PartitionExtract:
         times_ms = chunk.records[new, R_TIMESTAMP]
         self._gaps.take(offsets, times_ms)
         self._records += len(new)
-        self._newest_ms = max(self._newest_ms, int(times_ms.max()))
+        self._take_times(times_ms)
         first, last = chunk.records[new[[0, -1]], R_BATCH].tolist()
         self._size_bytes += int(chunk.batches[first : last + 1, B_SIZE].sum())
         kinds = chunk.classes[new, C_KIND]
@@ -116,6 +118,14 @@ class PartitionExtract:
         marks = marks[spread(len(marks))]
         self._landmarks += zip(offsets[marks].tolist(), times_ms[marks].tolist(), strict=True)
         return new
+
+    def _take_times(self, times_ms: Longs) -> None:
+        """The newest time that what stands behind it does not contradict."""
+        newest_ms, last_ms = max(self._newest_ms, int(times_ms.max())), int(times_ms[-1])
+        if last_ms >= 0 and is_ahead(newest_ms, last_ms):
+            self._dated_ahead = max(newest_ms, self._dated_ahead or newest_ms)
+            newest_ms = int(times_ms[times_ms <= last_ms + AHEAD_MS].max())
+        self._newest_ms = newest_ms
 
     def _read_other(self, directory: Path, end: int, rows: PartitionRows, lineage: Lineage) -> None:
         """Take from another replica what the log still lacks, as far as the lineage has it."""
@@ -164,4 +174,5 @@ class PartitionExtract:
             damage=tuple(damage),
             size_bytes=self._size_bytes,
             landmarks=thinned(self._landmarks),
+            dated_ahead=self._dated_ahead,
         )

@@ -12,6 +12,7 @@ from muster.errors import BadInput, MusterError, Unexpected
 from muster.log.archives import DEFAULT_LIMIT, UnpackLimit
 from muster.pipeline.extract import extract
 from muster.pipeline.failures import Told, all_answers, attempts, gist, ours
+from muster.pipeline.log_ends import moment_of, numbered
 from muster.pipeline.merge_task import MergeAnswer, MergeWork, merge_task
 from muster.pipeline.model import ExtractContext, Extracted, PartitionReport, PartitionWork, WrittenFile
 from muster.pipeline.plan import Cut, PartitionState, advanced, packed, plan, shared, withdrawn
@@ -19,6 +20,7 @@ from muster.pipeline.progress import Watch
 from muster.pipeline.same_log import check_same_cluster, check_same_log, left_alone
 from muster.pipeline.secrets import put_aside
 from muster.pipeline.sources import Source, open_source
+from muster.tables.clocks import shown
 from muster.tables.manifest import Manifest, PartitionProgress
 from muster.tables.schemas import HISTORY, STATE
 from muster.tables.store import Run, TableStore
@@ -151,10 +153,11 @@ def _run(runner: Runner, request: Request, watch: Watch) -> Summary:
         ) as source,
         store.run() as changes,
     ):
-        job = _Job(runner, request, source, changes, watch)
+        topic_names = source.topic_names()
         if changes.manifest is not None:
-            check_same_cluster(changes.manifest, source.cluster_id, job.topic_names, request.tables)
+            check_same_cluster(changes.manifest, source.cluster_id, topic_names, request.tables)
             _check_history(changes.manifest, request)
+        job = _Job(runner, request, source, changes, topic_names, watch)
         job.read()
         job.read_again_where_records_are_missing()
         job.append_history()
@@ -175,13 +178,21 @@ def _check_history(manifest: Manifest, request: Request) -> None:
 class _Job:
     """The steps of a run, and what they hand to each other."""
 
-    def __init__(self, runner: Runner, request: Request, source: Source, changes: Run, watch: Watch) -> None:
+    def __init__(
+        self,
+        runner: Runner,
+        request: Request,
+        source: Source,
+        changes: Run,
+        topic_names: Mapping[str, str],
+        watch: Watch,
+    ) -> None:
         self.runner, self.request, self.source, self.changes, self.watch = runner, request, source, changes, watch
         self.summary = Summary(changes.run_id, source.kind, source.cluster_id)
-        self.observed_at_ms = changes.started_at_ms  # whatever was written until then, the source has now
-        self.topic_names = source.topic_names()
+        self.topic_names = topic_names
         self.before: Mapping[int, PartitionProgress] = changes.manifest.progress if changes.manifest else {}
-        self.states: list[PartitionState] = source.partitions(self.before)
+        self.look = source.look(self.before)
+        self.states: list[PartitionState] = self.look.partitions
         self.cuts: tuple[Cut, ...] = ()
         self.found: list[Extracted] = []
         self.found_again: list[Extracted] = []
@@ -246,6 +257,11 @@ class _Job:
                 f"partition {report.offsets_partition}: {report.unread} records of a kind or version unknown here are "
                 "kept in group_records with their bytes."
             )
+        if report.dated_ahead is not None:
+            notes.append(
+                f"partition {report.offsets_partition} has a record dated {shown(report.dated_ahead)}, and far earlier "
+                "ones behind it: that time counts for nothing."
+            )
         if report.gaps and report.offsets_partition in self.before:
             notes.append(
                 f"partition {report.offsets_partition}: {report.gaps} offsets behind the last run have no record any "
@@ -275,10 +291,14 @@ class _Job:
         self.summary.new_rows[table] = self.summary.new_rows.get(table, 0) + sum(file.rows for file in files)
 
     def observe_log_ends(self) -> None:
-        """Where the data's logs end now: lag is measured against it; later runs interpolate between such moments."""
+        """Where the data's logs ended at the look: lag is measured against it; later runs interpolate between those."""
         times = [report.newest_timestamp_ms for report in self._reports()]
         times += [progress.newest_timestamp_ms for progress in self.before.values()]
-        ends = self.source.log_ends(max((time for time in times if time is not None), default=None))
+        newest = max((time for time in times if time is not None), default=None)
+        look = self.look
+        moment, notes = (look.looked_at_ms, []) if look.is_live else moment_of(look.log_ends, look.looked_at_ms, newest)
+        self.summary.notes += notes
+        ends = numbered(look.log_ends, self.changes.number, moment)
         self.changes.append_rows("log_ends", ends)
         self.summary.new_rows["log_ends"] = ends.num_rows
 
@@ -320,6 +340,7 @@ class _Job:
             },
             new=new,
             log_ends=tuple(files("log_ends")),
+            run_number=self.changes.number,
             times=self.source.times(),
         )
 
@@ -344,7 +365,7 @@ class _Job:
             "kind": self.source.kind,
             "topic_names": {**(self._known("topic_names") or {}), **self.topic_names},
             "history": self.request.history,
-            "observed_at_ms": self.observed_at_ms,
+            "observed_at_ms": self.look.looked_at_ms,
         }
         self.changes.publish(progress, source)
 

@@ -7,20 +7,23 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from muster.errors import ClusterError
-from muster.live.cluster import Cluster, LogEnds
-from muster.live.messages import TopicPartition
+from muster.live.cluster import Asked, Cluster, LogEnds, printed_id
+from muster.live.messages import NO_TOPIC_ID, EpochEnd, ListedOffset, TopicPartition
 from muster.live.times import data_ends, timestamps_at
 from muster.log.sources import OFFSETS_TOPIC
 from muster.pipeline.landmarks import Parting
 from muster.pipeline.log_ends import times_table
 from muster.pipeline.model import LiveLog
 from muster.pipeline.plan import PartitionState
-from muster.pipeline.sources import Times, Wanted
+from muster.pipeline.sources import Look, Times, Wanted
 from muster.tables.manifest import PartitionProgress
 from muster.tables.schemas import LOG_ENDS
 
 RECORD_BYTES = 110
 """About what a commit takes: a guess for the progress bar, since a cluster tells offsets and not bytes."""
+
+LATE_S = 5.0
+"""An end that takes longer than this is not of the same moment as the others any more: it is unknown."""
 
 
 class LiveTimes(NamedTuple):
@@ -49,60 +52,65 @@ class LiveSource:
             raise
 
     def partitions(self, known: Mapping[int, PartitionProgress]) -> list[PartitionState]:
-        wanted = [(OFFSETS_TOPIC, number) for number in sorted(self._offsets.partitions)]
-        ends = self._cluster.log_ends(wanted)
-        left = self._cluster.epoch_ends(
-            {
-                (OFFSETS_TOPIC, number): before.leader_epoch
-                for number, before in known.items()
-                if before.leader_epoch >= 0 and number in self._offsets.partitions
-            }
-        )
+        wanted = self._offsets_partitions()
+        return self._states(self._cluster.log_starts(wanted), self._cluster.high_watermarks(wanted), known)
+
+    def look(self, known: Mapping[int, PartitionProgress]) -> Look:
+        """Starts are asked for first: then every leader is connected, and the ends come in one breath."""
+        topics = self._cluster.metadata().topics
+        names = {topic.name: printed_id(topic.topic_id) for topic in topics.values() if topic.topic_id != NO_TOPIC_ID}
+        offsets = self._offsets_partitions()
+        data = [(name, number) for name in topics for number in topics[name].partitions if name != OFFSETS_TOPIC]
+        starts = self._cluster.log_starts([*offsets, *data])
+        ends = self._cluster.high_watermarks(offsets)
+        looked_at_ms = time.time_ns() // 1_000_000
+        high = self._cluster.high_watermarks([where for where in data if where in starts.answers], LATE_S)
+        stable = self._cluster.last_stable_offsets(high.answers, LATE_S)
+        states = self._states(starts, ends, known)
+        found = {where: _log_ends(where, starts, high, stable) for where in data}
+        data_end = data_ends(dict(self._config), found)
+        rows = [_row(where, found[where], data_end[where], names.get(where[0])) for where in sorted(data)]
+        return Look(states, pa.Table.from_pylist(rows, LOG_ENDS), looked_at_ms, is_live=True)
+
+    def _offsets_partitions(self) -> list[TopicPartition]:
+        return [(OFFSETS_TOPIC, number) for number in sorted(self._offsets.partitions)]
+
+    def _states(
+        self, starts: Asked[ListedOffset], ends: Asked[ListedOffset], known: Mapping[int, PartitionProgress]
+    ) -> list[PartitionState]:
+        wanted = self._offsets_partitions()
+        epochs = {where: known[where[1]].leader_epoch for where in wanted if where[1] in known}
+        over = self._cluster.epoch_ends({where: epoch for where, epoch in epochs.items() if epoch >= 0})
         states = []
-        for (_, number), found in ends.items():
-            if found.problem is not None:
-                raise found.problem
-            start, end = _known(found)
-            lineage: tuple[tuple[int, int], ...] = ()
-            over = left.get((OFFSETS_TOPIC, number))
-            if isinstance(over, ClusterError):
-                raise over
-            parting = None
-            if over is not None:
-                next_offset, epoch = known[number].next_offset, known[number].leader_epoch
-                if found.leader_epoch > epoch or over.end_offset < end:
-                    # Whatever epoch comes next in the log, it begins where the one that was read last has ended.
-                    lineage = ((over.leader_epoch, start), (epoch + 1, over.end_offset))
-                elif 0 <= found.leader_epoch < epoch and end >= next_offset:
-                    parting = Parting(next_offset - 1, 0)  # that was read under an epoch this log has not come to yet
-            states.append(
-                PartitionState(
-                    number,
-                    LiveLog(self._config, OFFSETS_TOPIC),
-                    start,
-                    end,
-                    lineage,
-                    (end - start) * RECORD_BYTES,
-                    parting,
-                )
-            )
+        for where in wanted:
+            if where not in starts.answers or where not in ends.answers:
+                raise (starts.problems | ends.problems)[where]
+            start, end = starts.answers[where].offset, ends.answers[where].offset
+            source, size_bytes = LiveLog(self._config, OFFSETS_TOPIC), (end - start) * RECORD_BYTES
+            state = PartitionState(where[1], source, start, end, (), size_bytes)
+            states.append(self._compared(state, known[where[1]], over[where]) if where in over else state)
         return states
+
+    def _compared(
+        self, state: PartitionState, known: PartitionProgress, over: EpochEnd | ClusterError
+    ) -> PartitionState:
+        """With where the epoch that was read last has ended, if the leader of today is a newer one."""
+        where = (OFFSETS_TOPIC, state.offsets_partition)
+        current = self._cluster.leader_epoch(where)
+        if isinstance(over, ClusterError):
+            if not 0 <= current < known.leader_epoch:
+                raise over
+            # What was read under an epoch that this log has not come to yet is not in it.
+            is_there = state.log_end_offset >= known.next_offset
+            return state._replace(parting=Parting(known.next_offset - 1, 0)) if is_there else state
+        if current == known.leader_epoch:
+            return state
+        # Whatever epoch comes next in the log, it begins where the one that was read last has ended.
+        newer = (known.leader_epoch + 1, over.end_offset)
+        return state._replace(epochs=((over.leader_epoch, state.log_start_offset), newer))
 
     def topic_names(self) -> dict[str, str]:
         return self._cluster.topic_names()
-
-    def log_ends(self, newest_ms: int | None) -> pa.Table:
-        observed_at_ms = time.time_ns() // 1_000_000
-        names = {name: topic_id for topic_id, name in self.topic_names().items()}
-        found = {where: ends for where, ends in self._cluster.log_ends().items() if where[0] != OFFSETS_TOPIC}
-        data = data_ends(dict(self._config), found)
-        return pa.Table.from_pylist(
-            [
-                _row(where, ends, data.get(where), names.get(where[0]), observed_at_ms)
-                for where, ends in sorted(found.items())
-            ],
-            LOG_ENDS,
-        )
 
     def times(self) -> Times:
         return LiveTimes(self._config).__call__
@@ -111,23 +119,25 @@ class LiveSource:
         self._cluster.close()
 
 
-def _known(ends: LogEnds) -> tuple[int, int]:
-    assert ends.log_start_offset is not None
-    assert ends.high_watermark is not None
-    return ends.log_start_offset, ends.high_watermark
+def _log_ends(
+    where: TopicPartition, starts: Asked[ListedOffset], high: Asked[ListedOffset], stable: Asked[ListedOffset]
+) -> LogEnds:
+    """The stable end was asked last: it may have passed the end meanwhile."""
+    if where not in stable.answers:
+        return LogEnds(None, None, None, -1, (starts.problems | high.problems | stable.problems).get(where))
+    end = high.answers[where]
+    return LogEnds(
+        starts.answers[where].offset, min(stable.answers[where].offset, end.offset), end.offset, end.leader_epoch
+    )
 
 
-def _row(
-    where: TopicPartition, ends: LogEnds, data_end: int | None, topic_id: str | None, observed_at_ms: int
-) -> dict[str, object]:
+def _row(where: TopicPartition, ends: LogEnds, data_end: int | None, topic_id: str | None) -> dict[str, object]:
     return {
         "topic": where[0],
         "partition": where[1],
-        "observed_at_ms": observed_at_ms,
         "log_start_offset": ends.log_start_offset,
         "log_end_offset": ends.high_watermark,
         "last_stable_offset": ends.last_stable_offset,
         "data_end_offset": data_end,
-        "newest_timestamp_ms": None,
         "topic_id": topic_id,
     }

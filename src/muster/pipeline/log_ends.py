@@ -16,8 +16,9 @@ from muster.codec.records import Record
 from muster.errors import LogDamaged, Malformed
 from muster.log.checkpoints import LOG_STARTS, TopicPartition, read_offsets, read_partition_metadata
 from muster.log.files import REAL_FILES, Files
-from muster.log.sources import PARTITION_NAME
+from muster.log.sources import OFFSETS_TOPIC, PARTITION_NAME
 from muster.pipeline.data_log import DataLog, Problems, Tail
+from muster.tables.clocks import is_ahead, shown
 from muster.tables.schemas import LOG_ENDS, TIMES
 
 Key = tuple[str, int]
@@ -31,7 +32,7 @@ class _Replica(NamedTuple):
 
 def log_ends(
     log_dirs: Sequence[str | Path],
-    observed_at_ms: int,
+    observed_at_ms: int | None,
     wanted: Collection[Key] | None = None,
     problems: Problems | None = None,
     files: Files = REAL_FILES,
@@ -50,6 +51,34 @@ def log_ends(
                 {"topic": key[0], "partition": key[1], "observed_at_ms": observed_at_ms} | _ends(replica, notes)
             )
     return pa.Table.from_pylist(rows, LOG_ENDS)
+
+
+def moment_of(ends: pa.Table, looked_at_ms: int, newest_ms: int | None) -> tuple[int | None, list[str]]:
+    """Of which moment directories are: that of the newest record anywhere. And which records have times that cannot be.
+
+    So a copy of yesterday's disk is not a day behind. `newest_ms` is the offsets topic's. A time far ahead of the look
+    is not believed, whoever wrote it; unless all are, and it is this machine's clock that is wrong.
+    """
+    rows = ends.select(["topic", "partition", "newest_timestamp_ms"]).to_pylist()
+    times = {f"{row['topic']}-{row['partition']}": row["newest_timestamp_ms"] for row in rows}
+    known = {name: time_ms for name, time_ms in [(OFFSETS_TOPIC, newest_ms), *times.items()] if time_ms is not None}
+    ahead = {name: time_ms for name, time_ms in known.items() if is_ahead(time_ms, looked_at_ms)}
+    if len(ahead) == len(known):
+        return max(known.values(), default=None), []
+    moment = max(time_ms for name, time_ms in known.items() if name not in ahead)
+    notes = [
+        f"{name} has a record dated {shown(time_ms)}, later than now: that time counts for nothing."
+        for name, time_ms in ahead.items()
+    ]
+    return min(moment, looked_at_ms), notes
+
+
+def numbered(ends: pa.Table, run_number: int, observed_at_ms: int | None) -> pa.Table:
+    """The observations of one run, all of one moment."""
+    for name, value in (("run_number", run_number), ("observed_at_ms", observed_at_ms)):
+        place = ends.schema.get_field_index(name)
+        ends = ends.set_column(place, ends.schema.field(place), pa.array([value] * len(ends), pa.int64()))
+    return ends
 
 
 def timestamps_at(

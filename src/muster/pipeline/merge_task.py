@@ -48,6 +48,7 @@ class MergeWork(NamedTuple):
     new: Mapping[str, Files]
     """Files added to `group_records` and `markers` by this run; for cut partitions all of `group_records`."""
     log_ends: Files
+    run_number: int
     times: Times
 
 
@@ -203,9 +204,10 @@ class _Task:
 
     def measure_lag(self) -> None:
         self._view("log_ends", LOG_ENDS, self.work.log_ends, here_only=False)
-        behind = """
+        run_number = self.work.run_number
+        behind = f"""
             SELECT DISTINCT o.topic, o.partition, o.committed_offset FROM offsets o
-            JOIN (SELECT topic, partition, max(log_end_offset) AS log_end_offset FROM log_ends GROUP BY ALL) e
+            JOIN ({lag_queries.newest_log_ends("log_ends", run_number=run_number)}) e
             ON o.topic = e.topic AND o.partition = e.partition WHERE o.committed_offset < e.log_end_offset"""
         rows = self.connection.execute(f"{behind} LIMIT {MOST_LOOKUPS + 1}").fetchall()
         if len(rows) > MOST_LOOKUPS:
@@ -214,4 +216,5 @@ class _Task:
         for topic, partition, offset in rows[:MOST_LOOKUPS]:
             wanted.setdefault((topic, partition), []).append(offset)
         self.connection.register("times", self.work.times(wanted) if wanted else TIMES.empty_table())
-        self._write("lag", lag_queries.lag("offsets", "log_ends", "members", "times", None, queries.DUCKDB_EXPLODE))
+        explode = queries.DUCKDB_EXPLODE
+        self._write("lag", lag_queries.lag("offsets", "log_ends", "members", "times", None, explode, run_number))

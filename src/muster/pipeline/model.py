@@ -85,6 +85,8 @@ class PartitionReport(NamedTuple):
     size_bytes: int
     landmarks: tuple[tuple[int, int], ...] = ()
     """Some of the records (`pipeline/landmarks.py`)."""
+    dated_ahead: int | None = None
+    """The latest time that cannot be, as others far earlier stand behind it; it is not `newest_timestamp_ms`."""
 
 
 class Extracted(NamedTuple):

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from muster.pipeline.landmarks import Parting, thinned
 from muster.pipeline.model import LiveLog, PartitionReport, PartitionWork, SegmentFiles
+from muster.tables.clocks import AHEAD_MS
 from muster.tables.manifest import PartitionProgress as Progress
 
 SMALL_BYTES = 32 * 1024 * 1024
@@ -150,10 +151,9 @@ def advanced(known: Progress | None, report: PartitionReport) -> Progress:
     """Progress after a partition was read. Completeness holds on only where nothing was missing in between."""
     continues = known is not None and report.gaps == 0
     epoch = report.leader_epoch if report.records or known is None else known.leader_epoch
-    newest = max(
-        (time for time in (report.newest_timestamp_ms, known and known.newest_timestamp_ms) if time is not None),
-        default=None,
-    )
+    newest, before = report.newest_timestamp_ms, known and known.newest_timestamp_ms
+    if before is not None and (newest is None or newest < before <= newest + AHEAD_MS):
+        newest = before
     return Progress(
         report.next_offset,
         epoch,

@@ -3,6 +3,7 @@
 Tasks copy the segments they need. What the data's own logs would tell (their ends, times of records) is not looked at.
 """
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from muster.log.sources import OFFSETS_TOPIC, PARTITION_NAME, SEGMENT_NAME
 from muster.pipeline.extract_store import open_store
 from muster.pipeline.model import SegmentFiles
 from muster.pipeline.plan import PartitionState
-from muster.pipeline.sources import Times, Wanted, parsed_properties
+from muster.pipeline.sources import Look, Times, Wanted, parsed_properties
 from muster.tables.manifest import PartitionProgress
 from muster.tables.schemas import LOG_ENDS, TIMES
 
@@ -80,8 +81,8 @@ class RemoteDirectories:
     def topic_names(self) -> dict[str, str]:
         return {}
 
-    def log_ends(self, newest_ms: int | None) -> pa.Table:
-        return LOG_ENDS.empty_table()
+    def look(self, known: Mapping[int, PartitionProgress]) -> Look:
+        return Look(self.partitions(known), LOG_ENDS.empty_table(), time.time_ns() // 1_000_000)
 
     def times(self) -> Times:
         return no_times

@@ -3,13 +3,13 @@
 import os
 import re
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from muster.errors import BadInput
 from muster.log.archives import DEFAULT_LIMIT, UnpackLimit, is_archive, unpack
@@ -21,6 +21,21 @@ LIVE = "kafka://"
 Wanted = Mapping[tuple[str, int], Sequence[int]]
 Times = Callable[[Wanted], pa.Table]
 """Timestamps of the records at these offsets of the data (`schemas.TIMES`); picklable."""
+
+
+class Look(NamedTuple):
+    """Where all logs of a cluster end, looked at once: the offsets topic's first, right after it the data's.
+
+    In this order a group that is caught up is never beyond the data's end, and its lag is what was written in between.
+    """
+
+    partitions: list[PartitionState]
+    log_ends: pa.Table
+    """Of the data (`schemas.LOG_ENDS`), without the moment and the number of the run: those are for the run to say."""
+    looked_at_ms: int
+    """By the clock of this machine, between the two."""
+    is_live: bool = False
+    """False: the logs may be a copy from long ago."""
 
 
 class Source(Protocol):
@@ -35,8 +50,8 @@ class Source(Protocol):
     def topic_names(self) -> dict[str, str]:
         """Topic id to name, as far as known."""
 
-    def log_ends(self, newest_ms: int | None) -> pa.Table:
-        """Ends of the data's logs now (`schemas.LOG_ENDS`); `newest_ms` is when the offsets topic was last written."""
+    def look(self, known: Mapping[int, PartitionProgress]) -> Look:
+        """The partitions, and the ends of the data's logs at the same moment."""
 
     def times(self) -> "Times":
         """How to ask for timestamps of records of the data, from any task."""
@@ -138,8 +153,7 @@ class LogDirectories:
                     names[topic_id] = match["topic"]
         return names
 
-    def log_ends(self, newest_ms: int | None) -> pa.Table:
-        """The moment is that of the newest record anywhere: a copy of yesterday's disk is not a day behind."""
+    def look(self, known: Mapping[int, PartitionProgress]) -> Look:
         from muster.pipeline.log_ends import log_ends
 
         data = [
@@ -147,11 +161,9 @@ class LogDirectories:
             for match in self._partition_names()
             if match["topic"] != OFFSETS_TOPIC
         ]
-        ends = log_ends(self._log_dirs(), 0, data)
-        times = [time for time in (newest_ms, pc.max(ends["newest_timestamp_ms"]).as_py()) if time is not None]
-        moment = pa.array([max(times, default=None)] * len(ends), pa.int64())
-        place = ends.schema.get_field_index("observed_at_ms")
-        return ends.set_column(place, ends.schema.field(place), moment)
+        partitions = self.partitions(known)
+        looked_at_ms = time.time_ns() // 1_000_000
+        return Look(partitions, log_ends(self._log_dirs(), None, data), looked_at_ms)
 
     def _partition_names(self) -> list[re.Match[str]]:
         names = {entry.name for directory in self._log_dirs() for entry in os.scandir(directory) if entry.is_dir()}

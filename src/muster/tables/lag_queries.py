@@ -1,28 +1,36 @@
 """How far behind, as SQL in the words that Spark and duckdb share (`queries` says how its functions are to be used).
 
-Unknown is NULL and never 0: where nobody has looked at the end of a topic, its lag is not known. (`greatest` skips
-NULL, so it is asked only where both sides are there.)
+Unknown is NULL and never 0: where nobody has looked at the end of a topic, its lag is not known, nor where a group has
+committed up to that end or beyond it after the look. (`greatest` skips NULL, so where that would be wrong it is asked
+only if both sides are there.)
+
+Observations are ordered by run, since clocks step back and records of any time come and go.
 
 Time lag is exact where `times` has the timestamp of the first record not consumed yet. Otherwise it is interpolated
 between two observations of the end of the log, the last that was not beyond the committed offset and the first that
 was; a commit older than all observations has no time lag.
 """
 
+from muster.tables.clocks import AHEAD_MS
 from muster.tables.queries import SPARK_EXPLODE
 from muster.tables.schemas import LAG
 
 
-def newest_log_ends(log_ends: str, as_of_ms: int | None = None) -> str:
-    """The last observation of each topic and partition (up to a moment)."""
-    until = "" if as_of_ms is None else f"WHERE r.observed_at_ms <= {int(as_of_ms)}"
+def newest_log_ends(log_ends: str, as_of_ms: int | None = None, run_number: int | None = None) -> str:
+    """What the last run (up to a moment), or one run, observed; of rows without a run's number, the latest by time."""
+    run = "coalesce({0}.run_number, -1)"
+    conditions = [] if as_of_ms is None else [f"r.observed_at_ms <= {int(as_of_ms)}"]
+    conditions += [] if run_number is None else [f"r.run_number = {int(run_number)}"]
+    chosen = f"WHERE {' AND '.join(conditions)}" if conditions else ""
     return f"""
-        SELECT e.topic, e.partition, e.observed_at_ms, max(e.log_end_offset) AS log_end_offset,
+        SELECT e.topic, e.partition, max(e.observed_at_ms) AS observed_at_ms,
+            max(e.log_start_offset) AS log_start_offset, max(e.log_end_offset) AS log_end_offset,
             max(e.last_stable_offset) AS last_stable_offset, max(e.data_end_offset) AS data_end_offset
         FROM {log_ends} e JOIN (
-            SELECT r.topic, r.partition, max(r.observed_at_ms) AS observed_at_ms FROM {log_ends} r {until}
-            GROUP BY r.topic, r.partition
-        ) n ON e.topic = n.topic AND e.partition = n.partition AND e.observed_at_ms = n.observed_at_ms
-        GROUP BY e.topic, e.partition, e.observed_at_ms"""
+            SELECT {run.format("r")} AS run_number, max(r.observed_at_ms) AS observed_at_ms FROM {log_ends} r {chosen}
+            GROUP BY {run.format("r")} ORDER BY run_number DESC LIMIT 1
+        ) n ON {run.format("e")} = n.run_number AND (n.run_number >= 0 OR e.observed_at_ms = n.observed_at_ms)
+        GROUP BY e.topic, e.partition"""
 
 
 def owners(members: str, explode: str = SPARK_EXPLODE) -> str:
@@ -44,13 +52,14 @@ def owners(members: str, explode: str = SPARK_EXPLODE) -> str:
         ) o JOIN {members} c ON o.group_id = c.group_id AND o.member_id = c.member_id"""
 
 
-def interpolated(offsets: str, log_ends: str, as_of_ms: int | None = None) -> str:
+def interpolated(offsets: str, log_ends: str, newest: str) -> str:
     """When the log's end passed each committed offset: `group_id`, `topic`, `partition`, `passed_at_ms` or NULL.
 
     Observations and commits of a partition are put in one row by offset, and each commit looks to both sides. Where
-    ends fell from one observation to the next (a topic made anew under its old name) there may be no answer.
+    ends fell from one observation to the next (a topic made anew under its old name) there may be no answer. What is
+    dated later than the `newest` observation counts for nothing.
     """
-    until = "" if as_of_ms is None else f"AND r.observed_at_ms <= {int(as_of_ms)}"
+    until = f"AND r.observed_at_ms <= (SELECT max(n.observed_at_ms) FROM ({newest}) n)"
     window = "PARTITION BY p.topic, p.partition ORDER BY p.place, p.is_commit ROWS BETWEEN"
     return f"""
         SELECT w.group_id, w.topic, w.partition,
@@ -82,12 +91,19 @@ def lag(
     times: str | None = None,
     as_of_ms: int | None = None,
     explode: str = SPARK_EXPLODE,
+    run_number: int | None = None,
 ) -> str:
     """How far each group is behind, for what it has committed and for what is assigned to its members.
 
-    `lag` leaves out transaction markers at the very end where the observation could tell, and is 0 for a commit beyond
-    the end; `offset_lag` and `stable_lag` are plain differences, so negative there. `times` has the columns of TIMES.
+    `lag` counts from the log's start where the commit is below it, leaves out transaction markers at the very end where
+    the observation could tell, and is 0 for a commit beyond the end; `offset_lag` and `stable_lag` are plain
+    differences, so negative there. `times` has the columns of TIMES. With the number of a run its observation alone
+    counts, and is known to be as new as the commits; otherwise one with a later time makes the lag unknown, unless it
+    is below the end all the same.
     """
+    newest = newest_log_ends(log_ends, as_of_ms, run_number)
+    is_later = "coalesce(w.commit_at_ms > e.observed_at_ms AND w.committed_offset >= e.log_end_offset, FALSE)"
+    is_outdated = is_later if run_number is None else "FALSE"
     exact = (
         "SELECT NULL AS topic, NULL AS partition, NULL AS place, NULL AS timestamp_ms WHERE 1 = 0"
         if times is None
@@ -97,31 +113,42 @@ def lag(
     return f"""
         WITH wanted AS (
             SELECT o.group_id, o.topic, o.partition, o.committed_offset, o.commit_timestamp_ms, o.leader_epoch,
-                o.metadata, w.member_id, w.client_id, w.client_host
+                o.metadata, w.member_id, w.client_id, w.client_host,
+                coalesce(o.timestamp_ms, o.commit_timestamp_ms) AS commit_at_ms
             FROM {offsets} o LEFT JOIN ({owners(members, explode)}) w
                 ON o.group_id = w.group_id AND o.topic = w.topic AND o.partition = w.partition
             UNION ALL
-            SELECT w.group_id, w.topic, w.partition, NULL, NULL, NULL, NULL, w.member_id, w.client_id, w.client_host
+            SELECT w.group_id, w.topic, w.partition, NULL, NULL, NULL, NULL, w.member_id, w.client_id, w.client_host,
+                NULL
             FROM ({owners(members, explode)}) w LEFT JOIN {offsets} o
                 ON o.group_id = w.group_id AND o.topic = w.topic AND o.partition = w.partition
             WHERE o.group_id IS NULL
+        ), placed AS (
+            SELECT w.*, e.log_start_offset, e.log_end_offset, e.last_stable_offset, e.observed_at_ms,
+                coalesce(e.data_end_offset, e.log_end_offset) AS data_end_offset, {is_outdated} AS is_outdated,
+                CASE WHEN {is_outdated} THEN NULL ELSE w.committed_offset END AS place
+            FROM wanted w LEFT JOIN ({newest}) e ON w.topic = e.topic AND w.partition = e.partition
         ), measured AS (
-            SELECT w.*, e.log_end_offset, e.last_stable_offset, e.observed_at_ms,
-                coalesce(e.data_end_offset, e.log_end_offset) - w.committed_offset AS behind
-            FROM wanted w LEFT JOIN ({newest_log_ends(log_ends, as_of_ms)}) e
-                ON w.topic = e.topic AND w.partition = e.partition
+            SELECT p.*, p.log_end_offset - p.place AS offset_lag, p.last_stable_offset - p.place AS stable_lag,
+                CASE WHEN p.place IS NOT NULL THEN p.data_end_offset - greatest(p.place, p.log_start_offset) END
+                    AS behind,
+                CASE WHEN p.place IS NOT NULL AND p.log_start_offset IS NOT NULL
+                    THEN greatest(p.log_start_offset - p.place, 0) END AS lost_records
+            FROM placed p
         ), timed AS (
-            SELECT m.*, m.log_end_offset - m.committed_offset AS offset_lag,
-                m.last_stable_offset - m.committed_offset AS stable_lag,
-                CASE WHEN m.behind IS NOT NULL THEN greatest(m.behind, 0) END AS lag,
+            SELECT m.*, CASE WHEN m.behind IS NOT NULL THEN greatest(m.behind, 0) END AS lag,
+                CASE WHEN m.behind IS NOT NULL THEN NULL
+                    WHEN m.committed_offset IS NULL THEN 'nothing committed'
+                    WHEN m.is_outdated THEN 'committed after the end was observed'
+                    ELSE 'end not observed' END AS lag_unknown,
                 CASE WHEN m.behind <= 0 THEN 0
-                    WHEN t.timestamp_ms IS NOT NULL AND m.behind IS NOT NULL
+                    WHEN t.timestamp_ms <= m.observed_at_ms + {AHEAD_MS} AND m.behind IS NOT NULL
                         THEN greatest(m.observed_at_ms - t.timestamp_ms, 0) END AS exact_ms,
                 CASE WHEN i.passed_at_ms IS NOT NULL AND m.behind IS NOT NULL
                     THEN greatest(m.observed_at_ms - i.passed_at_ms, 0) END AS interpolated_ms
             FROM measured m
             LEFT JOIN ({exact}) t ON m.topic = t.topic AND m.partition = t.partition AND m.committed_offset = t.place
-            LEFT JOIN ({interpolated(offsets, log_ends, as_of_ms)}) i
+            LEFT JOIN ({interpolated(offsets, log_ends, newest)}) i
                 ON m.group_id = i.group_id AND m.topic = i.topic AND m.partition = i.partition
         ), named AS (
             SELECT l.*, coalesce(l.exact_ms, l.interpolated_ms) AS lag_ms,

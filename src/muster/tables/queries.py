@@ -9,6 +9,7 @@ Log order decides everywhere, never a clock: the newest record is the one with t
 of fixed width (the highest offset, then back to its row), or Spark would sort instead of hashing.
 """
 
+from muster.tables.clocks import AHEAD_MS
 from muster.tables.schemas import COMMITS, GROUP_RECORDS, MEMBERS, OFFSETS
 
 DUCKDB_EXPLODE = "unnest"
@@ -49,13 +50,24 @@ def prefix_ends(*history: str, as_of_ms: int) -> str:
 
     `history` is everything that records went to: `commits`, `open_commits`, `group_records` and `markers`.
     A partition without a later record is not there: all of it counts. What comes behind the end was not there yet at
-    that moment even if its own time is earlier, as clocks step back.
+    that moment even if its own time is earlier, as clocks step back. But not by hours: a record that is dated so much
+    later, with others behind it that were there at that moment, was stamped wrongly and ends nothing.
     """
+    moment = int(as_of_ms)
     places = " UNION ALL ".join(
-        f"SELECT offsets_partition, log_offset FROM {relation} r WHERE r.timestamp_ms > {int(as_of_ms)}"
-        for relation in history
+        f"SELECT offsets_partition, log_offset, timestamp_ms FROM {relation} r" for relation in history
     )
-    return f"SELECT offsets_partition, min(log_offset) AS end_offset FROM ({places}) p GROUP BY offsets_partition"
+    return f"""
+        SELECT q.offsets_partition,
+            CASE WHEN q.there > q.later THEN least(q.little_later, q.there + 1) ELSE q.later END AS end_offset
+        FROM (
+            SELECT p.offsets_partition,
+                max(CASE WHEN p.timestamp_ms <= {moment} THEN p.log_offset END) AS there,
+                min(CASE WHEN p.timestamp_ms > {moment} THEN p.log_offset END) AS later,
+                min(CASE WHEN p.timestamp_ms BETWEEN {moment + 1} AND {moment + AHEAD_MS} THEN p.log_offset END)
+                    AS little_later
+            FROM ({places}) p GROUP BY p.offsets_partition
+        ) q WHERE q.later IS NOT NULL"""
 
 
 def before(relation: str, names: list[str], ends: str) -> str:

@@ -6,7 +6,6 @@ Everything is read in the versions that one manifest names, so an answer is of o
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -16,6 +15,7 @@ import pyarrow as pa
 
 from muster.errors import BadInput
 from muster.tables import queries
+from muster.tables.clocks import shown
 from muster.tables.manifest import Manifest
 from muster.tables.moments import FROM_THE_LOG, Moment
 from muster.tables.relations import add_relation
@@ -151,8 +151,8 @@ class Tables:
             )
         if as_of_ms > self.manifest.known_until_ms:
             raise BadInput(
-                f"the tables at {self.store.address} end at {_shown(self.manifest.known_until_ms)}, when the last run "
-                f"looked; nothing is known of {_shown(as_of_ms)}. Run `muster pipeline run` again, or leave --as-of "
+                f"the tables at {self.store.address} end at {shown(self.manifest.known_until_ms)}, when the last run "
+                f"looked; nothing is known of {shown(as_of_ms)}. Run `muster pipeline run` again, or leave --as-of "
                 "out to see the last state that is known."
             )
 
@@ -267,13 +267,6 @@ class Tables:
                 f"the tables at {self.store.address} cannot be read: {line}. If they were cleaned up meanwhile, ask "
                 "again; if a file is lost or damaged, build them anew in another place."
             ) from error
-
-
-def _shown(moment_ms: int) -> str:
-    try:
-        return f"{datetime.fromtimestamp(moment_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
-    except (ValueError, OverflowError, OSError):
-        return str(moment_ms)
 
 
 def _names(table: str) -> str:

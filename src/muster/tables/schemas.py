@@ -185,6 +185,7 @@ LOG_ENDS = _schema(
     ("data_end_offset", pa.int64()),  # after the last record that is no transaction marker
     ("newest_timestamp_ms", pa.int64()),
     ("topic_id", pa.string()),
+    ("run_number", pa.int64()),  # rises from run to run: clocks do not always
 )
 
 LAG = _schema(
@@ -194,7 +195,7 @@ LAG = _schema(
     ("committed_offset", pa.int64()),
     ("log_end_offset", pa.int64()),
     ("last_stable_offset", pa.int64()),
-    ("lag", pa.int64()),  # records behind the end, markers at the end not counted where known
+    ("lag", pa.int64()),  # records still there to be read, markers at the end not counted where known
     ("offset_lag", pa.int64()),  # log_end_offset - committed_offset, as kafka-consumer-groups prints it
     ("stable_lag", pa.int64()),  # the same against the last stable offset (read_committed)
     ("lag_ms", pa.int64()),
@@ -206,6 +207,9 @@ LAG = _schema(
     ("member_id", pa.string()),
     ("client_id", pa.string()),
     ("client_host", pa.string()),
+    ("log_start_offset", pa.int64()),
+    ("lost_records", pa.int64()),  # committed_offset to log_start_offset: deleted before they were read
+    ("lag_unknown", pa.string()),  # why lag is NULL
 )
 
 ACTIVITY = _schema(  # of every group that ever committed: what the next run needs to tell the gap across a rebalance

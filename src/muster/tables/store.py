@@ -175,6 +175,8 @@ class Run:
         found = self._manifest_table.open()
         self.manifest = store._manifest_in(self._manifest_table) if found else None
         """What the last published run left; None for the first."""
+        self.number = self._manifest_table.version + 1
+        """Higher than that of every run published before."""
         self._tables = {name: self._begin(name) for name in TABLES}
         self._written = 0
         self._published = False
