@@ -120,13 +120,17 @@ class Broker:
 
         settings = settings_from(self._settings)
         data = self._data or Path(self._temporary or "") / "data"
-        server = Server(data, settings.groups, settings.broker, Journal(self._log))
-        await server.start()
-        self.host, self.port = server.host, server.port
-        self._loop, self._stop, self._server = asyncio.get_running_loop(), asyncio.Event(), server
-        ready.set()
-        await self._stop.wait()
-        await server.stop()
+        journal = Journal(self._log)
+        try:
+            server = Server(data, settings.groups, settings.broker, journal)
+            await server.start()
+            self.host, self.port = server.host, server.port
+            self._loop, self._stop, self._server = asyncio.get_running_loop(), asyncio.Event(), server
+            ready.set()
+            await self._stop.wait()
+            await server.stop()
+        finally:
+            journal.close()
 
     def _clean_up(self) -> None:
         if self._temporary is not None:

@@ -4,7 +4,11 @@ import asyncio
 import errno
 import io
 import json
+import os
+import threading
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +21,10 @@ from muster.server.server import Server
 from muster.server.settings import settings_from
 from tests.log.disk.faults import FaultyFiles
 from tests.server.shared_disk import SharedFiles
+
+WAIT_S = 20
+MOST_LINES = 4_000
+"""More than a pipe, a buffer and the lines that may wait hold together, at a thousand characters each."""
 
 
 @pytest.mark.parametrize(
@@ -56,8 +64,9 @@ def test_there_is_a_sentence_for_everything() -> None:
 def test_text_and_json_say_the_same() -> None:
     notice = Notice(What.STABLE, "g", Cause.MEMBER_LEFT, generation=5, size=2, duration_ms=30)
     text, data = io.StringIO(), io.StringIO()
-    Journal(text, wall=lambda: 1_000.25).group(3, notice)
-    Journal(data, as_json=True, wall=lambda: 1_000.25).group(3, notice)
+    for journal in (Journal(text, wall=lambda: 1_000.25), Journal(data, as_json=True, wall=lambda: 1_000.25)):
+        journal.group(3, notice)
+        assert journal.close(WAIT_S)
     words = "group g: rebalanced in 30 ms to generation 5 with 2 members (member left)"
     assert text.getvalue()[8:] == f".250 {words}\n"
     assert json.loads(data.getvalue()) == {
@@ -67,11 +76,14 @@ def test_text_and_json_say_the_same() -> None:
 
 
 @pytest.mark.parametrize("as_json", [False, True])
-@pytest.mark.parametrize("name", ["a\nb", "a\r\x1b[31mb", "a\u2028b", "a\udcffb", "\x00", "é漢"], ids=ascii)
+@pytest.mark.parametrize(
+    "name", ["a\nb", "a\r\x1b[31mb", "a\u2028b", "a\udcffb", "a\x7fb", "a\x9bb", "\x00", "é漢"], ids=ascii
+)
 def test_a_name_cannot_forge_a_line(name: str, as_json: bool) -> None:
     stream = io.TextIOWrapper(io.BytesIO(), "utf-8")
     journal = Journal(stream, as_json=as_json)
     journal.group(0, Notice(What.JOINED, name, member_id=name, reason=name))
+    assert journal.close(WAIT_S)
     stream.seek(0)
     (line,) = stream.read().splitlines()
     assert journal.lost_lines == 0
@@ -81,9 +93,42 @@ def test_a_name_cannot_forge_a_line(name: str, as_json: bool) -> None:
 
 def test_a_long_name_is_cut() -> None:
     stream = io.StringIO()
-    Journal(stream).group(0, Notice(What.CREATED, "g" * 30_000))
+    journal = Journal(stream)
+    journal.group(0, Notice(What.CREATED, "g" * 30_000))
+    assert journal.close(WAIT_S)
     assert LONGEST_TEXT < len(stream.getvalue()) < LONGEST_TEXT + 100
     assert "(30015 characters)" in stream.getvalue()
+
+
+@pytest.mark.parametrize("letter", ["g", "\x01", "\U0001f600"], ids=ascii)
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_line_is_short_whatever_a_client_says(letter: str, as_json: bool) -> None:
+    stream = io.StringIO()
+    journal = Journal(stream, as_json=as_json)
+    long = letter * 1_000_000
+    journal.group(0, Notice(What.LEFT, long, member_id=long, reason=long))
+    assert journal.close(WAIT_S)
+    line = stream.getvalue()
+    assert len(line) <= 8_001
+    if as_json:
+        fields = json.loads(line)
+        assert fields["event"] == "left"
+        for name in ("text", "group", "member", "reason"):
+            assert fields[name].endswith(" characters)"), name
+            assert len(fields[name]) < 10_000
+
+
+def test_with_debug_it_says_where_an_error_came_from() -> None:
+    plain, debug = io.StringIO(), io.StringIO()
+    try:
+        raise KeyError("nobody")
+    except KeyError as error:
+        for journal in (Journal(plain), Journal(debug, debug=True)):
+            journal.traceback(error)
+            assert journal.close(WAIT_S)
+    assert plain.getvalue() == ""
+    assert "test_journal.py" in debug.getvalue()
+    assert all(line[2] == ":" for line in debug.getvalue().splitlines()), "every line has its time"
 
 
 class Broken(io.StringIO):
@@ -98,7 +143,79 @@ def test_a_log_that_nobody_reads_harms_nobody() -> None:
         journal = Journal(stream)
         journal.say("lost")
         journal.group(0, Notice(What.CREATED, "g"))
+        assert journal.close(WAIT_S)
         assert journal.lost_lines == 2
+
+
+class FullDisk:
+    """Fails while it is full."""
+
+    def __init__(self) -> None:
+        self.is_full = True
+        self.text = ""
+
+    def write(self, text: str) -> None:
+        if self.is_full:
+            raise OSError(errno.ENOSPC, "no space left on device")
+        self.text += text
+
+    def flush(self) -> None:
+        pass
+
+
+def test_lines_that_could_not_be_written_are_counted_where_they_are_missing() -> None:
+    disk: Any = FullDisk()
+    journal = Journal(disk)
+    for number in range(3):
+        journal.say(f"lost {number}")
+    assert journal.close(WAIT_S)
+    disk.is_full = False
+    journal.say("there is room again")
+    assert journal.close(WAIT_S)
+    assert [line[13:] for line in disk.text.splitlines()] == [
+        "3 lines were lost here: the log could not be written", "there is room again",
+    ]  # fmt: skip
+    assert journal.lost_lines == 3
+
+
+def test_a_pipe_that_nobody_reads_stops_nobody_and_the_lines_that_got_lost_are_counted() -> None:
+    """Whoever reads it sleeps, and later goes on reading."""
+    reading, writing = os.pipe()
+    with open(writing, "w") as pipe, open(reading) as reader:
+        journal = Journal(pipe, as_json=True)
+
+        def say_a_lot() -> None:
+            for number in range(MOST_LINES):
+                journal.say("x" * 1_000, event="said", number=number)
+
+        speaker = threading.Thread(target=say_a_lot, daemon=True)
+        speaker.start()
+        speaker.join(WAIT_S)
+        assert not speaker.is_alive(), "it waits for whoever reads"
+        assert journal.lost_lines > 0
+        assert not journal.close(0.01)
+        lines = []
+        while not lines or lines[-1].get("event") != "lines lost":
+            lines.append(json.loads(reader.readline()))
+        assert [line["number"] for line in lines[:-1]] == list(range(len(lines) - 1)), "one gap, at the end"
+        assert lines[-1]["lines"] == journal.lost_lines == MOST_LINES - (len(lines) - 1)
+        journal.say("flows again")
+        assert json.loads(reader.readline())["text"] == "flows again"
+        assert journal.close(WAIT_S)
+
+
+def test_the_thread_of_a_log_ends_with_it_and_another_line_begins_anew(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    with path.open("w") as stream:
+        journal = Journal(stream)
+        for number in range(50):
+            journal.say(f"line {number}")
+            assert journal.close(WAIT_S)
+    deadline = time.monotonic() + WAIT_S
+    while "muster-journal" in [thread.name for thread in threading.enumerate()]:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert [line[13:] for line in path.read_text().splitlines()] == [f"line {number}" for number in range(50)]
 
 
 # What the server does without being asked.
@@ -108,10 +225,11 @@ def on_a_disk(data: Path, story: str) -> str:
     """Run a server on a disk in memory and let something happen; what it said."""
     data.mkdir()
     said, files = io.StringIO(), SharedFiles(data)
+    journal = Journal(said)
     settings = settings_from({"listeners": "PLAINTEXT://127.0.0.1:0", "offsets.topic.num.partitions": "2"})
 
     async def run() -> None:
-        server = Server(data, settings.groups, settings.broker, Journal(said), files)
+        server = Server(data, settings.groups, settings.broker, journal, files)
         await server.start()
         try:
             await STORIES[story](server, server._housekeeping, files)
@@ -120,6 +238,7 @@ def on_a_disk(data: Path, story: str) -> str:
             await server.stop()
 
     asyncio.run(run())
+    assert journal.close(WAIT_S)
     return said.getvalue()
 
 
@@ -128,9 +247,23 @@ async def _a_snapshot_fails(server: Server, housekeeping: Housekeeping, files: F
     log.append([(b"\0\x01x", None)], 1)
     files.fail = lambda operation, path: errno.EIO if path.name.endswith(".snapshot") else None
     housekeeping._checkpoint()
-    assert log.failure is not None
+    async with asyncio.timeout(30):
+        while housekeeping._checkpointing is not None:
+            await asyncio.sleep(0.02)
+    server.give_up_failed_logs()
+    assert server.shards.shells[0].coordinator is not None, "a log does without a snapshot"
+
+
+async def _a_checkpoint_fails(server: Server, housekeeping: Housekeeping, files: FaultyFiles) -> None:
+    log = server.directory.logs[TopicPartition("__consumer_offsets", 0)]
+    log.append([(b"\0\x01x", None)], 1)
+    files.fail = lambda operation, path: errno.EIO if operation == "sync" and path.name.endswith(".log") else None
+    housekeeping._checkpoint()
+    async with asyncio.timeout(30):
+        while log.failure is None:
+            await asyncio.sleep(0.02)
     files.fail = lambda operation, path: None
-    housekeeping._tick()
+    server.give_up_failed_logs()
     assert server.shards.shells[0].coordinator is None, "nobody is served from a log that failed"
     async with asyncio.timeout(30):
         while server.shards.shells[0].coordinator is None:
@@ -149,13 +282,22 @@ async def _producers_fall_silent(server: Server, housekeeping: Housekeeping, fil
     assert list(states.producers) == [8]
 
 
-STORIES = {"a snapshot fails": _a_snapshot_fails, "producers fall silent": _producers_fall_silent}
+STORIES = {
+    "a snapshot fails": _a_snapshot_fails,
+    "a checkpoint fails": _a_checkpoint_fails,
+    "producers fall silent": _producers_fall_silent,
+}
 
 
-def test_a_checkpoint_that_fails_is_told_and_the_log_opened_anew(tmp_path: Path) -> None:
+def test_a_snapshot_that_fails_is_told(tmp_path: Path) -> None:
     said = on_a_disk(tmp_path / "data", "a snapshot fails")
     assert said.count("__consumer_offsets-0: a snapshot could not be written") == 1
-    assert "partition 0: a snapshot could not be written" in said
+    assert "It is read again." not in said
+
+
+def test_a_log_that_fails_under_a_checkpoint_is_opened_anew(tmp_path: Path) -> None:
+    said = on_a_disk(tmp_path / "data", "a checkpoint fails")
+    assert said.count("partition 0: a sync failed") == 1, said
     assert "It is read again." in said
 
 

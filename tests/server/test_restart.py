@@ -3,7 +3,6 @@
 import random
 import shutil
 import signal
-import socket
 import threading
 import time
 from collections.abc import Callable
@@ -128,101 +127,6 @@ def test_a_group_goes_on_after_a_restart(tmp_path: Path) -> None:
         with Raw(server.address) as raw:
             assert raw.ask(ApiKey.HEARTBEAT, 3, **me)["errorCode"] == 0
             assert raw.ask(ApiKey.SYNC_GROUP, 3, assignments=[], **me)["assignment"] == b"mine"
-
-
-SLOW_DISK = """
-import os, sys, time
-from pathlib import Path
-
-trigger, sync = Path(sys.argv.pop(1)), os.fdatasync
-
-def slow_sync(fd):
-    while trigger.exists():
-        trigger.with_name("hangs").touch()
-        time.sleep(0.05)
-    sync(fd)
-
-os.fdatasync = os.fsync = slow_sync
-sys.argv[0] = "muster"
-import runpy
-import muster.server.server as server
-server.ANSWER_WITHIN_S = server.CLOSE_WITHIN_S = 1.0
-runpy.run_module("muster", run_name="__main__")
-"""
-
-
-class HangingServer(ServerProcess):
-    """A server whose disk does not answer any more once `hang` was called. It waits for it less than others would."""
-
-    def __init__(self, data: Path, *arguments: str) -> None:
-        super().__init__(data, *arguments)
-        self._trigger = data.parent / "hang"
-        assert self._command[1:3] == ["-m", "muster"]
-        self._command[1:3] = ["-c", SLOW_DISK, str(self._trigger)]
-
-    def hang(self) -> None:
-        self._trigger.touch()
-
-    def wait_until_it_hangs(self) -> None:
-        until(self._trigger.with_name("hangs").exists)
-
-
-def test_stopping_answers_whoever_waits_and_takes_nobody_in(tmp_path: Path) -> None:
-    with running(tmp_path / "data") as server:
-        create_topic(server.address, "orders", 1)
-        with Raw(server.address) as first, Raw(server.address) as parked, Raw(server.address) as idle:
-            idle.ask(ApiKey.API_VERSIONS, 0)
-            join = {
-                "groupId": "g", "sessionTimeoutMs": 30_000, "rebalanceTimeoutMs": 30_000, "memberId": "",
-                "protocolType": "consumer", "protocols": [{"name": "range", "metadata": b"x"}],
-            }  # fmt: skip
-            assert first.ask(ApiKey.JOIN_GROUP, 3, **join)["errorCode"] == 0
-            parked.send(ApiKey.JOIN_GROUP, 3, **join)
-            until(lambda: "group g: rebalances from generation 1 (member joined)" in server.log.read_text())
-            last = first.send(ApiKey.OFFSET_COMMIT, 8, **commit_body("h", "orders", {0: 7}))
-            number, answer = first.hear(ApiKey.OFFSET_COMMIT, 8)
-            assert (number, answer["topics"][0]["partitions"][0]["errorCode"]) == (last, 0)
-            started = time.monotonic()
-            assert server.stop() == 0
-            assert time.monotonic() - started < 8
-            assert parked.hear(ApiKey.JOIN_GROUP, 3)[1]["errorCode"] == 16, "not the coordinator any more"
-            with pytest.raises(EOFError):
-                idle.frame()
-        with pytest.raises(ConnectionRefusedError):
-            socket.create_connection(server.address)
-    with running(tmp_path / "data") as server:
-        assert wait_until_loaded(server.address, "h") == {("orders", 0): 7}
-        assert "cut off" not in server.log.read_text(), "a clean stop needs no recovery"
-
-
-def test_a_disk_that_does_not_answer_does_not_keep_a_server_for_ever(tmp_path: Path) -> None:
-    server = HangingServer(tmp_path / "data")
-    with server, Raw(server.address) as raw:
-        create_topic(server.address, "orders", 1)
-        server.hang()
-        raw.send(ApiKey.OFFSET_COMMIT, 8, **commit_body("g", "orders", {0: 1}))
-        server.wait_until_it_hangs()
-        started = time.monotonic()
-        assert server.stop() == 4
-        assert time.monotonic() - started < 10
-        assert "the disk has not answered" in server.log.read_text()
-        with pytest.raises((EOFError, ConnectionResetError)):
-            assert raw.hear(ApiKey.OFFSET_COMMIT, 8)[1]["topics"][0]["partitions"][0]["errorCode"] == 0
-
-
-def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
-    server = HangingServer(tmp_path / "data")
-    with server, Raw(server.address) as raw:
-        assert server.process is not None
-        create_topic(server.address, "orders", 1)
-        server.hang()
-        raw.send(ApiKey.OFFSET_COMMIT, 8, **commit_body("g", "orders", {0: 1}))
-        server.wait_until_it_hangs()
-        server.process.send_signal(signal.SIGTERM)
-        until(lambda: "stopping" in server.log.read_text())
-        server.process.send_signal(signal.SIGINT)
-        assert server.process.wait(20) == 130, "any other way to end has another code"
-        assert "stopped at once" in server.log.read_text()
 
 
 def test_the_directory_is_nobody_elses_meanwhile(tmp_path: Path) -> None:

@@ -100,6 +100,28 @@ def test_one_that_is_set_again_to_the_same_time_does_not_ring_for_ever() -> None
     assert rings == 5
 
 
+def test_one_that_fails_keeps_no_other_from_firing() -> None:
+    loop, problems = Loop(), []
+
+    def fire(key: Hashable) -> None:
+        if str(key).startswith("bad"):
+            raise ValueError(key)
+        loop.fired.append((loop.now_ms, key))
+
+    loop.timers._fire = fire
+    for key in ("a", "bad 1", "b", "bad 2", "c"):
+        loop.timers.set(key, 10)
+    loop.timers.set("d", 20)
+    for _ in range(10):
+        try:
+            loop.advance(10)
+        except ValueError as error:  # an event loop tells of it, and goes on
+            problems.append(str(error))
+    assert [key for _, key in loop.fired] == ["a", "b", "c", "d"]
+    assert problems == ["bad 1", "bad 2"]
+    assert len(loop.timers) == 0
+
+
 def test_a_hundred_thousand_that_are_moved_again_and_again_stay_few() -> None:
     loop = Loop()
     for turn in range(20):

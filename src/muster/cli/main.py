@@ -1,7 +1,6 @@
 """The front door: commands, and the one place where an exception becomes a sentence."""
 
 import errno
-import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ from muster import __version__
 from muster.cli.dump import dump
 from muster.cli.escapes import shown_lines
 from muster.cli.groups import app as groups
-from muster.cli.options import DEBUG
+from muster.cli.options import DEBUG, wants_traceback
 from muster.cli.output import PipeClosed, say
 from muster.cli.partitions import app as partitions
 from muster.cli.pipeline import app as pipeline
@@ -74,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except PipeClosed:
         return Status.OK
     except (Exception, KeyboardInterrupt) as error:
-        if _wants_traceback(arguments) and not isinstance(error, KeyboardInterrupt):
+        if wants_traceback("--debug" in arguments) and not isinstance(error, KeyboardInterrupt):
             sys.stderr.write(shown_lines(traceback.format_exc()))
         status, sentence = _as_sentence(error)
         if sentence:
@@ -97,10 +96,6 @@ def _command() -> Any:
             if getattr(parameter, "is_flag", False):
                 parameter.metavar = ""
     return command
-
-
-def _wants_traceback(arguments: Sequence[str]) -> bool:
-    return "--debug" in arguments or os.environ.get("MUSTER_DEBUG", "0") not in ("", "0")
 
 
 def _as_sentence(error: BaseException) -> tuple[Status, str]:

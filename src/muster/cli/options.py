@@ -3,6 +3,7 @@
 Imported whenever muster starts, so what takes time is imported where it is needed.
 """
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
@@ -27,6 +28,12 @@ def option(*names: str, panel: str | None = None, metavar: str = "", **settings:
 
 
 DEBUG = option("--debug", help="Show the traceback when something goes wrong; MUSTER_DEBUG=1 does the same.")
+
+
+def wants_traceback(is_asked_for: bool) -> bool:
+    return is_asked_for or os.environ.get("MUSTER_DEBUG", "0") not in ("", "0")
+
+
 COMMAND_CONFIG = option(
     "--command-config",
     panel=CLUSTER,

@@ -1,20 +1,18 @@
 """`muster serve`: a broker for groups, until it is told to stop."""
 
 import asyncio
-import os
-import signal
-import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from muster.cli.options import DEBUG, pairs
+from muster.cli.options import DEBUG, pairs, wants_traceback
 from muster.cli.status import Status
 from muster.errors import BadInput
 
 if TYPE_CHECKING:
+    from muster.cli.stop_signals import StopSignals
     from muster.server.journal import Journal
 
 EPILOG = """
@@ -51,7 +49,8 @@ def serve(
 ) -> int:
     """Run a coordinator that Kafka clients use as their broker for groups.
 
-    Stops in steps on SIGTERM or Ctrl-C (accept nobody, answer whoever waits, flush, close); a second one stops at once.
+    Stops in steps on SIGTERM or Ctrl-C (accept nobody, answer whoever waits, flush, close), within five seconds; a
+    second one stops at once.
     """
     started = time.perf_counter()
     wanted = _settings(config, settings or [])
@@ -66,9 +65,19 @@ def serve(
     if accept_data_loss:
         wanted.append(("muster.accept.data.loss", "true"))
     from muster.broker import new_loop
+    from muster.cli.stop_signals import StopSignals, end_at_once, is_anything_left
+    from muster.server.journal import Journal
 
-    with asyncio.Runner(loop_factory=new_loop) as runner:
-        return runner.run(_serve(wanted, data, metrics_port, log_json, started))
+    journal = Journal(as_json=log_json, debug=wants_traceback(debug))
+    with StopSignals(journal) as signals:
+        try:
+            with asyncio.Runner(loop_factory=new_loop) as runner:
+                status = runner.run(_serve(wanted, data, metrics_port, journal, signals, started))
+        finally:
+            is_told = journal.close()
+        if status is not Status.OK or not is_told or is_anything_left():
+            end_at_once(status, journal)
+    return status
 
 
 def _settings(config: Path | None, settings: list[str]) -> list[tuple[str, str]]:
@@ -89,15 +98,18 @@ def _with_host(listen: str) -> str:
 
 
 async def _serve(
-    wanted: list[tuple[str, str]], data: Path, metrics_port: int | None, log_json: bool, started: float
-) -> int:
+    wanted: list[tuple[str, str]],
+    data: Path,
+    metrics_port: int | None,
+    journal: "Journal",
+    signals: "StopSignals",
+    started: float,
+) -> Status:
     from muster.server import garbage, open_files
-    from muster.server.journal import Journal
     from muster.server.server import Server
     from muster.server.settings import settings_from
 
     settings = settings_from(wanted)
-    journal = Journal(as_json=log_json)
     open_files.raise_limit()
     garbage.set_aside_survivors()
     for ignored in settings.ignored:
@@ -115,8 +127,7 @@ async def _serve(
             await server.stop()
             raise
         journal.say(f"metrics at {metrics.url}", event="metrics", url=metrics.url)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, _asked_to_stop, stop, journal)
+    signals.serving(lambda: loop.call_soon_threadsafe(stop.set))
     print(
         f"muster is ready at {server.host}:{server.port} after {time.perf_counter() - started:.2f} s; "
         f"data in {data}, {len(server.shards.shells)} partitions. Ctrl-C stops it.",
@@ -124,24 +135,10 @@ async def _serve(
     )
     await stop.wait()
     journal.say("stopping: nobody is accepted any more, whoever waits is answered", event="stopping")
-    well = await server.stop()
+    status = Status.OK if await server.stop() else Status.DAMAGED
+    signals.stopped(status)
     if metrics is not None:
         metrics.close()
+    well = status is Status.OK
     journal.say("stopped" if well else "stopped, but not all logs could be closed well", event="stopped")
-    if not well:
-        _end_at_once(Status.DAMAGED)
-    return Status.OK
-
-
-def _asked_to_stop(stop: asyncio.Event, journal: "Journal") -> None:
-    """The first signal stops in steps, the second at once."""
-    if stop.is_set():
-        journal.say("stopped at once, as was asked for", event="stopped")
-        _end_at_once(Status.INTERRUPTED)
-    stop.set()
-
-
-def _end_at_once(status: Status) -> NoReturn:
-    """Without a wait for threads, which may wait for a disk that does not answer; the log knows how to bear it."""
-    sys.stdout.flush()
-    os._exit(status)
+    return status

@@ -13,8 +13,8 @@ No event loop here: `deliver` says in which thread callbacks run. With asyncio i
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Protocol, Self
@@ -78,7 +78,11 @@ class _Waiting:
 
 
 class Flusher:
-    """Threads that sync. All methods are called in the thread that owns the logs, and callbacks come back to it."""
+    """Threads that sync. All methods are called in the thread that owns the logs, and callbacks come back to it.
+
+    A callback that raises ends the call of `finish` it was in, and the event loop tells of it; the callbacks behind it
+    are called all the same, by the next `finish`.
+    """
 
     def __init__(
         self, threads: int = DEFAULT_THREADS, deliver: Callable[[Callable[[], None]], object] | None = None
@@ -87,7 +91,7 @@ class Flusher:
         self._waiting: dict[int, tuple[Flushable, _Waiting]] = {}
         self._work: SimpleQueue[tuple[Flushable, SyncTicket] | None] = SimpleQueue()
         self._done: SimpleQueue[tuple[Flushable, SyncTicket, OSError | None]] = SimpleQueue()
-        self._soon: deque[Callable[[], None]] = deque()  # callbacks of requests that needed no sync
+        self._to_call: deque[tuple[Then, LogDamaged | None]] = deque()
         self._is_finish_coming = False
         self.syncs = 0
         """How many tickets were synced so far."""
@@ -103,6 +107,11 @@ class Flusher:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a sync is under way, or a callback is still to be called."""
+        return bool(self._waiting or self._to_call)
+
     def flush(self, log: Flushable, then: Then) -> None:
         """Write what a log has staged and make it durable; `then` is called behind that, never at once."""
         self.flush_all([log], then)
@@ -114,13 +123,13 @@ class Flusher:
         """
         logs = list(logs)
         if not logs:
-            self._call_later(partial(then, None))
+            self._call_later(then, None)
             return
         told = then if len(logs) == 1 else _after(len(logs), then)
         self.flush_each([(log, told) for log in logs], indexes=indexes)
 
     def flush_each(self, requests: Iterable[tuple[Flushable, Then]], *, indexes: bool = False) -> None:
-        """Several logs at the same time, each with a callback of its own.
+        """Several logs at the same time, each with a callback of its own, which hears of any error of its log.
 
         All are written before the first sync begins: threads that wake up between two writes only get in the way.
         """
@@ -132,24 +141,24 @@ class Flusher:
         """Write, and enter a request; what to sync for it, unless a sync is under way."""
         try:
             log.write()
-        except LogDamaged as error:
-            self._call_later(partial(then, error))
+            under_way = self._waiting.get(id(log))
+            ticket = log.unsynced(indexes) if under_way is None else None
+        except Exception as error:
+            self._call_later(then, _as_damage(error))
             return None
-        under_way = self._waiting.get(id(log))
         if under_way is not None:
             waiting = under_way[1]
             waiting.next.append(then)
             waiting.next_indexes = waiting.next_indexes or indexes
             return None
-        ticket = log.unsynced(indexes)
         if ticket is None:
-            self._call_later(partial(then, None))
+            self._call_later(then, None)
             return None
         self._waiting[id(log)] = (log, _Waiting([then]))
         return log, ticket
 
-    def _call_later(self, call: Callable[[], None]) -> None:
-        self._soon.append(call)
+    def _call_later(self, then: Then, outcome: LogDamaged | None) -> None:
+        self._to_call.append((then, outcome))
         if self._deliver is not None:
             self._deliver(self.finish)
 
@@ -168,55 +177,93 @@ class Flusher:
             # syncs that end at the same time call for the owner once.
             if self._deliver is not None and not self._is_finish_coming:
                 self._is_finish_coming = True
-                self._deliver(self.finish)
+                with suppress(RuntimeError):  # the owner's event loop is closed: nobody waits for this any more
+                    self._deliver(self.finish)
 
     def finish(self) -> None:
         """Tell logs and callbacks of all syncs that have ended. `deliver` brings this about by itself."""
         self._is_finish_coming = False
         while not self._done.empty():
             self._finish_one(*self._done.get())
-        while self._soon:
-            self._soon.popleft()()
+        try:
+            while self._to_call:
+                then, outcome = self._to_call.popleft()
+                then(outcome)
+        finally:
+            if self._to_call and self._deliver is not None:
+                self._deliver(self.finish)
 
     def _finish_one(self, log: Flushable, ticket: SyncTicket, error: OSError | None) -> None:
+        """Let a log know, and its callbacks be called."""
         self.syncs += 1
         _, waiting = self._waiting.pop(id(log))
-        told: list[Then] = waiting.under_way
-        outcome: LogDamaged | None = None
-        if error is not None:
-            outcome = log.sync_failed(ticket, error)
-        elif not log.synced(ticket):
-            outcome = LogDamaged("the log was closed, or cut, before what was appended was durable")
-        if outcome is not None:
-            told = told + waiting.next
-        elif waiting.next:
-            self._start_next(log, waiting)  # before any callback: those may ask for more
-        for then in told:
-            then(outcome)
-
-    def _start_next(self, log: Flushable, waiting: _Waiting) -> None:
-        """The sync that all share who came while the last one was under way."""
-        ticket = log.unsynced(waiting.next_indexes)
-        if ticket is None:
-            for then in waiting.next:
-                self._soon.append(partial(then, None))
+        outcome = _taken_note_of(log, ticket, error)
+        self._to_call.extend((then, outcome) for then in waiting.under_way)
+        if not waiting.next:
             return
-        self._waiting[id(log)] = (log, _Waiting(waiting.next))
-        self._work.put((log, ticket))
+        next_ticket: SyncTicket | None = None
+        if outcome is None:
+            try:
+                next_ticket = log.unsynced(waiting.next_indexes)
+            except Exception as problem:
+                outcome = _as_damage(problem)
+        if next_ticket is None:
+            self._to_call.extend((then, outcome) for then in waiting.next)
+        else:  # the sync that all share who came while the last one was under way
+            self._waiting[id(log)] = (log, _Waiting(waiting.next))
+            self._work.put((log, next_ticket))
 
     def drain(self) -> None:
-        """Wait for every flush asked for so far, and call its callbacks here."""
-        while self._waiting:
-            self._finish_one(*self._done.get())
-        self.finish()
+        """Wait for every flush asked for so far, and call its callbacks here.
+
+        It waits as long as the disk takes. An event loop that must not wait looks at `is_busy` instead. If callbacks
+        raise, all others are called before the first error is raised here.
+        """
+        problem: Exception | None = None
+        while self.is_busy:
+            try:
+                if self._waiting and not self._to_call:
+                    self._finish_one(*self._done.get())  # nobody else takes from there: this is the owner's thread
+                self.finish()
+            except Exception as error:
+                problem = problem or error
+        if problem is not None:
+            raise problem
 
     def close(self) -> None:
         """Finish what is under way, then end the threads."""
-        self.drain()
+        try:
+            self.drain()
+        finally:
+            self.end_threads()
+            for thread in self._threads:
+                thread.join()
+
+    def end_threads(self) -> None:
+        """Let each thread end when its sync has: nobody waits for it. To be called once, when nothing more is asked."""
         for _ in self._threads:
             self._work.put(None)
-        for thread in self._threads:
-            thread.join()
+
+
+def _taken_note_of(log: Flushable, ticket: SyncTicket, error: OSError | None) -> LogDamaged | None:
+    """Tell a log how the sync of a ticket ended; what its callbacks hear."""
+    try:
+        if error is not None:
+            return log.sync_failed(ticket, error)
+        if not log.synced(ticket):
+            return LogDamaged("the log was closed, or cut, before what was appended was durable")
+    except Exception as problem:
+        return _as_damage(problem)
+    return None
+
+
+def _as_damage(error: Exception) -> LogDamaged:
+    """Whatever went wrong under a log, nobody knows what is on its disk."""
+    if isinstance(error, LogDamaged):
+        return error
+    damage = LogDamaged(f"the log could not be written ({type(error).__name__}: {error}).")
+    damage.__cause__ = error
+    return damage
 
 
 def _after(count: int, then: Then) -> Then:

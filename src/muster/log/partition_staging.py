@@ -156,6 +156,10 @@ class Staging:
         self.buffer, self.batches = bytearray(), []
         return taken
 
+    def drop(self) -> None:
+        """Forget everything staged, in whatever state it is."""
+        self.buffer, self.batches, self._start = bytearray(), [], -1
+
 
 _CRC = struct.Struct(">I")
 

@@ -21,7 +21,7 @@ from typing import NamedTuple, NoReturn
 from muster.codec.batches import encode_marker
 from muster.codec.error_codes import ErrorCode
 from muster.codec.records import TRANSACTIONAL, BatchHeader
-from muster.errors import LogDamaged
+from muster.errors import LogDamaged, described
 from muster.log.checkpoints import write_epochs
 from muster.log.files import File, Files
 from muster.log.flush import SyncTicket
@@ -131,6 +131,7 @@ class AppendedLog(SegmentedLog):
     ) -> int:
         """Stage records; returns the offset of the first. `AppendRefused` leaves nothing behind.
 
+        `LogDamaged` if anything else goes wrong; the log is read-only then, as nobody knows what is staged.
         Plain records of one turn share a batch; those of a transaction (with a producer id) have one of their own.
         """
         if self._failure is not None:
@@ -138,9 +139,14 @@ class AppendedLog(SegmentedLog):
         offset = self._end_offset
         if not records:
             return offset
-        if producer_id != NO_PRODUCER:
-            return self._append_transactional(records, wall_ms, producer_id, producer_epoch)
-        too_large = self._staging.add(records, offset, wall_ms)
+        try:
+            if producer_id != NO_PRODUCER:
+                return self._append_transactional(records, wall_ms, producer_id, producer_epoch)
+            too_large = self._staging.add(records, offset, wall_ms)
+        except AppendRefused:
+            raise
+        except Exception as error:
+            raise self._fail("records could not be staged", error) from error
         if too_large:
             self._refuse_size(too_large)
         self._end_offset = offset + len(records)
@@ -244,13 +250,13 @@ class AppendedLog(SegmentedLog):
             raise LogDamaged(f"{self.directory.name} is read-only: {self._failure}")
         if not self._staging:
             return
-        self._staging.seal()
-        self._plan_rolls()
-        rolls, self._rolls, self._planned = self._rolls, [], 0
-        data, batches = self._staging.take()
         try:
+            self._staging.seal()
+            self._plan_rolls()
+            rolls, self._rolls, self._planned = self._rolls, [], 0
+            data, batches = self._staging.take()
             self._write(memoryview(data), batches, rolls)
-        except OSError as error:
+        except Exception as error:
             raise self._fail("a write failed", error) from error
         self._plan.is_full = self._active.is_full
         self.producers.durable_up_to(self.high_watermark)
@@ -322,10 +328,11 @@ class AppendedLog(SegmentedLog):
         file.pwrite(snapshot, 0)
         return file
 
-    def _fail(self, what: str, error: OSError) -> LogDamaged:
+    def _fail(self, what: str, error: Exception) -> LogDamaged:
         """Turn read-only. Whatever was staged is gone, and half a batch may lie behind the last whole one."""
-        self._failure = f"{what}: {error.strerror or error}. Whole up to offset {self.written_offset - 1}"
-        self._staging.take()
+        reason = error.strerror or error if isinstance(error, OSError) else described(error)
+        self._failure = f"{what}: {reason}. Whole up to offset {self.written_offset - 1}"
+        self._staging.drop()
         self._rolls, self._planned, self._aborted = [], 0, []
         self._end_offset = self.written_offset
         with contextlib.suppress(OSError):  # recovery would cut it off too

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from muster.server.server import Server
 
 
-STOP_WITHIN_S = 5.0
 LOOK_WHETHER_CLOSED_S = 1.0
 
 
@@ -122,11 +121,11 @@ class Compaction:
         if self._pace is not None:
             self._pace.cancel()
         if self._round is not None:
-            await asyncio.wait([self._round], timeout=STOP_WITHIN_S)
+            await asyncio.wait([self._round])
         replaced = self._cleaner.take_replaced(everything=True)
         if replaced:
             removal = self._loop.run_in_executor(None, self._cleaner.delete, replaced)
-            await asyncio.wait([removal], timeout=STOP_WITHIN_S)
+            await asyncio.wait([removal])
 
     async def _run(self, job: Job, pace: Pace) -> None:
         try:

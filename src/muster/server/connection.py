@@ -21,6 +21,7 @@ from typing import Any, Protocol, cast
 from muster.errors import MusterError
 from muster.server.buffers import RESERVE_BYTES, Intake, Unread
 from muster.server.turns import TURN_S, Turns
+from muster.server.wire.apis import APIS
 
 _read_size = Struct(">i").unpack_from
 WRITE_HIGH_BYTES = 256 << 10
@@ -53,7 +54,12 @@ class Slot:
         self.frame: bytes | None = None
 
     def answer(self, answer: Any) -> None:
-        self.frame = self.encode(self.reply, answer)
+        """Never raises: a client whose answer cannot be encoded is sent away, and nobody else hears of it."""
+        try:
+            self.frame = self.encode(self.reply, answer)
+        except Exception as error:
+            self.connection.cannot_answer(self, error)
+            return
         self.event = None  # which knows us: a cycle, that somebody would have to search for
         if not self.connection.is_sending_soon:
             self.connection.send_soon()
@@ -83,6 +89,9 @@ class Host(Protocol):
 
     def complain(self, connection: "Connection", problem: str) -> None:
         """A client misbehaved, and is sent away; one line of the log."""
+
+    def fault(self, what: str, error: Exception, **fields: str) -> None:
+        """Something went wrong here that is not the client's fault; one line of the log."""
 
     def measure(self, api_key: int, since: float, count: int) -> None:
         """So many requests of one kind, taken at that time of the loop, are answered now."""
@@ -211,6 +220,9 @@ class Connection(asyncio.Protocol):
                 waits_for = handle(self, data, position + 4, after)
             except MusterError as error:
                 self.drop(str(error))
+                return
+            except Exception as error:
+                self._fail("its request could not be handled", error)
                 return
             position = after
             if waits_for is not None:
@@ -360,6 +372,20 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
             self._transport = None
             self._forget()
+
+    def cannot_answer(self, slot: Slot, error: Exception) -> None:
+        """The answer cannot be made: as those behind it would have to wait for it, the client has to go."""
+        api, group_id = APIS[slot.api_key].name, getattr(slot.event, "group_id", None)
+        about = "" if group_id is None else f" about group {group_id}"
+        slot.event = None
+        self._fail(f"the answer to its {api}{about} could not be made", error, api=api, group=group_id or "")
+
+    def _fail(self, problem: str, error: Exception, **fields: str) -> None:
+        """Send a client away because of a mistake that is not its own."""
+        if self._transport is not None:
+            self._host.fault(f"{self.peer} was sent away: {problem}", error, peer=self.peer, **fields)
+            self._transport.abort()
+            self._transport = None
 
     def close(self) -> None:
         """Send what is answered, then hang up."""

@@ -9,11 +9,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from muster.core.events import ExpireOffsets
-from muster.errors import described
 
 if TYPE_CHECKING:
-    from muster.server.journal import Journal
-    from muster.server.shards import PartitionShell, Shards
+    from muster.server.shards import Shards
 
 GROUPS_AT_A_TIME = 50
 SLICE_S = 0.002
@@ -22,12 +20,10 @@ SLICE_S = 0.002
 class Expiration:
     """One walk over all groups at a time; what is asked for meanwhile is part of it."""
 
-    def __init__(self, shards: "Shards", journal: "Journal") -> None:
+    def __init__(self, shards: "Shards") -> None:
         self._shards = shards
-        self._journal = journal
         self._loop = asyncio.get_running_loop()
         self._walk: Iterator[None] | None = None
-        self._told: str | None = None
 
     @property
     def is_under_way(self) -> bool:
@@ -59,15 +55,5 @@ class Expiration:
             for first in range(0, len(group_ids), GROUPS_AT_A_TIME):
                 if shell.coordinator is not coordinator:
                     break  # let go, or loaded again; the next walk looks at it
-                self._expire(shell, group_ids[first : first + GROUPS_AT_A_TIME])
+                self._shards.happen(shell, ExpireOffsets(group_ids[first : first + GROUPS_AT_A_TIME]))
                 yield
-
-    def _expire(self, shell: "PartitionShell", group_ids: list[str]) -> None:
-        """What goes wrong with some groups is told, the first time, and keeps nobody from looking at the others."""
-        try:
-            self._shards.happen(shell, ExpireOffsets(group_ids))
-        except Exception as error:
-            problem = f"partition {shell.partition}: expiration failed for some groups: {described(error)}"
-            if problem != self._told:
-                self._told = problem
-                self._journal.say(problem, event="expiration failed")

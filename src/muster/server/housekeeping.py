@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
 TICK_S = 1.0
 CHECKPOINT_S = 60.0
-STOP_WITHIN_S = 5.0
-"""For a checkpoint that is under way when the server stops."""
 SLOW_READER_S = 30.0
 LEFT_AFTER_S = 5.0
 """A connection that has been silent for so long may have been closed by the client behind a request that waits."""
@@ -32,11 +30,17 @@ class Housekeeping:
         self._loop = asyncio.get_running_loop()
         self._alarms: dict[Callable[[], None], asyncio.TimerHandle] = {}
         self._checkpointing: asyncio.Task[None] | None = None
-        self._expiration = Expiration(server.shards, server.journal)
+        self._expiration = Expiration(server.shards)
 
     def start(self) -> None:
         config = self._server.config
-        self._every(TICK_S, self._tick)
+        self._every(TICK_S, self._server.shards.time_out_held)
+        self._every(TICK_S, self._server.give_up_failed_logs)
+        self._every(TICK_S, self._server.compaction.delete_replaced)
+        self._every(TICK_S, self._close_connections)
+        self._every(TICK_S, self._server.complaints.look)
+        self._every(TICK_S, self._server.remarks.look)
+        self._every(TICK_S, self._server.faults.look)
         self._every(CHECKPOINT_S, self._checkpoint)
         self._every(FORGET_PRODUCERS_S, self._forget_producers)
         self._every(self._server.groups.offsets_retention_check_interval_ms / 1000, self._expiration.begin)
@@ -46,28 +50,32 @@ class Housekeeping:
             self._every(config.muster_flush_interval_ms / 1000, self._flush)
 
     async def stop(self) -> None:
+        """Do nothing more, and let a checkpoint that is under way come to its end."""
         for alarm in self._alarms.values():
             alarm.cancel()
         self._alarms.clear()
         self._expiration.stop()
-        if self._checkpointing is not None:
-            await asyncio.wait([self._checkpointing], timeout=STOP_WITHIN_S)
-            if self._checkpointing is not None:
-                self._checkpointing.cancel()
-        await self._server.compaction.stop()
+        checkpointing = self._checkpointing
+        if checkpointing is not None:
+            try:
+                await asyncio.wait([checkpointing])
+            finally:
+                checkpointing.cancel()
 
     def _every(self, seconds: float, work: Callable[[], None]) -> None:
         def again() -> None:
             self._alarms[work] = self._loop.call_later(seconds, again)
-            work()
+            try:
+                work()
+            except Exception as error:
+                name = getattr(work, "__name__", "work").strip("_").replace("_", " ")
+                self._server.fault(f"housekeeping: '{name}' broke off; it is tried again in {seconds:g} s", error)
 
         self._alarms[work] = self._loop.call_later(seconds, again)
 
-    def _tick(self) -> None:
+    def _close_connections(self) -> None:
+        """Those that do not read their answers, and those that have not asked for anything in a long time."""
         server, now = self._server, self._loop.time()
-        server.shards.time_out_held()
-        server.give_up_failed_logs()
-        server.compaction.delete_replaced()
         idle_ms = server.config.connections_max_idle_ms
         for connection in list(server.connections()):
             if connection.full_since is not None and now - connection.full_since > SLOW_READER_S:
@@ -78,8 +86,6 @@ class Housekeeping:
             if is_idle or (silent_s > LEFT_AFTER_S and connection.has_left):
                 connection.close()
         server.intake.look(list(server.connections()))
-        server.complaints.look()
-        server.remarks.look()
 
     def _flush(self) -> None:
         server = self._server

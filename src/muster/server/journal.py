@@ -1,23 +1,34 @@
-"""The server's own log: one line for everything an operator may want to read, as text or as JSON."""
+"""The server's own log: one line for everything an operator may want to read, as text or as JSON.
 
+Whatever a client calls itself, a line is one line and of bounded length. Whoever reads the log, or does not, the server
+never waits for it.
+"""
+
+import io
 import json
 import re
 import sys
+import threading
 import time
+import traceback
+from collections import deque
 from collections.abc import Callable
 from typing import Any, TextIO
 
 from muster.core.notices import Cause, Notice, What
 
 LONGEST_TEXT = 2_000
+"""Characters of a text, or of a field of an object."""
+LONGEST_LINE = 8_000
+MOST_WAITING_CHARS = 1 << 20
+"""Lines that wait to be written; as many again may be in the hands of the thread that writes."""
+CLOSE_WITHIN_S = 1.0
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
-def shown(text: str) -> str:
+def shown(text: str, longest: int = LONGEST_TEXT) -> str:
     """A text as one line: names and reasons are the clients' own, and may hold anything at any length."""
-    if len(text) > LONGEST_TEXT:
-        text = f"{text[:LONGEST_TEXT]}... ({len(text)} characters)"
-    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), _cut(text, longest))
 
 
 def sentence(notice: Notice) -> str:
@@ -56,20 +67,42 @@ def sentence(notice: Notice) -> str:
 
 
 class Journal:
-    """Writes lines; `--log-json` makes each an object."""
+    """Writes lines; `as_json` makes each an object, `debug` adds tracebacks.
+
+    A thread writes them, so that nobody waits for whoever reads them: a pipe that is not read, a terminal that was
+    stopped. At most `MOST_WAITING_CHARS` wait to be written; further lines are lost, and a line says how many when it
+    goes on. `close` gives the last lines some time to get out. Only a `StringIO`, where nobody waits, has each line at
+    once.
+    """
 
     def __init__(
-        self, stream: TextIO | None = None, *, as_json: bool = False, wall: Callable[[], float] = time.time
+        self,
+        stream: TextIO | None = None,
+        *,
+        as_json: bool = False,
+        debug: bool = False,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self._stream = stream
         self._as_json = as_json
+        self._debug = debug
         self._wall = wall
         self.lost_lines = 0
+        self._changed = threading.Condition()
+        self._lines: deque[str] = deque()
+        self._waiting_chars = 0
+        self._dropped = 0
+        """Lines lost behind those that wait, because there are too many."""
+        self._unwritten = 0
+        """Lines lost since the last one that could be written."""
+        self._is_writing = False
+        self._is_closing = False
+        self._writer: threading.Thread | None = None
 
     def group(self, partition: int, notice: Notice) -> None:
         details = {"member": notice.member_id, "cause": notice.cause.value, "reason": notice.reason}
         numbers = {"generation": notice.generation, "size": notice.size, "duration_ms": notice.duration_ms}
-        self._line(
+        self.say(
             f"group {notice.group_id}: {sentence(notice)}",
             event=notice.what.value,
             group=notice.group_id,
@@ -78,19 +111,92 @@ class Journal:
             **{name: value for name, value in numbers.items() if value > 0},
         )
 
+    def traceback(self, error: BaseException) -> None:
+        """Where an error came from, for those who look for mistakes in muster."""
+        if self._debug:
+            for line in "".join(traceback.format_exception(error)).splitlines():
+                self.say(line, event="traceback")
+
     def say(self, text: str, **fields: Any) -> None:
         """Anything else; `fields` are for machines."""
-        self._line(text, **fields)
+        line = self._line(text, fields)
+        if isinstance(self._stream, io.StringIO):
+            self._write(line)
+            return
+        with self._changed:
+            if self._dropped or self._waiting_chars + len(line) > MOST_WAITING_CHARS:
+                self._dropped += 1  # and so are all that follow until those that wait are taken: one gap, not many
+                self.lost_lines += 1
+                return
+            self._lines.append(line)
+            self._waiting_chars += len(line)
+            if self._writer is None:
+                self._start_writer()
+            self._changed.notify_all()
 
-    def _line(self, text: str, **fields: Any) -> None:
+    def close(self, within_s: float = CLOSE_WITHIN_S) -> bool:
+        """Wait until everything is written; False if it is not in time. Another line would begin anew."""
+        with self._changed:
+            self._is_closing = True
+            self._changed.notify_all()
+            return self._changed.wait_for(lambda: not self._lines and not self._is_writing, within_s)
+
+    def _line(self, text: str, fields: dict[str, Any]) -> str:
         now_ms = int(self._wall() * 1000)
-        if self._as_json:
-            line = json.dumps({"time_ms": now_ms, "text": shown(text), **fields})
-        else:
+        longest = LONGEST_TEXT
+        while len(line := self._formatted(now_ms, text, fields, longest)) > LONGEST_LINE and longest > 1:
+            longest //= 2
+        return line
+
+    def _formatted(self, now_ms: int, text: str, fields: dict[str, Any], longest: int) -> str:
+        if not self._as_json:
             stamp = time.strftime("%H:%M:%S", time.localtime(now_ms // 1000))
-            line = f"{stamp}.{now_ms % 1000:03} {shown(text)}"
+            return f"{stamp}.{now_ms % 1000:03} {shown(text, longest)}"
+        cut = {name: _cut(value, longest) if isinstance(value, str) else value for name, value in fields.items()}
+        line = json.dumps({"time_ms": now_ms, "text": shown(text, longest), **cut}, default=repr)
+        return line.replace("\x7f", "\\u007f")  # the one control character that JSON leaves as it is
+
+    # The thread that writes.
+
+    def _start_writer(self) -> None:
+        self._is_closing = False
+        self._writer = threading.Thread(target=self._write_on, name="muster-journal", daemon=True)
+        try:
+            self._writer.start()
+        except RuntimeError:  # no more threads just now; the next line tries again
+            self._writer = None
+
+    def _write_on(self) -> None:
+        while True:
+            with self._changed:
+                self._is_writing = False
+                self._changed.notify_all()
+                self._changed.wait_for(lambda: self._lines or self._is_closing)
+                if not self._lines:
+                    self._writer = None
+                    return
+                lines, dropped = self._lines, self._dropped
+                self._lines, self._waiting_chars, self._dropped, self._is_writing = deque(), 0, 0, True
+            if dropped:
+                lines.append(self._lost(dropped))
+            for line in lines:
+                self._write(line)
+
+    def _write(self, line: str) -> None:
         stream = sys.stderr if self._stream is None else self._stream
         try:
-            print(line, file=stream, flush=True)
-        except (OSError, ValueError):
-            self.lost_lines += 1  # nobody reads any more, or the disk is full: groups are served all the same
+            print(f"{self._lost(self._unwritten)}\n{line}" if self._unwritten else line, file=stream, flush=True)
+        except Exception:  # nobody reads any more, or the disk is full: groups are served all the same
+            self._unwritten += 1
+            with self._changed:
+                self.lost_lines += 1
+        else:
+            self._unwritten = 0
+
+    def _lost(self, count: int) -> str:
+        lines = "1 line was" if count == 1 else f"{count} lines were"
+        return self._line(f"{lines} lost here: the log could not be written", {"event": "lines lost", "lines": count})
+
+
+def _cut(text: str, longest: int) -> str:
+    return text if len(text) <= longest else f"{text[:longest]}... ({len(text)} characters)"

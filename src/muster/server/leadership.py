@@ -2,8 +2,9 @@
 
 One task brings a partition up, and no partition has two. It opens the log again if its disk had failed, loads it, and
 lets its groups be served. Whatever goes wrong on the way is told and tried again, after a second at first and after a
-minute in the end, until the partition is served, or let go, or the server stops. A partition that waits for its next
-try is FAILED: its groups hear NOT_COORDINATOR, and lists of all groups go without them.
+minute in the end, until the partition is served, or let go, or the server stops. The pauses of a partition that fails
+again within a minute grow on. A partition that waits for its next try is FAILED: its groups hear NOT_COORDINATOR, and
+lists of all groups go without them.
 
 Opening and loading run in a thread, one partition after the other: they would share the interpreter anyway, and each
 needs room of its own. Meanwhile the log is on loan to that thread (`on_loan`), and the loop's thread neither appends to
@@ -57,6 +58,8 @@ class Leadership:
         self._loader = ThreadPoolExecutor(1, thread_name_prefix="load")
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._wake = {partition: asyncio.Event() for partition in range(server.router.partitions)}
+        self._pauses: dict[int, GrowingPause] = {}
+        self._served_at: dict[int, float] = {}
         self._told: dict[int, str] = {}  # the last problem of each partition that is not served
         self._is_stopping = False
         self.on_loan: set[TopicPartition] = set()
@@ -155,7 +158,8 @@ class Leadership:
 
     async def _bring_up(self, shell: PartitionShell, after_pause: bool) -> None:
         """Try until the partition is served, or nobody wants it to be."""
-        partition, pauses = shell.partition, GrowingPause(FIRST_PAUSE_S, LONGEST_PAUSE_S)
+        partition = shell.partition
+        pauses = self._pauses_of(partition)
         try:
             if after_pause:
                 await self._pause(partition, pauses.next_s())
@@ -165,6 +169,13 @@ class Leadership:
                     await self._pause(partition, pauses.next_s())
         finally:
             del self._tasks[partition]
+
+    def _pauses_of(self, partition: int) -> GrowingPause:
+        """They grow on where a partition fails again soon after it was served."""
+        served_s = self._loop.time() - self._served_at.get(partition, float("-inf"))
+        if partition not in self._pauses or served_s > LONGEST_PAUSE_S:
+            self._pauses[partition] = GrowingPause(FIRST_PAUSE_S, LONGEST_PAUSE_S)
+        return self._pauses[partition]
 
     async def _pause(self, partition: int, seconds: float) -> None:
         """Wait, or until the partition is elected or let go."""
@@ -221,6 +232,7 @@ class Leadership:
             self._withdraw(shell)
             raise
         self._told.pop(shell.partition, None)
+        self._served_at[shell.partition] = self._loop.time()
         shell.load_seconds, shell.records_loaded = report.seconds, report.records
         if report.records:
             self._server.journal.say(

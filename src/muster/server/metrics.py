@@ -101,6 +101,7 @@ class ServerCollector:
             ("muster_expired_members", "Members that lost their seats", stats.expired_members),
             ("muster_refused_connections", "Connections there was no room for", stats.refused_connections),
             ("muster_bad_requests", "Clients that were sent away", stats.bad_requests),
+            ("muster_faults", "Mistakes of the server that ended an answer or a partition's turn", stats.faults),
             ("muster_compactions", "Rounds of compaction", stats.compactions),
             ("muster_compacted_bytes", "Bytes given back by compaction", stats.compacted_bytes),
             ("muster_compaction_seconds", "Time spent compacting", stats.compaction_s),

@@ -38,7 +38,7 @@ class ParkedFetches:
     def park(self, parked: "ParkedFetch", slot: Slot) -> None:
         is_full = len(self._waiting) >= self._max_requests
         if is_full or self._partitions + parked.partitions > self._max_partitions:
-            slot.answer(self._complete(parked))
+            self._answer(slot, parked)
             return
         self._waiting[slot] = parked
         self._by_connection[slot.connection] = slot
@@ -51,7 +51,15 @@ class ParkedFetches:
         """Time is up: answer with what there is."""
         parked = self._taken_out(slot)
         if parked is not None:
-            slot.answer(self._complete(parked))
+            self._answer(slot, parked)
+
+    def _answer(self, slot: Slot, parked: "ParkedFetch") -> None:
+        try:
+            answer = self._complete(parked)
+        except Exception as error:
+            slot.connection.cannot_answer(slot, error)
+        else:
+            slot.answer(answer)
 
     def _taken_out(self, slot: Slot) -> "ParkedFetch | None":
         parked = self._waiting.pop(slot, None)

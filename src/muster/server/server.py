@@ -8,6 +8,7 @@ COORDINATOR_LOAD_IN_PROGRESS meanwhile. Stopping, in steps: accept nobody, answe
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,6 @@ from typing import Any
 from muster.codec.error_codes import ErrorCode
 from muster.core.config import GroupConfig
 from muster.core.notices import Notice
-from muster.core.outcome import Outcome
 from muster.core.router import Router
 from muster.errors import ConfigError, DataLost, LogDamaged, MusterError
 from muster.log.checkpoints import TopicPartition
@@ -51,12 +51,17 @@ from muster.server.storage import DirectoryTopics, fresh_topic_id, log_config
 from muster.server.timers import Timers
 from muster.server.topic_changes import TopicChanges
 from muster.server.turns import Turns
+from muster.server.wire.apis import ApiKey
 
-ANSWER_WITHIN_S = 10.0
-CLOSE_WITHIN_S = 15.0
-"""When the server stops: for the disk to let the last answers go, and then to take the rest."""
+STOP_WITHIN_S = 4.0
+BACKGROUND_WITHIN_S = 1.0
+ANSWER_WITHIN_S = 2.0
+"""When the server stops: for everything; of that for what runs beside the requests to end, and for the disk to let the
+last answers go."""
 DEFAULT_QUEUED_BYTES = 512 << 20
 """`queued.max.request.bytes`, where it is not set."""
+
+Handle = Callable[[Connection, bytes, int, int], Slot | None]
 
 
 class Server:
@@ -79,6 +84,7 @@ class Server:
         self._admission = Admission(broker, journal, self.stats, self._loop.time)
         self.complaints = Sparingly(journal, "sent away", self._loop.time)
         self.remarks = Sparingly(journal, "not served", self._loop.time)
+        self.faults = Sparingly(journal, "fault", self._loop.time)
         self.intake = Intake(
             broker.queued_max_request_bytes if broker.queued_max_request_bytes > 0 else DEFAULT_QUEUED_BYTES,
             broker.muster_request_timeout_ms,
@@ -93,6 +99,7 @@ class Server:
 
     async def start(self) -> None:
         """Raises `MusterError` where it cannot."""
+        self._loop.set_exception_handler(self._uncaught)
         endpoint = client_listener(self.config)
         self.directory = self._opened_directory()
         try:
@@ -156,7 +163,7 @@ class Server:
         self.router = Router(stored.partitions)
         self.shards = Shards(
             self.groups, self.router, self.flusher, self._timers, self.stats, clock.now, self._loop.call_soon,
-            self._tell, self._log_broke,
+            self._tell, self._log_broke, self.fault,
         )  # fmt: skip
         self._parked = ParkedFetches(
             self._timers,
@@ -167,7 +174,8 @@ class Server:
         self._topic_changes = TopicChanges(
             topics, self._topics_deleted, partial(self.journal.say, event="topic failed")
         )
-        self._dispatch = Dispatch(self.shards, self.cluster, self._topic_changes, self._parked, self.remarks)
+        dispatch = Dispatch(self.shards, self.cluster, self._topic_changes, self._parked, self.remarks)
+        self._handle: Handle = dispatch.handle
         topics.listen(self._topic_changed)
         self._leadership = Leadership(self)
         self.compaction = Compaction(self, self._leadership.on_loan)
@@ -270,7 +278,11 @@ class Server:
     # Connections.
 
     def handle(self, connection: Connection, data: bytes, position: int, end: int) -> Slot | None:
-        return self._dispatch.handle(connection, data, position, end)
+        return self._handle(connection, data, position, end)
+
+    def _leave_unanswered(self, connection: Connection, data: bytes, position: int, end: int) -> Slot:
+        """A request that comes while the server stops: its connection is closed behind the answers before it."""
+        return connection.slot(ApiKey.API_VERSIONS, lambda reply, answer: b"", None)
 
     def opened(self, connection: Connection) -> bool:
         is_welcome = self._admission.admit(connection)
@@ -285,6 +297,18 @@ class Server:
     def complain(self, connection: Connection, problem: str) -> None:
         self.stats.bad_requests += 1
         self.complaints.say(f"{connection.peer} was sent away: {problem}", peer=connection.peer)
+
+    def fault(self, what: str, error: BaseException, **fields: Any) -> None:
+        """Something went wrong that should not have; it is told here, and everything else goes on."""
+        self.stats.faults += 1
+        kind = type(error).__name__
+        self.faults.say(f"{what} ({kind}: {error})", error=kind, **fields)
+        self.journal.traceback(error)
+
+    def _uncaught(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """What no part of the server caught: the event loop has gone on with everything else."""
+        error = context.get("exception")
+        self.fault(str(context.get("message", "")), error if error is not None else RuntimeError("no exception"))
 
     def measure(self, api_key: int, since: float, count: int) -> None:
         self.stats.request(api_key, self._loop.time() - since, count)
@@ -303,32 +327,55 @@ class Server:
     # Stopping.
 
     async def stop(self) -> bool:
-        """Stop in steps, within a bounded time; False if the logs could not be closed well, or not in time."""
-        deadline = self._loop.time() + ANSWER_WITHIN_S
+        """Stop in steps, within `STOP_WITHIN_S`; False if the logs could not be closed well, or not in time."""
+        started = self._loop.time()
         self._is_stopping = self._admission.is_closed = True
+        self._handle = self._leave_unanswered
         if self._listener is not None:
             self._listener.close()
         self._leadership.stop()
-        await self._housekeeping.stop()
-        await self._control.stop()
-        await self._topic_changes.stop()
+        await self._background_ended()
         self._parked.finish()
-        for partition, shell in self.shards.shells.items():
-            if shell.coordinator is not None:
-                out = Outcome()
-                await self._settled(shell, deadline)
-                self.router.resign(partition, None, out)
-                shell.coordinator = None
-                for waiter, answer in out.replies:
-                    waiter.answer(answer)
+        await self._until(lambda: not any(shell.held_answers for shell in self._shells()), started + ANSWER_WITHIN_S)
+        for shell in self._shells():
+            self.shards.resign(shell.partition)
         await asyncio.sleep(0)
         for connection in list(self._admission.connections):
             connection.close()
         self._timers.close()
-        return await self._logs_closed()
+        well = await self._logs_closed(started + STOP_WITHIN_S)
+        if well is None:
+            self.journal.say(
+                f"the logs could not be closed within {STOP_WITHIN_S:g} s: the disk has not answered, or a load is not "
+                "at its end. What was acknowledged is on the disk; the next start looks through the logs.",
+                event="log failed",
+            )
+        return well or False
 
-    async def _logs_closed(self) -> bool:
-        """In a thread that nobody waits for in the end: a disk may never answer."""
+    async def _background_ended(self) -> None:
+        """Checkpoints, compaction and changes of topics come to their end, or are left alone."""
+        stops = [
+            self._housekeeping.stop(), self.compaction.stop(), self._topic_changes.stop(), self._control.stop(),
+        ]  # fmt: skip
+        ended, late = await asyncio.wait(map(self._loop.create_task, stops), timeout=BACKGROUND_WITHIN_S)
+        for task in late:
+            task.cancel()
+        for task in ended:
+            if (error := task.exception()) is not None:
+                self.fault("something could not be stopped well", error)
+
+    def _shells(self) -> list[PartitionShell]:
+        return [shell for shell in self.shards.shells.values() if shell.coordinator is not None]
+
+    async def _logs_closed(self, deadline: float) -> bool | None:
+        """Whether the logs could be closed well; None if it takes too long.
+
+        They are closed in a thread that nobody waits for in the end: a disk may never answer.
+        """
+        is_idle = await self._until(lambda: not (self.flusher.is_busy or self._topic_changes.is_busy), deadline)
+        self.flusher.end_threads()
+        if not is_idle:
+            return None
         closed: asyncio.Future[bool] = self._loop.create_future()
 
         def tell(well: bool) -> None:
@@ -339,19 +386,22 @@ class Server:
             well = False
             try:
                 self._leadership.close()
-                self.flusher.close()
                 well = self.directory.close()
             finally:
-                self._loop.call_soon_threadsafe(tell, well)
+                with suppress(RuntimeError):  # the loop is closed: it was too late
+                    self._loop.call_soon_threadsafe(tell, well)
 
         threading.Thread(target=close, name="muster-close", daemon=True).start()
         try:
-            return await asyncio.wait_for(closed, CLOSE_WITHIN_S)
+            async with asyncio.timeout_at(deadline):
+                return await closed
         except TimeoutError:
-            self.journal.say(f"the disk has not answered for {CLOSE_WITHIN_S:.0f} s", event="log failed")
-            return False
+            return None
 
-    async def _settled(self, shell: PartitionShell, deadline: float) -> None:
-        """Wait until a partition's held answers are out, but not for ever."""
-        while shell.held_answers and self._loop.time() < deadline:
+    async def _until(self, condition: Callable[[], bool], deadline: float) -> bool:
+        """Wait for something to come true; False if it is not in time."""
+        while not condition():
+            if self._loop.time() >= deadline:
+                return False
             await asyncio.sleep(0.005)
+        return True

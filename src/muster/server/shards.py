@@ -9,6 +9,10 @@ The order of things, which is what durability rests on:
 
 What the disk refuses before a byte is written goes back to the core as an error. When the disk fails in the middle, the
 coordinator is dropped and its log opened anew, because only the disk knows what is on it.
+
+Whatever else goes wrong ends where it is: an answer that cannot be given costs its own connection; an event that breaks
+off in the middle costs its own partition, which is read again from its log, because only that knows what was decided.
+All other answers, timers and partitions go on.
 """
 
 from collections import deque
@@ -18,9 +22,20 @@ from functools import partial
 from typing import Any, Protocol
 
 from muster.codec.error_codes import ErrorCode
+from muster.codec.partitioning import partition_for
 from muster.core.config import GroupConfig
 from muster.core.coordinator import Coordinator
-from muster.core.events import DeleteGroup, Event, Instant, TimerFired, TopicsDeleted
+from muster.core.events import (
+    DeleteGroup,
+    DescribeGroup,
+    Event,
+    ExpireOffsets,
+    Instant,
+    ListGroups,
+    OffsetFetch,
+    TimerFired,
+    TopicsDeleted,
+)
 from muster.core.notices import Notice
 from muster.core.outcome import Outcome, SetTimer
 from muster.core.refusals import commit_error, refusal, timed_out
@@ -33,6 +48,9 @@ from muster.log.partition_refusals import AppendRefused
 from muster.server.stats import Stats
 from muster.server.timers import Timers
 
+_ONLY_DECIDED = frozenset({OffsetFetch, DescribeGroup, ListGroups, ExpireOffsets, TopicsDeleted})
+"""What they change, they change when the log has taken it: where one breaks off before that, nothing is half done."""
+
 
 class Waiter(Protocol):
     """Somebody who asked; `event` is what."""
@@ -40,7 +58,8 @@ class Waiter(Protocol):
     @property
     def event(self) -> Any: ...
 
-    def answer(self, answer: Any) -> None: ...
+    def answer(self, answer: Any) -> None:
+        """Never raises: what cannot be answered ends with its own connection."""
 
 
 @dataclass(slots=True)
@@ -90,6 +109,7 @@ class Shards:
         call_soon: Callable[[Callable[[], None]], object],
         tell: Callable[[int, Notice], None],
         broken: Callable[[PartitionShell, LogDamaged], None],
+        fault: Callable[..., None],
     ) -> None:
         self._config = config
         self.router = router
@@ -100,6 +120,7 @@ class Shards:
         self._call_soon = call_soon
         self._tell = tell
         self._broken = broken
+        self._fault = fault
         self.shells: dict[int, PartitionShell] = {}
         self._dirty: list[PartitionShell] = []
         self._turn_now: Instant | None = None
@@ -117,7 +138,10 @@ class Shards:
     # Events.
 
     def ask(self, waiter: Waiter, event: Event) -> None:
-        """Let a request about a group happen; the waiter hears the answer in its time."""
+        """Let a request about a group happen; the waiter hears the answer in its time.
+
+        Whatever is raised is a mistake of ours, told and dealt with but for the waiter's own connection.
+        """
         out = self._out
         event.reply_to = waiter  # type: ignore[union-attr]
         try:
@@ -128,16 +152,27 @@ class Shards:
             else:
                 self._carry_out(self.shells[partition], out)
             out.replies.clear()
-        except BaseException:
+        except Exception as error:
             self._out = Outcome()
+            if type(event) not in _ONLY_DECIDED:
+                shell = self.shells[partition_for(event.group_id, self.router.partitions)]  # type: ignore[union-attr]
+                self._broke_off(shell, event, out, error)
             raise
 
     def happen(self, shell: PartitionShell, event: Event) -> None:
-        """Something that nobody asked for: a timer, an expiration, a topic that is gone."""
+        """Something that nobody asked for: a timer, an expiration, a topic that is gone. Never raises."""
         if shell.coordinator is not None:
             out = Outcome()
-            shell.coordinator.handle(event, self.now(), out)
-            self._carry_out(shell, out)
+            is_decided = False
+            try:
+                shell.coordinator.handle(event, self.now(), out)
+                is_decided = True
+                self._carry_out(shell, out)
+            except Exception as error:
+                if is_decided or type(event) not in _ONLY_DECIDED:
+                    self._broke_off(shell, event, out, error)
+                else:
+                    self._fault_of(shell, event, error)
 
     def topics_deleted(self, partitions: Iterable[tuple[str, int]]) -> None:
         gone = TopicsDeleted(tuple(partitions))
@@ -191,8 +226,11 @@ class Shards:
     def resign(self, partition: int, epoch: int | None = None) -> tuple[int, int]:
         """Let a partition go: whoever waits hears NOT_COORDINATOR. Returns the groups and offsets let go."""
         shell = self.shells[partition]
-        out = Outcome()
-        let_go = self.router.resign(partition, epoch, out)
+        out, let_go = Outcome(), (0, 0)
+        try:
+            let_go = self.router.resign(partition, epoch, out)
+        except Exception as error:  # its groups are not in order, and are forgotten all the same
+            self._fault(f"partition {partition} was let go before all who wait were told", error, partition=partition)
         shell.coordinator = None
         self._apply_timers(partition, out)
         self._fail_held(shell, ErrorCode.NOT_COORDINATOR)
@@ -315,11 +353,34 @@ class Shards:
         self.resign(shell.partition)
         self._broken(shell, error)
 
+    def _broke_off(self, shell: PartitionShell, event: Event, out: Outcome, error: Exception) -> None:
+        """An event may be half done: memory is not to be believed any more. The log is, and is read again."""
+        if isinstance(error, LogDamaged):
+            self._log_broke(shell, error)
+        elif shell.coordinator is not None:
+            self._fault_of(shell, event, error)
+            self._log_broke(shell, LogDamaged(f"{_described(event)} may be half done."))
+        waiters = [waiter for waiter, _ in out.replies]
+        waiters += [write.event.reply_to for write in out.writes if write.event is not None]
+        for waiter in waiters:
+            if waiter is not None and waiter.event is not None and waiter.event is not event:
+                self._refuse(waiter, ErrorCode.NOT_COORDINATOR)
+
+    def _fault_of(self, shell: PartitionShell, event: Event, error: Exception) -> None:
+        what = _described(event)
+        self._fault(f"partition {shell.partition}: {what} broke off", error, partition=shell.partition)
+
     def _fail_held(self, shell: PartitionShell, error: ErrorCode) -> None:
         failed = [reply for held in shell.held for reply in held.replies] + shell.turn
         shell.held, shell.turn = deque(), []
         for waiter, _ in failed:
-            waiter.answer(refusal(waiter.event, commit_error(error)))
+            self._refuse(waiter, commit_error(error))
+
+    def _refuse(self, waiter: Waiter, error: ErrorCode) -> None:
+        try:
+            waiter.answer(refusal(waiter.event, error))
+        except Exception as problem:
+            self._fault(f"nobody could be told {error.name}", problem)
 
     def time_out_held(self) -> None:
         """Answers that have waited for `offsets.commit.timeout.ms` go out as errors; called now and then."""
@@ -328,7 +389,10 @@ class Shards:
             held = shell.held
             while held and now_ms - held[0].since_ms >= self._config.offsets_commit_timeout_ms:
                 for waiter, answer in held.popleft().replies:
-                    waiter.answer(timed_out(waiter.event, answer))
+                    try:
+                        waiter.answer(timed_out(waiter.event, answer))
+                    except Exception as problem:
+                        self._fault("nobody could be told that an answer takes too long", problem)
 
     def states(self) -> dict[int, Ownership | None]:
         """Where each partition is in its life here."""
@@ -368,3 +432,12 @@ class _Durable:
             self._then()
         else:  # an answer would have timed out
             self._shards.hold_on(self._shell, self)
+
+
+def _described(event: Event) -> str:
+    """An event in the log of the server: what it is, and of which group."""
+    name = type(event).__name__
+    if type(event) is TimerFired:
+        return f"{name} {' '.join(event.key)}"
+    group_id = getattr(event, "group_id", None)
+    return name if group_id is None else f"{name} of group {group_id}"

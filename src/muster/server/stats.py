@@ -39,6 +39,7 @@ class Stats:
         self.connections = 0
         self.refused_connections = 0
         self.bad_requests = 0
+        self.faults = 0
         self.compactions = 0
         self.compacted_bytes = 0
         self.compaction_s = 0.0

@@ -16,7 +16,10 @@ class Alarm(Protocol):
 
 
 class Timers:
-    """`arm(delay_ms, call)` is the event loop's; `fire` hears of every key whose time has come."""
+    """`arm(delay_ms, call)` is the event loop's; `fire` hears of every key whose time has come.
+
+    If `fire` raises, the event loop tells of it, and the other timers that are due fire all the same.
+    """
 
     def __init__(
         self,
@@ -73,15 +76,18 @@ class Timers:
         now_ms = self._now_ms()
         due = []
         while self._heap and self._heap[0][0] <= now_ms:
-            deadline_ms, _, key = heapq.heappop(self._heap)
-            if self._deadlines.get(key) == deadline_ms:
-                due.append((key, deadline_ms))
-        for (
-            key,
-            deadline_ms,
-        ) in due:  # one that is set again while it fires waits for the next ring, however early it is
-            if self._deadlines.get(key) == deadline_ms:
-                del self._deadlines[key]
-                self._fire(key)
-        if self._alarm is None:
-            self._arm_alarm()
+            entry = heapq.heappop(self._heap)
+            if self._deadlines.get(entry[2]) == entry[0]:
+                due.append(entry)
+        due.reverse()
+        try:
+            while due:
+                deadline_ms, _, key = due.pop()
+                if self._deadlines.get(key) == deadline_ms:
+                    del self._deadlines[key]
+                    self._fire(key)  # one that is set again meanwhile waits for the next ring, however early it is
+        finally:  # if one of them raised, the others are rung for at once
+            for entry in due:
+                heapq.heappush(self._heap, entry)
+            if due or self._alarm is None:
+                self._arm_alarm()

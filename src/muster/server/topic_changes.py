@@ -14,8 +14,6 @@ from muster.errors import MusterError
 from muster.server.cluster.topics import Happened, Plan, TopicChange, Topics
 from muster.server.connection import Slot
 
-STOP_WITHIN_S = 5.0
-
 
 class TopicChanges:
     """`deleted` is told of topics that are gone, with what to call when everything it did is durable."""
@@ -72,8 +70,10 @@ class TopicChanges:
         return decided.answer(outcomes)
 
     async def stop(self) -> None:
-        """Let the one that is being made come to its end, for a while; the others are not begun any more."""
+        """Let the one that is being made come to its end; the others are not begun any more."""
         self._is_stopping = True
-        if self._under_way:
-            await asyncio.wait(self._under_way, timeout=STOP_WITHIN_S)
-        self._thread.shutdown(wait=False)
+        try:
+            if self._under_way:
+                await asyncio.wait(self._under_way)
+        finally:
+            self._thread.shutdown(wait=False)

@@ -2,8 +2,12 @@
 
 import asyncio
 import threading
+import time
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -242,3 +246,108 @@ def test_with_an_event_loop(tmp_path: Path) -> None:
     asyncio.run(serve())
     assert threads == {"MainThread"}
     assert [log.flushed_offset for log in logs] == [50] * 5
+
+
+class Unwritable:
+    """A log that fails in a way nobody thought of."""
+
+    def __init__(self, log: DiskLog, method: str) -> None:
+        self._log = log
+        self._method = method
+
+    def __getattr__(self, name: str) -> Any:
+        if name == self._method:
+            raise RuntimeError("a mistake")
+        return getattr(self._log, name)
+
+
+@pytest.mark.parametrize("method", ["write", "unsynced", "synced"])
+def test_a_log_that_fails_takes_no_other_with_it(tmp_path: Path, method: str) -> None:
+    logs = [DiskLog.open(tmp_path / f"t-{number}", CONFIG, files=UnsyncedFiles()) for number in range(3)]
+    told: dict[int, LogDamaged | None] = {}
+    flusher = Flusher(2)
+    requests: list[tuple[Any, Callable[[LogDamaged | None], None]]] = []
+    for number, log in enumerate(logs):
+        append(log)
+        failing = Unwritable(log, method) if number == 1 else log
+        requests.append((failing, lambda error, number=number: told.update({number: error})))  # type: ignore[misc]
+    flusher.flush_each(requests)
+    deadline = time.monotonic() + WAIT_S
+    while len(told) < 3:
+        assert time.monotonic() < deadline, told
+        flusher.finish()
+    flusher.close()
+    assert told[0] is None
+    assert told[2] is None
+    assert isinstance(told[1], LogDamaged)
+    assert "RuntimeError: a mistake" in str(told[1])
+    assert [logs[0].flushed_offset, logs[2].flushed_offset] == [1, 1]
+
+
+def test_a_callback_that_raises_keeps_no_other_from_being_called(tmp_path: Path) -> None:
+    log = DiskLog.open(tmp_path / "t-0", CONFIG, files=UnsyncedFiles())
+    told: list[int] = []
+    problems: list[str] = []
+
+    async def serve() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: problems.append(str(context["exception"])))
+        flusher = Flusher(2, deliver=loop.call_soon_threadsafe)
+
+        def then(number: int, error: LogDamaged | None) -> None:
+            if number % 2:
+                raise ValueError(str(number))
+            told.append(number)
+
+        append(log)
+        for number in range(4):
+            flusher.flush(log, partial(then, number))
+        for number in range(4, 8):
+            flusher.flush_all([], partial(then, number))
+        deadline = loop.time() + WAIT_S
+        while len(told) + len(problems) < 8:
+            assert loop.time() < deadline, (told, problems)
+            await asyncio.sleep(0.01)
+        flusher.close()
+
+    asyncio.run(serve())
+    assert sorted(told) == [0, 2, 4, 6]
+    assert sorted(problems) == ["1", "3", "5", "7"]
+
+
+def test_the_last_callbacks_are_called_even_if_one_raises(tmp_path: Path) -> None:
+    log = DiskLog.open(tmp_path / "t-0", CONFIG, files=UnsyncedFiles())
+    told: list[LogDamaged | None] = []
+
+    def mistaken(error: LogDamaged | None) -> None:
+        raise ValueError("a mistake")
+
+    flusher = Flusher(1)
+    append(log)
+    for then in (mistaken, told.append, mistaken, told.append):
+        flusher.flush(log, then)
+    with pytest.raises(ValueError, match="a mistake"):
+        flusher.close()
+    assert told == [None, None]
+    assert not any(thread.is_alive() for thread in flusher._threads)
+
+
+def test_threads_end_when_their_syncs_do_and_nobody_waits_for_them(tmp_path: Path) -> None:
+    gate = Gate()
+    log = DiskLog.open(tmp_path / "t-0", CONFIG, files=gate)
+
+    async def serve() -> Flusher:
+        flusher = Flusher(2, deliver=asyncio.get_running_loop().call_soon_threadsafe)
+        append(log)
+        gate.shut()
+        flusher.flush(log, lambda error: None)
+        assert gate.entered.acquire(timeout=WAIT_S)
+        assert flusher.is_busy
+        flusher.end_threads()
+        return flusher
+
+    flusher = asyncio.run(serve())  # the loop is closed while a sync is under way
+    gate.open_gate.set()
+    for thread in flusher._threads:
+        thread.join(WAIT_S)
+        assert not thread.is_alive()
