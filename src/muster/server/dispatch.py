@@ -394,7 +394,7 @@ class Dispatch:
         # Metadata tells what there is now; the others are about what there is behind the changes before them.
         waits = self._changes.is_busy and api_key is not ApiKey.METADATA
         if plan.changes or waits:
-            self._changes.ask(partial(module.plan, asked, self._cluster), slot)
+            self._changes.ask(partial(module.plan, asked, self._cluster), slot, end - start)
         else:
             slot.answer(plan.answer([]))
         return slot

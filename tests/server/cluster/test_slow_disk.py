@@ -149,6 +149,36 @@ def test_changes_are_made_one_after_the_other(tmp_path: Path) -> None:
     served(tmp_path / "data", story)
 
 
+def test_large_requests_that_wait_for_their_turn_are_few_and_small_ones_are_not_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("muster.server.topic_changes.MOST_WAITING_BYTES", 700_000)
+
+    async def story(server: Server, files: GatedFiles) -> None:
+        clients = [Client((server.host, server.port)) for _ in range(8)]
+        for client in clients:
+            await client.__aenter__()
+        first, *greedy, small = clients
+        files.making.close()
+        asked = [asyncio.ensure_future(create(first, "first"))]
+        await until(files.making.somebody_waits.is_set)
+        junk = [{"name": f"setting {number}", "value": "x" * 30_000} for number in range(10)]
+        for client in greedy:
+            topics = [new_topic("greedy") | {"configs": junk}]
+            client.send(ApiKey.CREATE_TOPICS, 5, topics=topics, timeoutMs=5_000, validateOnly=False)
+        await until(lambda: server.stats.bad_requests == 4)
+        asked.append(asyncio.ensure_future(create(small, "small")))
+        await until(lambda: len(server._topic_changes._under_way) == 4)
+        assert not files.making._open.is_set()
+        files.making.open()
+        assert await asyncio.gather(*asked) == [[0], [0]]
+        assert server._topic_changes._waiting_bytes == 0
+        for client in clients:
+            await client.__aexit__()
+
+    served(tmp_path / "data", story)
+
+
 def test_a_deletion_is_answered_when_the_deletion_of_its_offsets_is_durable(tmp_path: Path) -> None:
     async def story(server: Server, files: GatedFiles) -> None:
         address = server.host, server.port
