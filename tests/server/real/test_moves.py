@@ -38,6 +38,7 @@ def test_a_consumer_carries_on_over_twenty_moves() -> None:
                 "enable.auto.commit": False,
                 "session.timeout.ms": 6_000,
                 "heartbeat.interval.ms": 100,
+                "fetch.wait.max.ms": 10,  # who coordinates is asked behind a fetch, on the same connection
             }
         )
         consumer.subscribe(["orders"])
