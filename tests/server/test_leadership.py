@@ -256,6 +256,45 @@ async def test_a_load_waits_for_compaction(
         assert not has_begun, "a load may not begin before the round has ended"
 
 
+# Beside a deletion.
+
+
+@in_a_loop
+async def test_a_partition_that_is_loaded_while_a_topic_is_deleted_forgets_its_offsets_too(
+    tmp_path: Path, gate: Gate
+) -> None:
+    told = Told()
+    async with serving(tmp_path / "data", WatchedFiles(gate), told) as server:
+        await commit_all(server)
+        server.resign(0)
+        gate.is_armed = True
+        server.elect(0)
+        await until(gate.reached.is_set, told)
+        async with Client((server.host, server.port)) as admin:
+            answer = await admin.ask(ApiKey.DELETE_TOPICS, 1, topicNames=["orders"], timeoutMs=5_000)
+            assert answer["responses"][0]["errorCode"] == 0
+        await server.create_topic("orders", PARTITIONS)
+        gate.open.set()
+        await until(lambda: is_served(server), told)
+        assert offsets_of(server) == {}, "the new topic begins without them"
+    async with serving(tmp_path / "data", WatchedFiles(), told) as server:
+        assert offsets_of(server) == {}
+
+
+@in_a_loop
+async def test_a_disk_that_fails_under_a_deletion_does_not_bring_offsets_back(tmp_path: Path) -> None:
+    data, told = tmp_path / "data", Told()
+    files = SharedFiles(data)
+    async with serving(data, files, told, muster_flush="always") as server:
+        await commit_all(server)
+        async with Client((server.host, server.port)) as admin:
+            files.fail = full_for(once=".log")
+            answer = await admin.ask(ApiKey.DELETE_TOPICS, 1, topicNames=["orders"], timeoutMs=5_000)
+            assert answer["responses"][0]["errorCode"] == 0
+        await until(lambda: "It is read again" in told and is_served(server), told)
+        assert offsets_of(server) == {}
+
+
 # Whatever goes wrong in a load.
 
 

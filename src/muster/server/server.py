@@ -267,10 +267,8 @@ class Server:
 
     def _topics_deleted(self, changes: Sequence[TopicChange], then: Callable[[], None]) -> None:
         """Forget the offsets of deleted topics, and say when that is durable."""
-        self.shards.topics_deleted(
-            (topic.name, partition) for _, topic in changes for partition in range(topic.partitions)
-        )
-        self.shards.when_durable(then)
+        partitions = ((topic.name, partition) for _, topic in changes for partition in range(topic.partitions))
+        self.shards.topics_deleted(partitions, then)
 
     def _tell_from_thread(self, text: str) -> None:
         self._loop.call_soon_threadsafe(partial(self.journal.say, text, event="topic failed"))

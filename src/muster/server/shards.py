@@ -87,6 +87,8 @@ class PartitionShell:
     """Whether something was appended in this turn."""
     is_behind: bool = False
     """Whether something was appended that no answer may tell of yet."""
+    missed: list[TopicsDeleted] = field(default_factory=list)
+    """What was deleted while the partition was not served: it forgets the offsets before it answers anybody again."""
     load_seconds: float = 0.0
     records_loaded: int = 0
 
@@ -174,16 +176,19 @@ class Shards:
                 else:
                     self._fault_of(shell, event, error)
 
-    def topics_deleted(self, partitions: Iterable[tuple[str, int]]) -> None:
+    def topics_deleted(self, partitions: Iterable[tuple[str, int]], then: Callable[[], None]) -> None:
+        """Forget the offsets of partitions that are gone; `then` is called when that is durable.
+
+        A partition that is not served is not waited for: it forgets them when it is served again.
+        """
         gone = TopicsDeleted(tuple(partitions))
         for shell in self.shells.values():
             self.happen(shell, gone)
-
-    def when_durable(self, call: Callable[[], None]) -> None:
-        """Call when all that is appended so far is durable; a partition that is given up is not waited for."""
+            if shell.coordinator is None:
+                shell.missed.append(gone)
         behind = [shell for shell in self.shells.values() if shell.coordinator is not None and shell.is_behind]
         if not behind:
-            call()
+            then()
             return
         left = len(behind)
 
@@ -191,13 +196,13 @@ class Shards:
             nonlocal left
             left -= 1
             if not left:
-                call()
+                then()
 
         for shell in behind:
-            self._hold(shell, [(_Durable(self, shell, one_is), None)])
+            self._hold(shell, [(_Durable(self, shell, gone, one_is), None)])
 
     def is_durable(self, shell: PartitionShell, end_offset: int) -> bool:
-        return shell.coordinator is None or self._safe_offset(shell) >= end_offset
+        return self._safe_offset(shell) >= end_offset
 
     def hold_on(self, shell: PartitionShell, waiter: Waiter) -> None:
         self._hold(shell, [(waiter, None)])
@@ -221,6 +226,9 @@ class Shards:
         shell.coordinator, shell.epoch = coordinator, epoch
         shell.is_behind = shell.log.end_offset > self._safe_offset(shell)
         self._carry_out(shell, out)
+        missed, shell.missed = shell.missed, []
+        for gone in missed:
+            self.happen(shell, gone)
         return True
 
     def resign(self, partition: int, epoch: int | None = None) -> tuple[int, int]:
@@ -415,20 +423,24 @@ class _Onward:
 
 
 class _Durable:
-    """Waits in a partition's queue for what is appended so far, longer than a client's answer would."""
+    """Waits in a partition's queue until a deletion is durable there, longer than a client's answer would."""
 
-    __slots__ = ("_end_offset", "_shards", "_shell", "_then")
+    __slots__ = ("_end_offset", "_gone", "_shards", "_shell", "_then")
     event = DeleteGroup(None, "")
     """Stands for a request, as all have one who wait there. The answer to it is not looked at."""
 
-    def __init__(self, shards: Shards, shell: PartitionShell, then: Callable[[], None]) -> None:
+    def __init__(self, shards: Shards, shell: PartitionShell, gone: TopicsDeleted, then: Callable[[], None]) -> None:
         self._shards = shards
         self._shell = shell
+        self._gone = gone
         self._then = then
         self._end_offset = shell.log.end_offset
 
     def answer(self, answer: Any) -> None:
-        if self._shards.is_durable(self._shell, self._end_offset):
+        if self._shell.coordinator is None:  # the partition was given up, perhaps with what was appended
+            self._shell.missed.append(self._gone)
+            self._then()
+        elif self._shards.is_durable(self._shell, self._end_offset):
             self._then()
         else:  # an answer would have timed out
             self._shards.hold_on(self._shell, self)
