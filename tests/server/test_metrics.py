@@ -139,7 +139,10 @@ def test_connections_there_is_no_room_for(tmp_path: Path) -> None:
             assert first.ask(ApiKey.API_VERSIONS, 0)["errorCode"] == 0
             assert second.recv(1) == b""
             wait_for(server, "muster_refused_connections_total", 1)
-        assert "1 connection refused beside 1 open ones: max.connections is 1" in server.log.read_text()
+        deadline = time.monotonic() + 20
+        while "1 connection refused beside 1 open ones: max.connections is 1" not in server.log.read_text():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
 
 
 def test_every_metric_is_documented_and_served(tmp_path: Path) -> None:

@@ -193,6 +193,14 @@ def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
         assert "stopped at once" in server.log.read_text()
 
 
+def test_with_a_thread_that_was_there_before(tmp_path: Path) -> None:
+    """In a program of somebody else's, which may be told of the signal in any of its threads."""
+    busy = "import threading\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
+    with HangingServer(tmp_path / "data", busy) as server:
+        assert stopped(server) == 0
+        assert server.log.read_text().endswith(" stopped\n")
+
+
 def test_while_it_starts(tmp_path: Path) -> None:
     """Its disk hangs under the first topic it makes."""
     server = HangingServer(tmp_path / "data", DISK)

@@ -127,6 +127,7 @@ async def _serve(
             await server.stop()
             raise
         journal.say(f"metrics at {metrics.url}", event="metrics", url=metrics.url)
+    journal.close()  # what was said so far comes before the line that it is ready
     signals.serving(lambda: loop.call_soon_threadsafe(stop.set))
     print(
         f"muster is ready at {server.host}:{server.port} after {time.perf_counter() - started:.2f} s; "

@@ -23,7 +23,10 @@ LAST_LINES_WITHIN_S = 0.3
 
 
 class StopSignals:
-    """In a `with`, before any other thread is started: threads inherit which signals are not for them."""
+    """In a `with`, in the main thread, best before any other is started: those inherit which signals are not for them.
+
+    One that was started before may be given a signal all the same; the main thread then hands it on.
+    """
 
     def __init__(self, journal: "Journal") -> None:
         self._journal = journal
@@ -35,13 +38,19 @@ class StopSignals:
     def __enter__(self) -> Self:
         self._mask_before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         self._thread.start()
+        self._handlers_before = {number: signal.signal(number, self._hand_on) for number in SIGNALS}
         return self
+
+    def _hand_on(self, number: int, frame: object) -> None:
+        signal.pthread_kill(self._thread.ident or 0, number)
 
     def __exit__(self, *_: object) -> None:
         self._is_over = True
         if self._thread.is_alive():
             signal.pthread_kill(self._thread.ident or 0, signal.SIGTERM)  # wakes it, and nobody else
             self._thread.join()
+        for number, handler in self._handlers_before.items():
+            signal.signal(number, handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, self._mask_before)
 
     def serving(self, stop: Callable[[], object]) -> None:
