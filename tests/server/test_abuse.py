@@ -120,7 +120,7 @@ LARGE = struct.pack(">i", 3 << 20) + bytes(2 << 20)
 def narrow() -> Iterator[tuple[Broker, io.StringIO]]:
     """A server with little room for requests that have not come whole."""
     lines = io.StringIO()
-    with Broker(log=lines, queued_max_request_bytes=POOL_BYTES) as running:
+    with Broker(log=lines, queued_max_request_bytes=POOL_BYTES, socket_request_max_bytes=POOL_BYTES) as running:
         running.create_topic("orders", 4)
         yield running, lines
 

@@ -101,6 +101,13 @@ def test_names_that_are_not_used(name: str, sentence: str) -> None:
     assert ignored.is_kafkas == ("setting of Kafka's" in sentence)
 
 
+def test_the_largest_request_must_find_room() -> None:
+    with pytest.raises(ConfigError, match="a request of that size would find no room"):
+        settings_from({"queued.max.request.bytes": "1000000"})
+    given = {"queued.max.request.bytes": "1000000", "socket.request.max.bytes": "1000000"}
+    assert settings_from(given).broker.queued_max_request_bytes == 1_000_000
+
+
 def test_kafkas_own_sample_file_is_taken() -> None:
     """The lines that are not comments in the `server.properties` that comes with Kafka 4.3."""
     text = """

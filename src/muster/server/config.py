@@ -254,6 +254,11 @@ class BrokerConfig:
                 raise ConfigError(f"{setting.name} is {render_value(value)}; {problem}.")
         if self.log_dirs is not None and len(self.log_dirs) != 1:
             raise ConfigError(f"log.dirs names {len(self.log_dirs)} directories; muster keeps its data in one.")
+        if 0 < self.queued_max_request_bytes < self.socket_request_max_bytes:
+            raise ConfigError(
+                f"queued.max.request.bytes is {self.queued_max_request_bytes}; socket.request.max.bytes is "
+                f"{self.socket_request_max_bytes}, and a request of that size would find no room, ever."
+            )
 
     @classmethod
     def names(cls) -> dict[str, str]:

@@ -86,7 +86,9 @@ class Server:
         self.remarks = Sparingly(journal, "not served", self._loop.time)
         self.faults = Sparingly(journal, "fault", self._loop.time)
         self.intake = Intake(
-            broker.queued_max_request_bytes if broker.queued_max_request_bytes > 0 else DEFAULT_QUEUED_BYTES,
+            broker.queued_max_request_bytes
+            if broker.queued_max_request_bytes > 0
+            else max(DEFAULT_QUEUED_BYTES, broker.socket_request_max_bytes),
             broker.muster_request_timeout_ms,
             self._loop.time,
         )

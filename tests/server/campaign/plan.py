@@ -59,7 +59,8 @@ def world(seed: int) -> World:
         "log.cleaner.delete.retention.ms": str(rng.choice([0, 1_000, 86_400_000])),
         "muster.flush": rng.choice(["always", "always", "always", "interval"]),
         "muster.max.partitions": str(partitions + PARTITION_LIMIT),
-        "queued.max.request.bytes": str(16 << 20),
+        "queued.max.request.bytes": str(32 << 20),
+        "socket.request.max.bytes": str(32 << 20),
         "group.initial.rebalance.delay.ms": "0",
         "group.min.session.timeout.ms": "10",
     }
