@@ -17,8 +17,9 @@ from muster.broker import Broker
 from muster.codec.partitioning import partition_for
 from muster.core.membership import Membership
 from muster.core.offsets import Offsets
-from muster.server import housekeeping
+from muster.server import housekeeping, shards
 from muster.server.cluster import describe_cluster, fetch
+from muster.server.leadership import Leadership
 from muster.server.shards import Shards
 from muster.server.wire import join_group
 from muster.server.wire.apis import ApiKey
@@ -204,6 +205,67 @@ def test_a_request_that_breaks_off_costs_its_connection_and_its_partition_is_rea
     told = [line for line in faults(said) if line.startswith("partition 0: ")]
     assert told == [f"partition 0: OffsetCommit of group {bad} broke off (KeyError: 'a mistake')"]
     assert said.getvalue().count("It is read again") == 1
+
+
+def test_a_partition_that_breaks_off_again_and_again_is_read_less_and_less_often(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A client may ask for what breaks it all the time."""
+    pauses: list[float] = []
+    pause = Leadership._pause
+
+    async def noted(self: Leadership, partition: int, seconds: float) -> None:
+        pauses.append(seconds)
+        await pause(self, partition, 0.01)
+
+    def broken(self: Any, *_: object) -> None:
+        raise KeyError("a mistake")
+
+    monkeypatch.setattr(Leadership, "_pause", noted)
+    monkeypatch.setattr(Offsets, "delete_group", broken)
+    with serving() as (broker, said), connect(broker) as asker:
+        for number in range(4):
+            until(lambda: fetch_offsets(asker, "g")[0] == 0, said.getvalue)
+            with connect(broker) as culprit:
+                culprit.send(ApiKey.DELETE_GROUPS, 1, groupsNames=["g"])
+                assert is_hung_up(culprit.socket)
+            until(lambda number=number: len(pauses) > number, said.getvalue)  # type: ignore[misc]
+        assert pauses == [1.0, 2.0, 4.0, 8.0]
+
+
+@pytest.mark.parametrize("how", ["let go", "timed out"])
+def test_answers_that_cannot_be_refused_keep_no_other_from_it(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    """The disk does not answer, and whoever waits is told so: but for one, of whom nobody knows what it asked."""
+    bad, honest = group_in(0, "bad"), group_in(0, "honest")
+
+    def broken(make: Callable[..., Any]) -> Callable[..., Any]:
+        def refuse(event: Any, *others: Any) -> Any:
+            if getattr(event, "group_id", None) == bad:
+                raise AssertionError("a mistake")
+            return make(event, *others)
+
+        return refuse
+
+    monkeypatch.setattr(shards, "refusal", broken(shards.refusal))
+    monkeypatch.setattr(shards, "timed_out", broken(shards.timed_out))
+    settings = {"offsets_commit_timeout_ms": 200} if how == "timed out" else {}
+    with serving(**settings) as (broker, said), connect(broker) as culprit, connect(broker) as asker:
+        assert broker._server is not None
+        assert broker._loop is not None
+        monkeypatch.setattr(broker._server.flusher, "flush_each", lambda *_: None)
+        culprit.send(ApiKey.OFFSET_COMMIT, 8, **commit_body(bad, "orders", {0: 1}))
+        until(lambda: broker._server.shards.shells[0].held_answers == 1, said.getvalue)  # type: ignore[union-attr]
+        asker.send(ApiKey.OFFSET_COMMIT, 8, **commit_body(honest, "orders", {0: 1}))
+        if how == "let go":
+            until(lambda: broker._server.shards.shells[0].held_answers == 2, said.getvalue)  # type: ignore[union-attr]
+            broker._loop.call_soon_threadsafe(broker._server.resign, 0)
+        answer = asker.hear(ApiKey.OFFSET_COMMIT, 8)[1]["topics"][0]["partitions"][0]
+        assert answer["errorCode"] == {"let go": 16, "timed out": 15}[how]
+        assert is_hung_up(culprit.socket)
+        until(
+            lambda: f"about group {bad} could not be made (AssertionError: a mistake)" in said.getvalue(), said.getvalue
+        )
+        monkeypatch.undo()
 
 
 def test_a_question_that_breaks_off_costs_nothing_but_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:

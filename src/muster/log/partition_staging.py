@@ -123,15 +123,15 @@ class Staging:
         self, attributes: int = 0, producer_id: int = -1, producer_epoch: int = -1,
         base_sequence: int = COORDINATOR_BASE_SEQUENCE,
     ) -> None:  # fmt: skip
-        """Close the open batch, if there is one: its header, its checksum."""
+        """Close the open batch, if there is one: its header, its checksum. One that cannot be compressed stays open."""
         start = self._start
         if start < 0:
             return
-        self._start = -1
         buffer = self.buffer
         if self.codec:
             buffer[start + HEADER_SIZE :] = compression.compress(self.codec, bytes(buffer[start + HEADER_SIZE :]))
             attributes |= self.codec
+        self._start = -1
         size = len(buffer) - start
         last_delta = self._count - 1
         HEADER.pack_into(

@@ -131,7 +131,6 @@ class AppendedLog(SegmentedLog):
     ) -> int:
         """Stage records; returns the offset of the first. `AppendRefused` leaves nothing behind.
 
-        `LogDamaged` if anything else goes wrong; the log is read-only then, as nobody knows what is staged.
         Plain records of one turn share a batch; those of a transaction (with a producer id) have one of their own.
         """
         if self._failure is not None:
@@ -139,14 +138,9 @@ class AppendedLog(SegmentedLog):
         offset = self._end_offset
         if not records:
             return offset
-        try:
-            if producer_id != NO_PRODUCER:
-                return self._append_transactional(records, wall_ms, producer_id, producer_epoch)
-            too_large = self._staging.add(records, offset, wall_ms)
-        except AppendRefused:
-            raise
-        except Exception as error:
-            raise self._fail("records could not be staged", error) from error
+        if producer_id != NO_PRODUCER:
+            return self._append_transactional(records, wall_ms, producer_id, producer_epoch)
+        too_large = self._staging.add(records, offset, wall_ms)
         if too_large:
             self._refuse_size(too_large)
         self._end_offset = offset + len(records)

@@ -45,6 +45,7 @@ from muster.log.flush import Flusher
 from muster.log.partition import DiskLog
 from muster.log.partition_config import Flush
 from muster.log.partition_refusals import AppendRefused
+from muster.server.connection import Slot
 from muster.server.stats import Stats
 from muster.server.timers import Timers
 
@@ -388,7 +389,13 @@ class Shards:
         try:
             waiter.answer(refusal(waiter.event, error))
         except Exception as problem:
-            self._fault(f"nobody could be told {error.name}", problem)
+            self._cannot_tell(waiter, problem)
+
+    def _cannot_tell(self, waiter: Waiter, problem: Exception) -> None:
+        if isinstance(waiter, Slot):
+            waiter.connection.cannot_answer(waiter, problem)
+        else:
+            self._fault("an error could not be told", problem)
 
     def time_out_held(self) -> None:
         """Answers that have waited for `offsets.commit.timeout.ms` go out as errors; called now and then."""
@@ -400,7 +407,7 @@ class Shards:
                     try:
                         waiter.answer(timed_out(waiter.event, answer))
                     except Exception as problem:
-                        self._fault("nobody could be told that an answer takes too long", problem)
+                        self._cannot_tell(waiter, problem)
 
     def states(self) -> dict[int, Ownership | None]:
         """Where each partition is in its life here."""

@@ -179,6 +179,37 @@ class TestBatches:
         log.write()
         assert offsets(log) == [[0], [1]]
 
+    def test_a_write_that_fails_in_a_way_nobody_thought_of(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Nobody knows what is on the disk then: the log is done for, as if the disk had failed."""
+        log = opened()
+        log.append([(b"k", b"v")], START_MS)
+
+        def mistaken(*_: object) -> None:
+            raise ZeroDivisionError("a mistake")
+
+        monkeypatch.setattr(DiskLog, "_write", mistaken)
+        with pytest.raises(LogDamaged, match=r"a write failed: ZeroDivisionError: a mistake"):
+            log.write()
+        monkeypatch.undo()
+        assert log.failure is not None
+        assert log.end_offset == log.written_offset == 0
+        with pytest.raises(LogDamaged):
+            log.write()
+
+    def test_a_batch_that_cannot_be_compressed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        log = opened(LogConfig(codec=4))
+        log.append([(b"k", b"v")], START_MS)
+
+        def mistaken(*_: object) -> bytes:
+            raise MemoryError
+
+        monkeypatch.setattr("muster.codec.compression.compress", mistaken)
+        with pytest.raises(MemoryError):
+            log.append([(b"k", b"v")], START_MS, producer_id=7, producer_epoch=0)
+        monkeypatch.undo()
+        log.write()
+        assert offsets(log) == [[0]]
+
 
 class TestRefusals:
     def test_too_large_for_a_batch(self) -> None:
