@@ -1,9 +1,12 @@
-"""A fault campaign (`tests.server.campaign`): a thousand rounds."""
+"""A fault campaign (`tests.server.campaign`): a few rounds every day, a thousand under `long`."""
 
+import itertools
+import random
 from pathlib import Path
 
 import pytest
 
+from tests.server.campaign.plan import world
 from tests.server.campaign.rounds import ROUNDS_A_WORLD, Totals, run
 
 LONG_ROUNDS = 1_000
@@ -20,6 +23,17 @@ def rounds(seed: int, count: int, folder: Path) -> Totals:
     assert totals.commits >= 200 * count
     assert totals.checks >= 8 * count
     return totals
+
+
+def any_seed() -> int:
+    """Of a server that starts quickly."""
+    first = random.randrange(1_000, 1 << 30)
+    return next(seed for seed in itertools.count(first) if not world(seed).in_columns)
+
+
+@pytest.mark.parametrize("seed", [9, any_seed()], ids=["stop-and-kill", "random"])
+def test_nothing_is_lost_and_nobody_hangs(tmp_path: Path, seed: int) -> None:
+    rounds(seed, 2, tmp_path)
 
 
 @pytest.mark.long

@@ -1,5 +1,6 @@
 """Deletions that are larger than a batch of the log may be, over the wire, on a real log."""
 
+import asyncio
 import io
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from muster.broker import Broker
+from muster.codec.partitioning import partition_for
+from muster.server.control import ask
 from muster.server.wire.apis import ApiKey
-from tests.server.raw import Raw, commit_body, fetch_offsets
+from tests.server.raw import Raw, commit_body, fetch_offsets, wait_until_loaded
 
 TOPIC = "t" * 240
 PARTITIONS = 60
@@ -62,3 +65,27 @@ def test_the_offsets_of_a_deleted_topic_are_gone(broker: Broker) -> None:
         deleted = raw.ask(ApiKey.DELETE_TOPICS, 6, topics=topics, timeoutMs=20_000)
         assert deleted["responses"][0]["errorCode"] == 0
         assert fetch_offsets(raw, "large") == (0, {})
+
+
+def test_the_offsets_of_a_topic_that_is_deleted_while_their_partition_is_unloaded_are_gone_when_it_is_loaded(
+    broker: Broker, tmp_path: Path
+) -> None:
+    """And those of a new topic of that name are not."""
+    committed(broker, "large")
+    data, address = tmp_path / "data", (broker.host, broker.port)
+    partition = partition_for("large", broker._server.router.partitions)  # type: ignore[union-attr]
+    assert asyncio.run(ask(data, {"do": "unload", "partition": partition}))["offsets"] == PARTITIONS
+    with Raw(address) as raw:
+        topics = [{"name": TOPIC, "topicId": bytes(16)}]
+        deleted = raw.ask(ApiKey.DELETE_TOPICS, 6, topics=topics, timeoutMs=20_000)
+        assert deleted["responses"][0]["errorCode"] == 0
+        broker.create_topic(TOPIC, 2)
+        asyncio.run(ask(data, {"do": "load", "partition": partition}))
+        assert wait_until_loaded(address, "large") == {}
+        raw.ask(ApiKey.OFFSET_COMMIT, 9, **commit_body("large", TOPIC, {1: 5}))
+        for what in ("unload", "load"):
+            asyncio.run(ask(data, {"do": what, "partition": partition}))
+        assert wait_until_loaded(address, "large") == {(TOPIC, 1): 5}
+    broker.stop()
+    with Broker(data=data) as again:
+        assert wait_until_loaded((again.host, again.port), "large") == {(TOPIC, 1): 5}

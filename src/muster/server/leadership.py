@@ -105,7 +105,9 @@ class Leadership:
 
     def log_broke(self, shell: PartitionShell, error: LogDamaged) -> None:
         """The disk failed under a partition, which was let go: look at the disk again in a while."""
-        self._server.journal.say(f"partition {shell.partition}: {error} It is read again.", event="log failed")
+        self._server.journal.say(
+            f"partition {shell.partition}: {str(error).rstrip('.')}. It is read again.", event="log failed"
+        )
         if not self._is_stopping:
             self._withdraw(shell)
             self._bring_up_soon(shell, after_pause=True)

@@ -3,6 +3,7 @@
 import json
 import os
 import select
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -100,6 +101,14 @@ class CampaignServer(ServerProcess):
         except (OSError, IndexError):
             return 0.0
         return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+    def tell_where_it_is(self) -> None:
+        """In its log."""
+        if self.is_running:
+            assert self.process is not None
+            for number in (signal.SIGUSR1, signal.SIGUSR2):
+                self.process.send_signal(number)
+                time.sleep(0.5)
 
     def is_asleep(self) -> bool:
         """Whether its loop waits for something, and does not run or wait for a processor."""

@@ -10,12 +10,14 @@ import contextlib
 import random
 import shutil
 import subprocess
+import sys
 import tempfile
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +49,7 @@ MOST_RSS_MB = 1_000
 PARTITIONS = 16
 BAD_NEWS = ("Traceback (most recent call last)", "Exception in callback", "never retrieved")
 """What a server's log must never have."""
-LOG_TAIL_CHARS = 6_000
+LOG_TAIL_CHARS = 10_000
 ABUSERS_TOPICS = "abuse"
 
 
@@ -195,6 +197,8 @@ class Campaign:
         now = time.monotonic()
         self._until(lambda: all(client.got_on_at > now for client in self._clients), "everybody gets on")
         self._until(lambda: self._commits() - commits >= COMMITS_A_ROUND, f"{COMMITS_A_ROUND} commits")
+        self._topics.settle()
+        self._look_for_problems()
         if any(step.details.get("by") == "silent static members" for step in self.round.steps):
             self.situation.resting.set()
             if not self.server.is_at_rest(MOST_WAITED_S):
@@ -369,7 +373,8 @@ class Campaign:
                 self.situation.problem(f"LOG: {news}")
 
     def told(self) -> str:
-        """What was asked of the server, and what it said last."""
+        """What was asked of the server, what it said last, and where it is."""
+        self.server.tell_where_it_is()
         text = self.server.log.read_text(errors="replace")
         first_bad = min((place for news in BAD_NEWS if (place := text.find(news)) >= 0), default=None)
         excerpt = "" if first_bad is None else f"its first bad news:\n{text[first_bad : first_bad + 3_000]}\n"
@@ -386,7 +391,9 @@ class Topics:
     def __init__(self, campaign: Campaign) -> None:
         self._campaign = campaign
         self._there: dict[str, int] = {}
-        self._gone: dict[str, int] = {}
+        self._deleted: set[str] = set()
+        self._forgotten: set[str] = set()
+        """Those of the deleted ones whose commits were seen to be gone."""
         self._guard = threading.Lock()
 
     def change(self, prefix: str, made: int, deleted: int) -> None:
@@ -413,13 +420,23 @@ class Topics:
         raw.ask(ApiKey.OFFSET_COMMIT, 8, **commit_body(f"of-{name}", name, {0: 1}))
 
     def _delete(self, raw: Raw, name: str) -> None:
-        partitions = self._there.pop(name)  # if it fails, nobody knows
+        del self._there[name]  # if it fails, nobody knows
         answer = raw.ask(ApiKey.DELETE_TOPICS, 5, topicNames=[name], timeoutMs=5_000)
         if answer["responses"][0]["errorCode"] == 0:
-            self._gone[name] = partitions
+            self._deleted.add(name)
+
+    def settle(self) -> None:
+        """When all partitions are served: commits in deleted topics are gone, and were not only out of sight."""
+        situation = self._campaign.situation
+        with self._guard, Raw(situation.address, MOST_WAITED_S) as raw:
+            for name in self._deleted - self._forgotten:
+                offsets = self._offsets(raw, f"of-{name}")
+                if offsets:
+                    situation.problem(f"topic {name} was deleted, and commits in it are not: {offsets}")
+                self._forgotten.add(name)
 
     def check(self) -> None:
-        """Behind a restart: what was made is there, what was deleted is not, nor are its commits."""
+        """Behind a restart: what was made is there, what was deleted is not, nor are the commits that were gone."""
         problem = self._campaign.situation.problem
         with self._guard, Raw(self._campaign.situation.address, MOST_WAITED_S) as raw:
             answer = raw.ask(ApiKey.METADATA, 5, topics=None, allowAutoTopicCreation=False)
@@ -427,13 +444,14 @@ class Topics:
             for name, partitions in self._there.items():
                 if found.get(name) != partitions:
                     problem(f"LOST topic {name} of {partitions} partitions; there are {found.get(name)}")
-            for name in self._gone:
-                if name in found:
-                    problem(f"topic {name} was deleted, and is there again")
+            for name in self._deleted & found.keys():
+                problem(f"topic {name} was deleted, and is there again")
+            for name in self._forgotten:
                 offsets = self._offsets(raw, f"of-{name}")
                 if offsets:
                     problem(f"topic {name} was deleted, and commits in it are there again: {offsets}")
-            self._gone.clear()
+            self._deleted.clear()
+            self._forgotten.clear()
         self._campaign._look_for_problems()
 
     def _offsets(self, raw: Raw, group: str) -> dict[tuple[str, int], int]:
@@ -451,6 +469,12 @@ class Topics:
             names = [one["name"] for one in answer["topics"] if one["name"].startswith(ABUSERS_TOPICS)]
             for name in names:
                 raw.ask(ApiKey.DELETE_TOPICS, 5, topicNames=[name], timeoutMs=5_000)
+
+
+@cache
+def _compile_kernels() -> None:
+    """Here and once: a server that has to do it while it loads takes half a minute longer."""
+    subprocess.run([sys.executable, "-m", "muster.codec.warm"], check=True, stdout=subprocess.DEVNULL)
 
 
 @contextlib.contextmanager
@@ -476,6 +500,8 @@ def run(
     """
     for first in range(0, rounds, ROUNDS_A_WORLD):
         world_seed = seed + first // ROUNDS_A_WORLD
+        if plan.world(world_seed).in_columns:
+            _compile_kernels()
         with _folder(folder) as kept:
             campaign = Campaign(world_seed, kept, totals, kinds, reads_log)
             try:
