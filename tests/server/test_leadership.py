@@ -381,6 +381,32 @@ async def test_an_operator_ends_the_tries_or_hastens_them(tmp_path: Path, monkey
         assert offsets_of(server) == before
 
 
+@in_a_loop
+async def test_an_operator_who_loads_a_partition_begins_its_pauses_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a dozen tries by hand on a disk that is full would have it left alone for long when there is room again."""
+    data, told, tries = tmp_path / "data", Told(), []
+
+    def mistaken(*arguments: Any, **named: Any) -> None:
+        tries.append(None)
+        raise ZeroDivisionError("a mistake of ours")
+
+    monkeypatch.setattr("muster.server.leadership.FIRST_PAUSE_S", 0.2)
+    monkeypatch.setattr("muster.server.leadership.LONGEST_PAUSE_S", 3600.0)
+    async with serving(data, WatchedFiles(), told) as server:
+        before = await commit_all(server)
+        with monkeypatch.context() as patch:
+            patch.setattr("muster.server.loading.replay_batches", mistaken)
+            for what in ("unload", "load") * 12:
+                seen = len(tries)
+                await ask(data, {"do": what, "partition": 0})
+                if what == "load":
+                    await until(lambda seen=seen: len(tries) > seen, told)
+        await until(lambda: is_served(server), told)
+        assert offsets_of(server) == before
+
+
 def full_for(*endings: str, once: str | None = None) -> Callable[[str, Path], int | None]:
     """A disk without room for some files, and for one kind of them only the first time."""
     left = [once] if once is not None else []

@@ -3,8 +3,8 @@
 One task brings a partition up, and no partition has two. It opens the log again if its disk had failed, loads it, and
 lets its groups be served. Whatever goes wrong on the way is told and tried again, after a second at first and after a
 minute in the end, until the partition is served, or let go, or the server stops. The pauses of a partition that fails
-again within a minute grow on. A partition that waits for its next try is FAILED: its groups hear NOT_COORDINATOR, and
-lists of all groups go without them.
+again within a minute grow on; those of one that an operator loads begin anew. A partition that waits for its next try
+is FAILED: its groups hear NOT_COORDINATOR, and lists of all groups go without them.
 
 Opening and loading run in a thread, one partition after the other: they would share the interpreter anyway, and each
 needs room of its own. Meanwhile the log is on loan to that thread (`on_loan`), and the loop's thread neither appends to
@@ -82,6 +82,7 @@ class Leadership:
             self._shards.resign(partition)
         if not self._begin_epoch(shell):
             return
+        self._pauses.pop(partition, None)
         if at_once:
             try:
                 self._serve(shell, shell.epoch, *self._load(shell.log, partition, shell.epoch))
@@ -161,30 +162,26 @@ class Leadership:
     async def _bring_up(self, shell: PartitionShell, after_pause: bool) -> None:
         """Try until the partition is served, or nobody wants it to be."""
         partition = shell.partition
-        pauses = self._pauses_of(partition)
+        if self._loop.time() - self._served_at.get(partition, float("-inf")) > LONGEST_PAUSE_S:
+            self._pauses.pop(partition, None)
         try:
             if after_pause:
-                await self._pause(partition, pauses.next_s())
+                await self._pause(partition)
             while (epoch := self._wanted(partition)) is not None:
                 await self._attempt(shell, epoch)
                 if self._wanted(partition) == epoch:
-                    await self._pause(partition, pauses.next_s())
+                    await self._pause(partition)
         finally:
             del self._tasks[partition]
 
-    def _pauses_of(self, partition: int) -> GrowingPause:
-        """They grow on where a partition fails again soon after it was served."""
-        served_s = self._loop.time() - self._served_at.get(partition, float("-inf"))
-        if partition not in self._pauses or served_s > LONGEST_PAUSE_S:
+    async def _pause(self, partition: int) -> None:
+        """Wait, longer each time, or until the partition is elected or let go."""
+        if partition not in self._pauses:
             self._pauses[partition] = GrowingPause(FIRST_PAUSE_S, LONGEST_PAUSE_S)
-        return self._pauses[partition]
-
-    async def _pause(self, partition: int, seconds: float) -> None:
-        """Wait, or until the partition is elected or let go."""
         wake = self._wake[partition]
         wake.clear()
         with suppress(TimeoutError):
-            await asyncio.wait_for(wake.wait(), seconds)
+            await asyncio.wait_for(wake.wait(), self._pauses[partition].next_s())
 
     async def _attempt(self, shell: PartitionShell, epoch: int) -> None:
         key = _key(shell.partition)
