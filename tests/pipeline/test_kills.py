@@ -211,8 +211,9 @@ def test_a_disk_without_space_leaves_the_tables_as_they_were(tmp_path: Path) -> 
     for size_bytes in (1_000, 6_000, 12_000):
         ended = run_after(f"limited({size_bytes})", growing.target, tables)
         assert ended.returncode == Status.BAD_INPUT, ended.stderr
-        assert len(ended.stderr.splitlines()) == 1, ended.stderr
-        assert "File too large" in ended.stderr, ended.stderr
+        announced, sentence = ended.stderr.splitlines()
+        assert announced == "muster: starting Spark."
+        assert "File too large" in sentence, ended.stderr
         assert rows_of(tables, *ALL) == before
     run_here(tables, growing.target)
     run_here(tmp_path / "at-once", growing.target)
@@ -234,6 +235,7 @@ def test_no_rights_on_the_tables(tmp_path: Path) -> None:
             ended = run_after("", log, tables)
         assert ended.returncode == Status.BAD_INPUT, ended.stderr
         assert ended.stderr == (
+            "muster: starting Spark.\n"
             f"muster: {tables}/_lock cannot be written: Permission denied. Run as a user who may write there, or name "
             "another directory; the tables are as the last whole run left them.\n"
         )
