@@ -153,8 +153,7 @@ class Journal:
             stamp = time.strftime("%H:%M:%S", time.localtime(now_ms // 1000))
             return f"{stamp}.{now_ms % 1000:03} {shown(text, longest)}"
         cut = {name: _cut(value, longest) if isinstance(value, str) else value for name, value in fields.items()}
-        line = json.dumps({"time_ms": now_ms, "text": shown(text, longest), **cut}, default=repr)
-        return line.replace("\x7f", "\\u007f")  # the one control character that JSON leaves as it is
+        return json.dumps({"time_ms": now_ms, "text": shown(text, longest), **cut}, default=repr)
 
     # The thread that writes.
 
