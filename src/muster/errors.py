@@ -37,6 +37,14 @@ class BadInput(MusterError):
     """What the user pointed us at cannot be read; the text says why and what to try next."""
 
 
+class SourceMissing(BadInput):
+    """There is no log where one was looked for: a wrong path, or a disk that is not mounted now."""
+
+
+class NotThereYet(BadInput):
+    """It cannot be read or written now, and may be later: nobody needs to change anything."""
+
+
 class ConfigError(MusterError):
     """The operator asked for something that cannot be; the text names the setting."""
 

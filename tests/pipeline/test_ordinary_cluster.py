@@ -10,11 +10,13 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from muster.cli.status import Status
 from muster.errors import ClusterError
 from muster.live import download
 from muster.pipeline import datasource
 from muster.pipeline.job import OnSpark, Request, run
 from muster.tables.schemas import COMMITS
+from tests.cli.test_follow import following
 from tests.kit.kafka import AS_KAFKA_COMES, KafkaBroker, require_kafka
 from tests.pipeline.test_live import described, measured
 from tests.pipeline.world import Here, rows_of, run_here
@@ -146,6 +148,21 @@ def test_the_data_source_and_its_stream(spark: "SparkSession", ordinary: KafkaBr
     finally:
         query.stop()
     assert committed_in(spark.table("ordinary").toArrow().to_pylist()) == COMMITTED
+
+
+def test_following_outlives_the_broker(ordinary: KafkaBroker, tmp_path: Path) -> None:
+    with following(f"kafka://{ordinary.bootstrap}", tmp_path) as going:
+        assert going.round()["records"] > 0
+        ordinary.stop()
+        assert going.line().endswith("Trying again until it works; Ctrl-C stops.")
+        ordinary.start()
+        commit(ordinary, "after", BUSY, 1, 4)
+        assert "back after " in going.line()
+        while not going.round()["records"]:
+            pass
+        code, said = going.interrupt()
+    assert (code, said) == (Status.INTERRUPTED, ["muster: interrupted.\n"])
+    assert {row["group_id"] for row in rows_of(tmp_path, "offsets")["offsets"]} >= {"shop", "audit", "after"}
 
 
 def test_a_muster_server_says_where_its_records_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,6 +14,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from muster.cli.follow import NEVER, SHORTEST_INTERVAL_S, Rounds, tries_after
+from muster.cli.follow import follow as follow_on
 from muster.cli.options import (
     COMMAND_CONFIG,
     DEBUG,
@@ -30,7 +31,7 @@ from muster.cli.options import (
 from muster.cli.output import say
 from muster.cli.people import shown_time
 from muster.cli.status import Status
-from muster.errors import BadInput
+from muster.errors import BadInput, MusterError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -75,7 +76,11 @@ def run_pipeline(
     command_config: Annotated[Path | None, COMMAND_CONFIG] = None,
     kafka_config: Annotated[Path | None, KAFKA_CONFIG] = None,
     follow: Annotated[
-        str | None, typer.Option(metavar="INTERVAL", help="Keep going: run again this often (30s, 5m), until Ctrl-C.")
+        str | None,
+        typer.Option(
+            metavar="INTERVAL",
+            help="Keep going: run again this often (30s, 5m), until Ctrl-C. Goes on when a cluster or disk is back.",
+        ),
     ] = None,
     state_only: Annotated[
         bool, typer.Option("--state-only", help="Only what is in force now; no history, no rebalances.")
@@ -117,7 +122,7 @@ def run_pipeline(
     """
     from muster.live.properties import read_properties, without_secrets
 
-    interval_s = None if follow is None else parse_length_s("--follow", follow)
+    interval_s = None if follow is None else _interval_s(follow)
     retention_ms = int(parse_length_s("--offsets-retention", offsets_retention) * 1000)
     options = storage_options(storage_option)
     settings = pairs("--conf", conf, "spark.executor.memory=2g")
@@ -132,26 +137,40 @@ def run_pipeline(
 
     request = Request(source, out, options, config, not state_only, retention_ms, unpacked, accept_truncation)
     store = TableStore(out, options)  # what cannot work should say so before Spark takes its seconds to start
-    open_source(source, config, options, unpacked).close()
+    try:
+        open_source(source, config, options, unpacked).close()
+    except MusterError as error:
+        if interval_s is None or tries_after(error, has_run=False) == NEVER:
+            raise
     from muster.pipeline.session import spark_session
 
     with _starting_spark(not (quiet or as_json)):
         spark = spark_session(master, settings)
+
+    def run_once() -> "Summary":
+        nonlocal request
+        with _bar(not quiet) as watch, _writing(out):
+            summary = run(OnSpark(spark), request, watch)
+            store.vacuum(keep_runs)
+        request = replace(request, accept_truncation=False)  # said of the log as it is now, not of later ones
+        return summary
+
+    show = _show_json if as_json else _show_nothing if quiet else _show
     try:
-        while True:
-            with _bar(not quiet) as watch, _writing(out):
-                summary = run(OnSpark(spark), request, watch)
-                store.vacuum(keep_runs)
-            request = replace(request, accept_truncation=False)  # said of the log as it is now, not of later ones
-            if as_json:
-                print(json.dumps(summary.as_json()), flush=True)
-            elif not quiet:
-                _show(summary)
-            if interval_s is None:
-                return Status.DAMAGED if summary.damaged else Status.OK
-            time.sleep(max(0.0, interval_s - summary.seconds))
+        if interval_s is not None:
+            follow_on(run_once, Rounds(show).show if show is _show else show, interval_s)
+        summary = run_once()
+        show(summary)
+        return Status.DAMAGED if summary.damaged else Status.OK
     finally:
         _stop(spark)
+
+
+def _interval_s(text: str) -> float:
+    interval_s = parse_length_s("--follow", text)
+    if interval_s < SHORTEST_INTERVAL_S:
+        raise typer.BadParameter(f"{text} is too short: a run takes longer. Write 1s or more", param_hint="--follow")
+    return interval_s
 
 
 @contextmanager
@@ -226,6 +245,14 @@ def _bar(wanted: bool) -> Iterator["Watch"]:
             progress.update(task, completed=read, total=total, description="merging" if done else "reading")
 
         yield Watch(advance)
+
+
+def _show_nothing(summary: "Summary") -> None:
+    pass
+
+
+def _show_json(summary: "Summary") -> None:
+    print(json.dumps(summary.as_json()), flush=True)
 
 
 def _show(summary: "Summary") -> None:

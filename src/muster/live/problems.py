@@ -1,7 +1,7 @@
 """Sentences for what a cluster answers when it does not give what was asked, and which of it asking again may cure."""
 
 from muster.codec.error_codes import ErrorCode
-from muster.errors import ClusterError, ClusterRefused, ClusterUnreachable
+from muster.errors import ClusterError, ClusterRefused, ClusterUnreachable, NotThereYet
 from muster.live.frames import error_name
 from muster.live.messages import TopicPartition
 
@@ -23,8 +23,8 @@ RETRIABLE = frozenset(
 """Errors that newer metadata, or a moment's patience, may cure."""
 
 
-class NoSuchTopic(ClusterError):
-    """Not cured by asking again."""
+class NoSuchTopic(ClusterError, NotThereYet):
+    """Not cured by asking again at once."""
 
 
 def shown(where: TopicPartition) -> str:

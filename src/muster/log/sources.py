@@ -15,7 +15,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from muster.errors import BadInput
+from muster.errors import BadInput, SourceMissing
 from muster.log.archives import DEFAULT_LIMIT, UnpackLimit, is_archive, unpack
 
 OFFSETS_TOPIC = "__consumer_offsets"
@@ -85,7 +85,7 @@ class Sources:
     def _find(self, path: Path, topic: str) -> list[SourcePartition]:
         try:
             if not path.exists():
-                raise BadInput(
+                raise SourceMissing(
                     f"{path} does not exist. Point at a broker's log directory (`log.dirs` in its server.properties), "
                     "a partition's directory in it, a .log file, or a .tar.zst/.tar.gz of one."
                 )
@@ -116,7 +116,7 @@ def _unpacked_partitions(folder: Path, topic: str, archive: Path) -> list[Source
 def _sorted(directories: Iterable[Path], topic: str, shown_as: Path) -> list[SourcePartition]:
     found = [_partition(directory) for directory in directories]
     if not found:
-        raise BadInput(
+        raise SourceMissing(
             f"no segments of {topic} in {shown_as}: no `{topic}-N` directory with a .log file, and no .log file of its "
             "own. A broker keeps them in `log.dirs`."
         )

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muster.codec.columns import scan
-from muster.errors import BadInput, CodecError, LogDamaged, Malformed
+from muster.errors import BadInput, CodecError, LogDamaged, Malformed, SourceMissing
 from muster.log.checkpoints import read_epochs
 from muster.log.files import RealFiles
 from muster.log.reader import read_headers
@@ -110,7 +110,7 @@ def describe_replica(directory: str) -> Replica:
     path = Path(directory)
     segments = segments_of(path)
     if not segments:
-        raise BadInput(f"{directory} has no segment in it: no file named by twenty digits and `.log`.")
+        raise SourceMissing(f"{directory} has no segment in it: no file named by twenty digits and `.log`.")
     try:
         lineage = tuple((epoch, offset) for epoch, offset in read_epochs(RealFiles(), path).entries)
     except (Malformed, OSError):

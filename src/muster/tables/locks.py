@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from muster.errors import BadInput
+from muster.errors import NotThereYet
 
 LOCK_FILE = "_lock"
 
@@ -27,7 +27,7 @@ def locked(root: Path, now_ms: int) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise BadInput(
+            raise NotThereYet(
                 f"another run is writing to the tables in {root}{_holder(path)}. Wait for it to end, or stop it; "
                 "reading them is possible all the while."
             ) from None

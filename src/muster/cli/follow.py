@@ -1,0 +1,116 @@
+"""`--follow`: run after run, through everything that time heals.
+
+Brokers restart, leaders move, disks are unmounted for a while: a run that fails like that is tried again with growing
+pauses, and people hear of it twice, when it begins and when it is over. What time does not heal ends the command, as it
+would without `--follow`: settings that cannot be, a source that is refused, a mistake in muster.
+"""
+
+import errno
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NoReturn
+
+from muster.cli.output import say
+from muster.cli.people import shown_duration, shown_time
+from muster.errors import (
+    BadInput,
+    ClusterError,
+    ClusterRefused,
+    ClusterUnreachable,
+    ConfigError,
+    NotThereYet,
+    SourceMissing,
+    Unexpected,
+)
+
+if TYPE_CHECKING:
+    from muster.pipeline.job import Summary
+
+SHORTEST_INTERVAL_S = 1.0
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
+NEVER, A_FEW_TIMES, AS_LONG_AS_IT_TAKES = 0, 3, 1 << 62
+HEALED_BY_HAND = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.ETIMEDOUT)
+"""What a disk says until somebody has made room on it, or mounted it again."""
+
+
+def tries_after(error: Exception, has_run: bool) -> int:
+    """How often to try again after this. Before the first whole run most of it is a mistake in the command."""
+    cause = error.__cause__ or error
+    if isinstance(error, Unexpected | ConfigError):
+        return NEVER
+    if isinstance(error, ClusterUnreachable | NotThereYet):
+        return AS_LONG_AS_IT_TAKES
+    if not has_run:
+        return NEVER
+    if isinstance(error, ClusterRefused | PermissionError):
+        return A_FEW_TIMES
+    if isinstance(error, ClusterError | SourceMissing | FileNotFoundError):
+        return AS_LONG_AS_IT_TAKES
+    if isinstance(cause, OSError) and cause.errno in HEALED_BY_HAND:
+        return AS_LONG_AS_IT_TAKES
+    return NEVER if isinstance(error, BadInput) else A_FEW_TIMES
+
+
+def follow(
+    run_once: Callable[[], "Summary"],
+    show: Callable[["Summary"], None],
+    interval_s: float,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> NoReturn:
+    """Run, show what came of it, wait for the rest of the interval, and so on; until an error that stays."""
+    has_run, tries, away_since = False, 0, 0.0
+    while True:
+        began = clock()
+        try:
+            summary = run_once()
+        except Exception as error:
+            most = tries_after(error, has_run)
+            if tries >= most:
+                raise
+            if not tries:
+                away_since = began
+                often = "until it works; Ctrl-C stops" if most > A_FEW_TIMES else f"{most} times"
+                tell(f"{_sentence(error)} Trying again {often}.")
+            sleep(min(FIRST_PAUSE_S * 2 ** min(tries, 10), LONGEST_PAUSE_S))
+            tries += 1
+            continue
+        if tries:
+            tell(f"back after {shown_duration(round(1000 * (clock() - away_since)))}.")
+        has_run, tries = True, 0
+        show(summary)
+        sleep(max(0.0, interval_s - (clock() - began)))
+
+
+def tell(text: str) -> None:
+    say(f"{shown_time(time.time_ns() // 1_000_000)} UTC: {text}")
+
+
+def _sentence(error: Exception) -> str:
+    text = str(error) if not isinstance(error, OSError) else f"{error.filename or 'a file'}: {error.strerror}"
+    return text if text.endswith((".", "?", "!")) else f"{text}."
+
+
+class Rounds:
+    """What people see of the rounds: the first at length, then a line for each that brought something."""
+
+    def __init__(self, show_first: Callable[["Summary"], None]) -> None:
+        self._show_first = show_first
+        self._said: list[str] | None = None
+
+    def show(self, summary: "Summary") -> None:
+        if self._said is None:
+            self._show_first(summary)
+        else:
+            if summary.records:
+                tell(_line(summary))
+            for note in summary.notes:
+                if note not in self._said:
+                    tell(note)
+        self._said = summary.notes
+
+
+def _line(summary: "Summary") -> str:
+    rebalances = summary.new_rows.get("rebalances", 0)
+    more = f", {rebalances:,} rebalance{'s' if rebalances > 1 else ''}" if rebalances else ""
+    return f"{summary.records:,} new records{more}, in {summary.seconds:.1f} s."
