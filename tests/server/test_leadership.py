@@ -283,15 +283,20 @@ async def test_a_partition_that_is_loaded_while_a_topic_is_deleted_forgets_its_o
 
 @in_a_loop
 async def test_a_disk_that_fails_under_a_deletion_does_not_bring_offsets_back(tmp_path: Path) -> None:
-    data, told = tmp_path / "data", Told()
+    data, told, failures = tmp_path / "data", Told(), [errno.EIO, errno.EIO]
+
+    def fail_twice(operation: str, path: Path) -> int | None:
+        is_append = operation == "pwrite" and path.name.endswith(".log") and is_served(server)
+        return failures.pop() if failures and is_append else None
+
     files = SharedFiles(data)
     async with serving(data, files, told, muster_flush="always") as server:
         await commit_all(server)
         async with Client((server.host, server.port)) as admin:
-            files.fail = full_for(once=".log")
+            files.fail = fail_twice
             answer = await admin.ask(ApiKey.DELETE_TOPICS, 1, topicNames=["orders"], timeoutMs=5_000)
             assert answer["responses"][0]["errorCode"] == 0
-        await until(lambda: "It is read again" in told and is_served(server), told)
+        await until(lambda: told.count("It is read again") == 2 and is_served(server), told)
         assert offsets_of(server) == {}
 
 

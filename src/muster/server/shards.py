@@ -183,24 +183,24 @@ class Shards:
         A partition that is not served is not waited for: it forgets them when it is served again.
         """
         gone = TopicsDeleted(tuple(partitions))
-        for shell in self.shells.values():
-            self.happen(shell, gone)
-            if shell.coordinator is None:
-                shell.missed.append(gone)
-        behind = [shell for shell in self.shells.values() if shell.coordinator is not None and shell.is_behind]
-        if not behind:
-            then()
-            return
-        left = len(behind)
+        left = len(self.shells)
 
-        def one_is() -> None:
+        def one_has() -> None:
             nonlocal left
             left -= 1
             if not left:
                 then()
 
-        for shell in behind:
-            self._hold(shell, [(_Durable(self, shell, gone, one_is), None)])
+        for shell in list(self.shells.values()):
+            self._forget_topics(shell, gone, one_has)
+
+    def _forget_topics(self, shell: PartitionShell, gone: TopicsDeleted, then: Callable[[], None]) -> None:
+        self.happen(shell, gone)
+        forgotten = _Forgotten(self, shell, gone, then)
+        if shell.coordinator is not None and shell.is_behind:
+            self._hold(shell, [(forgotten, None)])
+        else:
+            forgotten.answer(None)
 
     def is_durable(self, shell: PartitionShell, end_offset: int) -> bool:
         return self._safe_offset(shell) >= end_offset
@@ -229,7 +229,7 @@ class Shards:
         self._carry_out(shell, out)
         missed, shell.missed = shell.missed, []
         for gone in missed:
-            self.happen(shell, gone)
+            self._forget_topics(shell, gone, lambda: None)
         return True
 
     def resign(self, partition: int, epoch: int | None = None) -> tuple[int, int]:
@@ -429,7 +429,7 @@ class _Onward:
         return self._waiter.event
 
 
-class _Durable:
+class _Forgotten:
     """Waits in a partition's queue until a deletion is durable there, longer than a client's answer would."""
 
     __slots__ = ("_end_offset", "_gone", "_shards", "_shell", "_then")
