@@ -8,6 +8,7 @@ import asyncio
 import errno
 import io
 import os
+import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
@@ -19,9 +20,11 @@ from typing import Any
 import pytest
 
 from muster.codec.committed import fetched
+from muster.core.coordinator import Coordinator
 from muster.core.group import Group
 from muster.core.offsets import Offsets as ClassicOffsets
 from muster.core.router import Ownership
+from muster.errors import ConfigError
 from muster.log.checkpoints import TopicPartition
 from muster.log.files import File, Files, RealFile, RealFiles
 from muster.log.reader import _Window
@@ -346,6 +349,79 @@ async def test_any_exception_of_a_load_is_told_once_and_the_load_tried_again(
         await until(lambda: is_served(server), told)
         assert offsets_of(server) == before
         assert told.count("cannot be served: ZeroDivisionError: a mistake of ours. ") == 1
+
+
+@in_a_loop
+async def test_a_partition_that_cannot_be_activated_is_tried_again_with_pauses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told, tries = Told(), []
+
+    def mistaken(*arguments: Any, **named: Any) -> None:
+        tries.append(None)
+        raise ZeroDivisionError("a mistake of ours")
+
+    monkeypatch.setattr("muster.server.leadership.FIRST_PAUSE_S", 3600.0)
+    monkeypatch.setattr("muster.server.leadership.LONGEST_PAUSE_S", 3600.0)
+    async with serving(tmp_path / "data", WatchedFiles(), told) as server:
+        before = await commit_all(server)
+        server.resign(0)
+        with monkeypatch.context() as patch:
+            patch.setattr(Coordinator, "activate", mistaken)
+            server.elect(0)
+            await until(lambda: "cannot be served: ZeroDivisionError: a mistake of ours. " in told, told)
+            await asyncio.sleep(0.3)
+            assert len(tries) == 1
+            assert state(server) is Ownership.FAILED
+        server.elect(0)
+        await until(lambda: is_served(server), told)
+        assert offsets_of(server) == before
+
+
+@in_a_loop
+async def test_what_an_event_that_broke_off_had_appended_is_durable_before_the_partition_is_served_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told, appended = Told(), Coordinator.appended
+
+    def mistaken(*arguments: Any) -> None:
+        appended(*arguments)
+        raise ZeroDivisionError("a mistake of ours")
+
+    async with serving(tmp_path / "data", WatchedFiles(), told, muster_flush="always") as server:
+        await commit_all(server)
+        with monkeypatch.context() as patch:
+            patch.setattr(Coordinator, "appended", mistaken)
+            async with Client((server.host, server.port)) as client:
+                with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+                    await client.ask(ApiKey.OFFSET_COMMIT, 8, **commit_body("late", "orders", {0: 1}))
+        await until(lambda: is_served(server), told)
+        shell = server.shards.shells[0]
+        assert ("late", "orders", 0) in offsets_of(server)
+        await until(lambda: shell.log.flushed_offset == shell.log.end_offset, told)
+        await until(lambda: not shell.is_behind, told)
+
+
+@in_a_loop
+async def test_a_server_whose_port_is_taken_loads_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = Told()
+    async with serving(tmp_path / "data", WatchedFiles(), told) as server:
+        before = await commit_all(server)
+    monkeypatch.setattr("muster.server.leadership.LOAD_AT_START_BYTES", 0)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        loads: list[Any] = []
+        with monkeypatch.context() as patch:
+            patch.setattr("muster.server.leadership.load", lambda *arguments, **named: loads.append(arguments))
+            with pytest.raises(ConfigError, match="is taken"):
+                async with serving(
+                    tmp_path / "data", WatchedFiles(), told, listeners=f"PLAINTEXT://127.0.0.1:{other.getsockname()[1]}"
+                ):
+                    pass
+            await asyncio.sleep(0.1)
+        assert not loads
+    async with serving(tmp_path / "data", WatchedFiles(), told) as server:
+        await until(lambda: is_served(server), told)
+        assert offsets_of(server) == before
 
 
 async def list_groups(server: Server) -> int:

@@ -169,7 +169,7 @@ class Leadership:
                 await self._pause(partition)
             while (epoch := self._wanted(partition)) is not None:
                 await self._attempt(shell, epoch)
-                if self._wanted(partition) == epoch:
+                if self._shards.states()[partition] is Ownership.FAILED:  # and not elected again meanwhile
                     await self._pause(partition)
         finally:
             del self._tasks[partition]

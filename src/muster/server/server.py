@@ -183,7 +183,6 @@ class Server:
         self.compaction = Compaction(self, self._leadership.on_loan)
         self._housekeeping = Housekeeping(self)
         self._control = Control(self, self._data)
-        self._leadership.take_over()
 
     def _partition_of(self, topic: Topic, partition: int) -> PartitionOffsets:
         log = self.directory.logs.get(TopicPartition(topic.name, partition))
@@ -213,6 +212,7 @@ class Server:
         exposed = open_to_others(self._listener.sockets)
         if exposed is not None:
             self.journal.say(exposed, event="open to others")
+        self._leadership.take_over()  # not before it is known that there is a port: nobody would wait for the loads
         self._housekeeping.start()
         await self._control.start()
         await self._listener.start_serving()

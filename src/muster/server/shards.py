@@ -270,6 +270,9 @@ class Shards:
         coordinator, append = shell.coordinator, shell.log.append
         assert coordinator is not None
         wall_ms = self.now().wall_ms
+        if not shell.is_dirty:  # before anything is appended: if that breaks off, what was is flushed all the same
+            shell.is_dirty = shell.is_behind = True
+            self._dirty.append(shell)
         for write in out.writes:  # what waited for one may ask for another, at the end of the same list
             try:
                 base_offset = append(write.records, wall_ms, write.producer_id, write.producer_epoch)
@@ -279,9 +282,6 @@ class Shards:
                 coordinator.appended(write, base_offset, out)
                 if write.staged is not None:
                     self._stats.commits += len(write.staged)
-        if not shell.is_dirty:
-            shell.is_dirty = shell.is_behind = True
-            self._dirty.append(shell)
 
     def _apply_timers(self, partition: int, out: Outcome) -> None:
         for timer in out.timers:
