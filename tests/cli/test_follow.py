@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from queue import Empty, Queue
 from threading import Thread
@@ -17,6 +17,7 @@ import pytest
 
 from muster.cli import follow
 from muster.cli.follow import A_FEW_TIMES, AS_LONG_AS_IT_TAKES, NEVER, Rounds, tries_after
+from muster.cli.pipeline import run_pipeline
 from muster.cli.status import Status
 from muster.errors import (
     BadInput,
@@ -30,7 +31,7 @@ from muster.errors import (
     SourceMissing,
     Unexpected,
 )
-from muster.pipeline.job import Summary
+from muster.pipeline.job import Request, Summary
 from tests.cli import run
 from tests.cli.test_pipeline import FOLLOW, SHORT_OF_SPARK
 from tests.live.fake import HANG_UP, FakeBroker
@@ -125,6 +126,41 @@ def test_credentials_that_stay_refused_end_it(told: list[str]) -> None:
         scene.follow()
     assert scene.pauses[1:] == [1, 2, 4]
     assert told == ["does not let 'me' in. Trying again 3 times."]
+
+
+def test_a_cluster_that_refuses_for_a_moment_after_it_was_away_does_not_end_it(told: list[str]) -> None:
+    away = [ClusterUnreachable("cannot connect to b:9092.") for _ in range(5)]
+    refused = [ClusterRefused("does not let 'me' in.") for _ in range(3)]
+    scene = Scene(summary(), *away, *refused, summary(7), *refused, ClusterRefused("does not let 'me' in."))
+    with pytest.raises(ClusterRefused):
+        scene.follow()
+    assert [each.records for each in scene.shown] == [0, 7]
+
+
+def test_a_truncation_is_accepted_by_one_run_even_if_it_cannot_clean_up(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, told: list[str]
+) -> None:
+    accepted: list[bool] = []
+    vacuumed = iter([NotThereYet("another run is under way."), None, KeyboardInterrupt()])
+
+    def one_run(runner: Any, request: Request, watch: Any) -> Summary:
+        accepted.append(request.accept_truncation)
+        return summary()
+
+    def vacuum(*arguments: Any) -> None:
+        if (problem := next(vacuumed)) is not None:
+            raise problem
+
+    monkeypatch.setattr("muster.pipeline.session.spark_session", lambda *arguments: nullcontext())
+    monkeypatch.setattr("muster.cli.pipeline._stop", lambda spark: None)
+    monkeypatch.setattr("muster.pipeline.job.OnSpark", lambda spark: None)
+    monkeypatch.setattr("muster.pipeline.job.run", one_run)
+    monkeypatch.setattr("muster.tables.store.TableStore.vacuum", vacuum)
+    monkeypatch.setattr(follow.follow, "__defaults__", (lambda seconds: None, lambda: 0.0))
+    log = str(unpacked("mini-zstd-43", tmp_path))
+    with pytest.raises(KeyboardInterrupt):
+        run_pipeline([log], str(tmp_path / "t"), follow="30s", accept_truncation=True, quiet=True)
+    assert accepted == [True, False, False]
 
 
 def test_what_time_does_not_heal_ends_it_at_once(told: list[str]) -> None:

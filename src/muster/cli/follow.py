@@ -59,14 +59,16 @@ def follow(
     clock: Callable[[], float] = time.monotonic,
 ) -> NoReturn:
     """Run, show what came of it, wait for the rest of the interval, and so on; until an error that stays."""
-    has_run, tries, away_since = False, 0, 0.0
+    has_run, tries, in_vain, away_since = False, 0, 0, 0.0
     while True:
         began = clock()
         try:
             summary = run_once()
         except Exception as error:
             most = tries_after(error, has_run)
-            if tries >= most:
+            # Only failures of a kind that few tries must heal: a broker that is just back may refuse for a moment.
+            in_vain = 0 if most == AS_LONG_AS_IT_TAKES else in_vain + 1
+            if in_vain > most:
                 raise
             if not tries:
                 away_since = began
@@ -77,7 +79,7 @@ def follow(
             continue
         if tries:
             tell(f"back after {shown_duration(round(1000 * (clock() - away_since)))}.")
-        has_run, tries = True, 0
+        has_run, tries, in_vain = True, 0, 0
         show(summary)
         sleep(max(0.0, interval_s - (clock() - began)))
 

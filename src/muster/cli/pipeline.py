@@ -151,8 +151,8 @@ def run_pipeline(
         nonlocal request
         with _bar(not quiet) as watch, _writing(out):
             summary = run(OnSpark(spark), request, watch)
+            request = replace(request, accept_truncation=False)  # said of the log as it is now, not of later ones
             store.vacuum(keep_runs)
-        request = replace(request, accept_truncation=False)  # said of the log as it is now, not of later ones
         return summary
 
     show = _show_json if as_json else _show_nothing if quiet else _show
