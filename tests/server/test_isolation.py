@@ -17,9 +17,9 @@ from muster.broker import Broker
 from muster.codec.partitioning import partition_for
 from muster.core.membership import Membership
 from muster.core.offsets import Offsets
+from muster.log.pauses import GrowingPause
 from muster.server import housekeeping, shards
 from muster.server.cluster import describe_cluster, fetch
-from muster.server.leadership import Leadership
 from muster.server.shards import Shards
 from muster.server.wire import join_group
 from muster.server.wire.apis import ApiKey
@@ -212,16 +212,16 @@ def test_a_partition_that_breaks_off_again_and_again_is_read_less_and_less_often
 ) -> None:
     """A client may ask for what breaks it all the time."""
     pauses: list[float] = []
-    pause = Leadership._pause
+    next_s = GrowingPause.next_s
 
-    async def noted(self: Leadership, partition: int, seconds: float) -> None:
-        pauses.append(seconds)
-        await pause(self, partition, 0.01)
+    def noted(self: GrowingPause) -> float:
+        pauses.append(next_s(self))
+        return 0.01
 
     def broken(self: Any, *_: object) -> None:
         raise KeyError("a mistake")
 
-    monkeypatch.setattr(Leadership, "_pause", noted)
+    monkeypatch.setattr(GrowingPause, "next_s", noted)
     monkeypatch.setattr(Offsets, "delete_group", broken)
     with serving() as (broker, said), connect(broker) as asker:
         for number in range(4):
