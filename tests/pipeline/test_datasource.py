@@ -146,6 +146,19 @@ def test_a_stream_has_no_newest() -> None:
         datasource.StreamReader({"mode": "latest"})
 
 
+def test_a_stream_does_not_go_back_when_a_log_is_shorter_or_away(log: Path, tmp_path: Path) -> None:
+    whole = datasource.StreamReader({"path": str(log)})
+    start = whole.latestOffset(whole.initialOffset(), None)
+    (log_of_one, *_) = sorted(log.glob(f"{OFFSETS_TOPIC}-*"))
+    shutil.copytree(log_of_one, tmp_path / log_of_one.name)
+    number = log_of_one.name.rpartition("-")[2]
+    ahead = start | {number: start[number] + 100}
+    part = datasource.StreamReader({"path": str(tmp_path)})
+    assert len(start) > 1
+    assert part.latestOffset(ahead, None) == ahead
+    assert part.partitions(ahead, part.latestOffset(ahead, None)) == []
+
+
 def test_spark_finds_it_by_itself(spark: "SparkSession", log: Path) -> None:
     """Sessions look at modules whose names begin with pyspark_; this one was never told anything."""
     assert spark.newSession().read.format("muster").load(str(log)).columns == RECORDS.names

@@ -128,7 +128,8 @@ class BatchReader(DataSourceReader):
 class StreamReader(DataSourceStreamReader):
     """Offsets are a JSON object: partition to the first log offset that was not read yet.
 
-    A transaction that a batch does not see the end of is `open` in it, and stays so: rows are never given twice.
+    A transaction that a batch does not see the end of is `open` in it, and stays so: rows are never given twice. So an
+    offset never falls, nor is a partition forgotten, when a log is shorter or not there for a while.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -140,10 +141,12 @@ class StreamReader(DataSourceStreamReader):
         return {str(state.offsets_partition): state.log_start_offset for state in _states(self._options)[0]}
 
     def latestOffset(self, start: Any, limit: Any) -> dict[str, int]:
-        return {str(state.offsets_partition): state.log_end_offset for state in _states(self._options)[0]}
+        read = _offsets(start or {})
+        ends = {str(state.offsets_partition): state.log_end_offset for state in _states(self._options)[0]}
+        return {**read, **{number: max(end, read.get(number, end)) for number, end in ends.items()}}
 
     def partitions(self, start: Any, end: Any) -> Sequence[Range]:
-        begin, stop = (json.loads(each) if isinstance(each, str) else each for each in (start, end))
+        begin, stop = _offsets(start), _offsets(end)
         states, names = _states(self._options)
         return [
             _range(state, begin.get(number, state.log_start_offset), stop[number], names)
@@ -154,6 +157,12 @@ class StreamReader(DataSourceStreamReader):
 
     def read(self, partition: Any) -> Iterator[Any]:
         return read_range(partition.work, self._table, MODES[0], partition.topic_names)
+
+
+def _offsets(given: Any) -> dict[str, int]:
+    """Offsets as Spark hands them over: it may have kept them as text."""
+    offsets: dict[str, int] = json.loads(given) if isinstance(given, str) else given
+    return offsets
 
 
 def read_range(work: PartitionWork, table: str, mode: str, topic_names: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
