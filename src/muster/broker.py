@@ -95,7 +95,7 @@ class Broker:
 
     def create_topic(self, name: str, partitions: int = 1) -> None:
         """Make a topic, so that consumers can subscribe to it; `MusterError` where that cannot be."""
-        if self._loop is None or self._server is None:
+        if self._thread is None or self._loop is None or self._server is None:
             raise ConfigError("This broker does not run; use it in a `with`.")
         asyncio.run_coroutine_threadsafe(self._server.create_topic(name, partitions), self._loop).result()
 

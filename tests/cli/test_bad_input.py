@@ -9,13 +9,14 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from muster import __version__
 from muster.cli import run as running
-from muster.cli.reference import help_text
+from muster.cli.reference import WIDTH, help_text
 from muster.cli.status import Status
 from tests.cli import Ran, corpus, run, run_process
 from tests.log import batch, write_segment
@@ -220,6 +221,29 @@ def test_a_taken_port_is_a_sentence_with_who_has_it(tmp_path: Path) -> None:
     if sys.platform == "linux":
         assert f"(process {os.getpid()}) listens on it already." in ran.err
     assert "--listen HOST:PORT" in ran.err
+
+
+@pytest.mark.parametrize("option", ["--listen", "--advertise"])
+@pytest.mark.parametrize("address", ["here", "127.0.0.1:99999", "PLAINTEXT://127.0.0.1:9092"])
+def test_an_address_that_is_none_is_told_in_the_words_of_its_option(option: str, address: str, tmp_path: Path) -> None:
+    ran = run("serve", option, address, "--data", tmp_path / "d")
+    assert ran.status == Status.USAGE
+    assert f"Invalid value for {option}: '{address}' is not HOST:PORT, like 127.0.0.1:9092" in ran.err
+    assert not (tmp_path / "d").exists()
+
+
+def test_settings_that_cannot_be_read_are_a_sentence(tmp_path: Path) -> None:
+    ran = run("serve", "--config", tmp_path / "none", "--data", tmp_path / "d")
+    assert ran.status == Status.BAD_INPUT
+    assert f"{tmp_path / 'none'} cannot be read: No such file or directory. It should be a file" in ran.err
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_no_paragraph_of_help_breaks_in_the_middle(command: tuple[str, ...]) -> None:
+    """A line ends where the next word has no room, the paragraph does, or an example begins."""
+    for line, following in pairwise(help_text(*command).partition("╭")[0].splitlines()):
+        if line[1:2].strip() and following[1:2].strip():
+            assert len(f"{line} {following.split()[0]}") > WIDTH - 1, line
 
 
 def test_what_clients_wrote_cannot_command_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

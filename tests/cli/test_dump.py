@@ -227,8 +227,8 @@ class TestFilters:
         ran = run("dump", corpus("k43-all"), "-f", format, "-g", "biling")
         assert (ran.status, ran.out) == (Status.NOTHING_MATCHED, "")
         assert ran.err == (
-            "muster: no group called 'biling'. Did you mean 'billing'?  (`muster dump --summary` shows the busiest of "
-            "37)\n"
+            "muster: no group called 'biling'. Did you mean 'billing'? `muster dump --summary` shows the busiest of "
+            "37.\n"
         )
 
     def test_text_has_the_header_of_segments_that_have_something_to_show(self) -> None:

@@ -196,7 +196,7 @@ class TestDescribe:
         assert ran == Ran(
             Status.NOTHING_MATCHED,
             "",
-            "muster: no group called 'bussy'. Did you mean 'busy'?  (`muster groups list` lists all 4)\n",
+            "muster: no group called 'bussy'. Did you mean 'busy'? `muster groups list` shows all 4.\n",
         )
         assert groups(view, "-g", "bussy").out == ""  # not even titles
 

@@ -212,6 +212,17 @@ class TestRenderings:
         assert (left_out == []) == (width >= 100)
         assert ("CURRENT-OFFSET" in lines[0]) == (width >= 120)
 
+    def test_names_that_begin_alike_are_told_apart_before_other_columns_find_room(self) -> None:
+        columns = (Column("GROUP", "group"), Column("HOW", "how", spare=1), Column("N", "n", Kind.NUMBER))
+        rows = [(f"heartbeat-service-{n}-of-europe", "cooperative-sticky", 12) for n in range(3)]
+        printed, left_out = fitted(Table(columns, rows), 42)
+        assert left_out == ["HOW"]
+        assert len(set(printed[0].padded())) == 4
+        longer = [(f"{'a' * 60}-{n}", "cooperative-sticky", 12) for n in range(3)]
+        printed, left_out = fitted(Table(columns, longer), 30)
+        assert left_out == ["HOW"]
+        assert sum(each.width for each in printed) + 2 <= 30
+
     def test_members_are_shown_by_name_and_kept_apart(self) -> None:
         one, other = (f"app-{letter * 8}-8d3f-4e5a-9b6c-7d8e9f0a1b2c" for letter in "ab")
         columns = (Column("CONSUMER-ID", "consumer_id", Kind.MEMBER), Column("WHO", "who", Kind.MEMBERS))

@@ -66,6 +66,8 @@ def test_a_run_tells_what_it_did(no_spark: dict[str, Any], tmp_path: Path) -> No
     shown = run("table", "offsets", "--tables", tmp_path / "t", "--json")
     assert shown.status == Status.OK
     assert shown.out
+    again = run(*SHORT_OF_SPARK, "--out", tmp_path / "t")
+    assert "muster: no new records; " in again.err
 
 
 def test_a_log_that_had_been_compacted_is_complete_since_then_only(no_spark: dict[str, Any], tmp_path: Path) -> None:

@@ -33,6 +33,16 @@ def test_there_is_no_address_before_the_start() -> None:
         _ = broker.bootstrap_servers
 
 
+def test_a_topic_needs_a_broker_that_runs() -> None:
+    broker = muster.Broker()
+    with pytest.raises(ConfigError, match="This broker does not run"):
+        broker.create_topic("too-early")
+    with broker:
+        broker.create_topic("orders")
+    with pytest.raises(ConfigError, match="This broker does not run"):
+        broker.create_topic("too-late")
+
+
 def test_a_topic_that_exists_and_one_without_partitions_are_told_apart() -> None:
     with muster.Broker() as broker:
         assert broker.bootstrap_servers == f"127.0.0.1:{broker.port}"

@@ -35,11 +35,11 @@ def reason(refusal: Refusal) -> str:
     return NEXT_STEPS.get(refusal.code, f"{refusal.text} ({refusal.code})")
 
 
-def missing_group(group_id: str, known: Collection[str], others: str = "`muster groups list` lists all") -> str:
-    """Nobody of that name; a similar one is offered, and the command that shows which there are."""
+def missing_group(group_id: str, known: Collection[str], others: str = "`muster groups list` shows all") -> str:
+    """No group has that name; a similar one is offered, and the command that shows which there are."""
     near = get_close_matches(group_id, known, n=1)
     hint = f" Did you mean '{near[0]}'?" if near else ""
-    return f"no group called '{group_id}'.{hint}  ({others} {len(known):,})"
+    return f"no group called '{group_id}'.{hint} {others} {len(known):,}."
 
 
 def about_members(groups: Iterable[Group]) -> list[str]:

@@ -1,8 +1,8 @@
 """One table, three ways: columns for people (and for awk), an object a line, and CSV.
 
 Text shows members by their names, `--wide` by their whole ids. In a pipe every column is there, plain and uncut. On a
-terminal it has colours and fits: titles get shorter, long names give way, the least telling columns are left out (and
-named), numbers are never cut.
+terminal it has colours and fits: titles get shorter, long names give way as far as they can still be told apart, the
+least telling columns are left out (and named), numbers are never cut.
 """
 
 import csv
@@ -11,6 +11,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise, takewhile
 from typing import TYPE_CHECKING, Any
 
 from muster.cli.escapes import csv_cell
@@ -34,6 +35,8 @@ GIVES_WAY = (
 NARROWEST = 10
 NARROWEST_NAME = 14
 """Cells that a column keeps whatever happens; groups and topics, without which a line says nothing, keep more."""
+WIDEST_NAME = 32
+"""Cells up to which columns are left out before groups and topics that begin alike are cut until they look alike."""
 
 
 def show(table: Table, format: Format) -> None:
@@ -170,7 +173,7 @@ def fitted(table: Table, width: int) -> "tuple[list[_Printed], list[str]]":
         return printed, []
     printed = _printed(table, is_tight=True)
     left_out = []
-    while _total(map(_least, printed)) > width:
+    while _total(map(_telling, printed)) > width:
         spare = max(printed, key=lambda each: each.column.spare)
         if not spare.column.spare:
             break
@@ -191,10 +194,26 @@ def _total(widths: Iterable[int]) -> int:
 
 def _least(printed: "_Printed") -> int:
     """How far a column can be cut."""
-    key = printed.column.key
-    if key not in GIVES_WAY:
+    if printed.column.key not in GIVES_WAY:
         return printed.width
-    return min(printed.width, max(NARROWEST_NAME if key in ("topic", "group") else NARROWEST, len(printed.title)))
+    return min(printed.width, max(NARROWEST_NAME if _has_names(printed) else NARROWEST, len(printed.title)))
+
+
+def _telling(printed: "_Printed") -> int:
+    """How far a column can be cut until two names in it look alike."""
+    least = _least(printed)
+    if least == printed.width or not _has_names(printed):
+        return least
+    alike = max((_width(_same_beginning(*two)) for two in pairwise(sorted(set(printed.texts)))), default=0)
+    return max(least, min(printed.width, alike + 2, WIDEST_NAME))  # one more character, and the dots
+
+
+def _same_beginning(one: str, other: str) -> str:
+    return "".join(first for first, _ in takewhile(lambda two: two[0] == two[1], zip(one, other, strict=False)))
+
+
+def _has_names(printed: "_Printed") -> bool:
+    return printed.column.key in ("topic", "group")
 
 
 def _printed(table: Table, *, wide: bool = False, is_tight: bool = False) -> list[_Printed]:

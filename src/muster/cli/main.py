@@ -1,6 +1,7 @@
 """The front door: commands, and the one place where an exception becomes a sentence."""
 
 import errno
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -41,6 +42,9 @@ app.command(epilog=TABLE_EPILOG)(table)
 app.add_typer(groups)
 app.add_typer(partitions)
 app.add_typer(pipeline)
+
+_BREAK_WITHIN_A_PARAGRAPH = re.compile(r"^(\S.*)\n(?=\S)", re.MULTILINE)
+"""Lines that begin with a space are examples, and stay lines."""
 
 # Typer has no public name for the base of what it raises when options are wrong.
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
@@ -85,12 +89,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _command() -> Any:
-    """The commands. Help shows flags as what they are; typer would write `<bool>` behind them, as if they took one."""
+    """The commands. Help shows flags as what they are; typer would write `<bool>` behind them, as if they took one.
+
+    Paragraphs of help are as wide as the terminal; typer would break all but the first where the docstring does.
+    """
     command = typer.main.get_command(app)
     waiting: list[Any] = [command]
     while waiting:
         one = waiting.pop()
         waiting += getattr(one, "commands", {}).values()
+        one.help = _BREAK_WITHIN_A_PARAGRAPH.sub(r"\1 ", one.help or "")
         help_option = one.get_help_option(one.context_class(one, help_option_names=HELP_NAMES))
         for parameter in (*one.params, help_option):
             if getattr(parameter, "is_flag", False):

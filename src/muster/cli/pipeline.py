@@ -261,10 +261,13 @@ def _show(summary: "Summary") -> None:
     from rich.table import Table
 
     rate = summary.records / summary.seconds if summary.seconds else 0
-    say(
-        f"{summary.records:,} new records of {summary.partitions} partitions ({summary.size_bytes / 1e6:,.1f} MB) in "
-        f"{summary.seconds:.1f} s, {rate:,.0f} a second."
-    )
+    if summary.records:
+        say(
+            f"{summary.records:,} new records of {summary.partitions} partitions ({summary.size_bytes / 1e6:,.1f} MB) "
+            f"in {summary.seconds:.1f} s, {rate:,.0f} a second."
+        )
+    else:
+        say(f"no new records; {summary.seconds:.1f} s.")
     table = Table(box=None, pad_edge=False)
     table.add_column("table")
     table.add_column("rows", justify="right")

@@ -25,10 +25,17 @@ EPILOG = """
 
 
 def serve(
-    listen: Annotated[str, typer.Option(help="Host and port; port 0 takes a free one.")] = "",
+    listen: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST:PORT", help="Where clients connect; port 0 takes a free one.", show_default="127.0.0.1:9092"
+        ),
+    ] = "",
     data: Annotated[Path, typer.Option(help="Where the log is kept; made if it is not there.")] = Path("muster-data"),
-    advertise: Annotated[str, typer.Option(help="Host and port that clients are told, if not where we listen.")] = "",
-    node_id: Annotated[int | None, typer.Option("--node-id", help="The number of this node.")] = None,
+    advertise: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="What clients are told, if not where we listen.")
+    ] = "",
+    node_id: Annotated[int | None, typer.Option("--node-id", help="The number of this node.", show_default="1")] = None,
     config: Annotated[Path | None, typer.Option(help="Settings in the format of Kafka's server.properties.")] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting by Kafka's name; repeatable.")
@@ -55,9 +62,9 @@ def serve(
     started = time.perf_counter()
     wanted = _settings(config, settings or [])
     if listen:
-        wanted.append(("listeners", f"PLAINTEXT://{_with_host(listen)}"))
+        wanted.append(("listeners", _listener("--listen", f"127.0.0.1:{listen}" if listen.isdigit() else listen)))
     if advertise:
-        wanted.append(("advertised.listeners", f"PLAINTEXT://{advertise}"))
+        wanted.append(("advertised.listeners", _listener("--advertise", advertise)))
     if node_id is not None:
         wanted.append(("node.id", str(node_id)))
     if must_exist:
@@ -88,13 +95,20 @@ def _settings(config: Path | None, settings: list[str]) -> list[tuple[str, str]]
         try:
             found += parse_properties(config.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError) as error:
-            raise BadInput(f"{config} cannot be read: {error}. It should be a file of NAME=VALUE lines.") from error
+            why = error.strerror if isinstance(error, OSError) else error
+            raise BadInput(f"{config} cannot be read: {why}. It should be a file of NAME=VALUE lines.") from error
     given = pairs("--set", settings, "num.partitions=4")
     return [*found, *((name, value.strip()) for name, value in given.items())]
 
 
-def _with_host(listen: str) -> str:
-    return f"127.0.0.1:{listen}" if listen.isdigit() else listen
+def _listener(option: str, address: str) -> str:
+    """An address as a setting of Kafka's has it."""
+    from muster.server.listeners import is_listener
+
+    listener = f"PLAINTEXT://{address}"
+    if not is_listener(listener):
+        raise typer.BadParameter(f"'{address}' is not HOST:PORT, like 127.0.0.1:9092", param_hint=option)
+    return listener
 
 
 async def _serve(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from muster.cli.escapes import csv_cell
+from muster.cli.groups_say import missing_group
 from muster.cli.groups_view import show
 from muster.cli.options import Format
 from muster.cli.output import say, write_lines_to_stdout, write_to_stdout
@@ -177,9 +178,7 @@ def _nothing_matched(tables: "Tables", name: str, request: Request) -> str:
             end = tables.end_of_group(pattern)
             if end is not None:
                 return _deleted(pattern, end)
-            near = get_close_matches(pattern, known, n=1)
-            hint = f" Did you mean '{near[0]}'?" if near else ""
-            return f"no group called '{pattern}'.{hint}  (`muster table groups` lists all {len(known):,})"
+            return missing_group(pattern, known, "`muster table groups` shows all")
     return f"no row of {name} passed the filters."
 
 

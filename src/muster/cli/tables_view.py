@@ -41,6 +41,7 @@ _STYLE: Mapping[str, Column] = {
     "type": Column("TYPE", "type", spare=5),
     "state": Column("STATE", "state", Kind.STATE),
     "generation": Column("GENERATION", "generation", Kind.NUMBER, short="GEN"),
+    "protocol": Column("PROTOCOL", "protocol", spare=4),
     "assignment": Column("ASSIGNMENT", "current_assignment"),
     "offsets_partition": Column("LOG", "offsets_partition", Kind.NUMBER),
     "log_offset": Column("LOG-OFFSET", "log_offset", Kind.NUMBER, short="OFFSET"),

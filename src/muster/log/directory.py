@@ -101,7 +101,7 @@ class LogDirectory:
         if must_exist and not files.exists(path / META_PROPERTIES):
             raise ConfigError(
                 f"{path} holds no data of a broker or of muster (there is no {META_PROPERTIES} in it), and it must. Is "
-                "the disk mounted, and the path right? A new directory is made only where it need not exist."
+                "the disk mounted, and the path right? Without muster.data.must.exist a new directory is made."
             )
         try:
             if not files.exists(path):

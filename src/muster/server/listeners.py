@@ -45,11 +45,21 @@ def advertised_listener(config: BrokerConfig) -> Endpoint | None:
     return endpoint
 
 
+def is_listener(text: str) -> bool:
+    """Whether a text is `NAME://HOST:PORT`."""
+    return _match(text) is not None
+
+
+def _match(listener: str) -> re.Match[str] | None:
+    match = _LISTENER.fullmatch(listener)
+    return None if match is None or int(match["port"]) > 65535 else match
+
+
 def _parsed(setting: str, listeners: Sequence[str]) -> list[Endpoint]:
     endpoints = []
     for listener in listeners:
-        match = _LISTENER.fullmatch(listener)
-        if match is None or int(match["port"]) > 65535:
+        match = _match(listener)
+        if match is None:
             raise ConfigError(f"{setting} has {listener[:100]!r}; it must look like PLAINTEXT://127.0.0.1:9092.")
         host = match["host"] if match["ipv6"] is None else match["ipv6"]
         endpoints.append(Endpoint(match["name"].upper(), host, int(match["port"])))

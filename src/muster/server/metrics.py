@@ -135,8 +135,9 @@ class MetricsPort:
         try:
             self._http, self._thread = start_http_server(port, addr=host, registry=registry(server))
         except (OSError, OverflowError) as error:
+            why = error.strerror if isinstance(error, OSError) else "ports are numbers from 0 to 65535"
             raise ConfigError(
-                f"Metrics cannot be served on port {port}: {error}. Choose another --metrics-port."
+                f"Metrics cannot be served on port {port}: {why}. Choose another --metrics-port."
             ) from error
         self.url = f"http://{host}:{self._http.server_port}/metrics"
 
