@@ -103,6 +103,7 @@ class Server:
         """Raises `MusterError` where it cannot."""
         self._loop.set_exception_handler(self._uncaught)
         endpoint = client_listener(self.config)
+        (await self._bound(endpoint.host, endpoint.port)).close()  # where that cannot be, no directory is made either
         self.directory = self._opened_directory()
         try:
             self._assemble()
@@ -193,9 +194,10 @@ class Server:
         partitions = self.config.offsets_topic_num_partitions
         topics.create(Topic(OFFSETS_TOPIC, fresh_topic_id(), partitions, configs))
 
-    async def _listen(self, host: str, port: int) -> None:
+    async def _bound(self, host: str, port: int) -> asyncio.Server:
+        """A port at which nobody is listened to yet."""
         try:
-            self._listener = await self._loop.create_server(
+            return await self._loop.create_server(
                 lambda: Connection(self, self._loop),
                 host or None,
                 port,
@@ -204,6 +206,9 @@ class Server:
             )
         except OSError as problem:
             raise cannot_listen(host, port, problem) from problem
+
+    async def _listen(self, host: str, port: int) -> None:
+        self._listener = await self._bound(host, port)
         bound = self._listener.sockets[0].getsockname()
         advertised = advertised_listener(self.config)
         self.host, self.port = bound[0], bound[1]
