@@ -666,3 +666,50 @@ async def test_a_group_that_cannot_expire_keeps_no_other_from_it(
         assert {group for group, _, _ in offsets_of(server)} == {"group-3"}
         assert told.count("ExpireOffsets broke off (ZeroDivisionError: a mistake of ours)") == 2
         assert told.count("It is read again") == 0, "nothing was half done"
+
+
+# Lists of all groups.
+
+
+class SteppedFiles(WatchedFiles):
+    """Once armed, each sync of a log waits for a step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_armed = False
+        self.steps = threading.Semaphore(0)
+
+    def open(self, path: Path, *, write: bool = False, create: bool = False) -> File:
+        files = self
+
+        class SteppedFile(RealFile):
+            def sync(self, point: str) -> None:
+                if files.is_armed and point == "flush.log":
+                    assert files.steps.acquire(timeout=WAIT_S)
+
+        flags = (os.O_RDWR if write or create else os.O_RDONLY) | (os.O_CREAT if create else 0) | os.O_CLOEXEC
+        return SteppedFile(path, os.open(path, flags, 0o644))
+
+
+@in_a_loop
+async def test_a_list_of_groups_does_not_wait_for_commits_that_come_after_it(tmp_path: Path) -> None:
+    told, files = Told(), SteppedFiles()
+    async with serving(tmp_path / "data", files, told, muster_flush="always") as server:
+        await server.create_topic("orders", PARTITIONS)
+        shell, address = server.shards.shells[0], (server.host, server.port)
+        async with Client(address) as first, Client(address) as lister, Client(address) as second:
+            files.is_armed = True
+            asked: list[asyncio.Task[Any]] = []
+            for question in (
+                first.ask(ApiKey.OFFSET_COMMIT, 8, **commit_body("first", "orders", {0: 1})),
+                lister.ask(ApiKey.LIST_GROUPS, 3),
+                second.ask(ApiKey.OFFSET_COMMIT, 8, **commit_body("second", "orders", {0: 1})),
+            ):
+                asked.append(asyncio.create_task(question))
+                await until(lambda: shell.held_answers == len(asked), told)
+            files.steps.release()
+            answered, _ = await asyncio.wait(asked[1:2], timeout=10)
+            files.is_armed = False
+            files.steps.release(100)
+            await asyncio.gather(*asked)
+        assert answered, "while the second commit is not durable yet"

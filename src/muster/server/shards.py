@@ -298,11 +298,15 @@ class Shards:
             shell.held.append(Held(shell.log.end_offset, self.now().monotonic_ms, replies.copy()))
 
     def _answer_behind_all(self, waiter: Waiter, answer: Any) -> None:
-        """For an answer about all partitions: it waits for the one that has most to wait for, one after another."""
-        for shell in self.shells.values():
-            if shell.coordinator is not None and shell.is_behind:
-                again = _Onward(waiter, partial(self._answer_behind_all, waiter))
-                self._hold(shell, [(again, answer)])
+        """For an answer about all partitions: it waits for what each has appended by now, one after another."""
+        shells = [shell for shell in self.shells.values() if shell.coordinator is not None and shell.is_behind]
+        self._answer_behind([(shell, shell.log.end_offset) for shell in shells], waiter, answer)
+
+    def _answer_behind(self, behind: list[tuple[PartitionShell, int]], waiter: Waiter, answer: Any) -> None:
+        while behind:
+            shell, end_offset = behind.pop()
+            if shell.coordinator is not None and shell.is_behind and not self.is_durable(shell, end_offset):
+                self._hold(shell, [(_Onward(waiter, partial(self._answer_behind, behind, waiter)), answer)])
                 return
         waiter.answer(answer)
 
