@@ -1,4 +1,4 @@
-"""One small Spark session for all tests of the pipeline in a process."""
+"""One small Spark session, and one Kafka as it comes, for all tests of the pipeline in a process."""
 
 import os
 from collections.abc import Iterator
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from muster.java import find_java
+from tests.kit.kafka import AS_KAFKA_COMES, KafkaBroker, require_kafka
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,3 +33,10 @@ def spark() -> Iterator["SparkSession"]:
     )
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def ordinary() -> Iterator[KafkaBroker]:
+    """Fifty partitions of __consumer_offsets, most of them empty. Tests restart it, and leave it running."""
+    with KafkaBroker(require_kafka(), AS_KAFKA_COMES) as broker:
+        yield broker

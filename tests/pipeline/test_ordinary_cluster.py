@@ -1,7 +1,7 @@
 """A cluster as Kafka comes: fifty partitions of __consumer_offsets, of which two have records."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from muster.pipeline import datasource
 from muster.pipeline.job import OnSpark, Request, run
 from muster.tables.schemas import COMMITS
 from tests.cli.test_follow import following
-from tests.kit.kafka import AS_KAFKA_COMES, KafkaBroker, require_kafka
+from tests.kit.kafka import KafkaBroker
 from tests.pipeline.test_live import described, measured
 from tests.pipeline.world import Here, rows_of, run_here
 from tests.real.drive import QUIET, WAIT_S, consumer
@@ -31,18 +31,16 @@ NOT_YET = (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.NOT_COORDINATOR, 
 COMMITTED = {("shop", 0): 3, ("shop", 1): 10, ("audit", 0): 7}
 
 
-@pytest.fixture(scope="module")
-def ordinary() -> Iterator[KafkaBroker]:
-    with KafkaBroker(require_kafka(), AS_KAFKA_COMES) as broker:
-        admin = AdminClient(QUIET | {"bootstrap.servers": broker.bootstrap})
-        topics = [NewTopic(name, num_partitions=2, replication_factor=1) for name in (TOPIC, BUSY)]
-        for made in admin.create_topics(topics).values():
-            made.result(WAIT_S)
-        for partition in range(2):
-            produce(broker, TOPIC, partition)
-        for (group, partition), offset in COMMITTED.items():
-            commit(broker, group, TOPIC, partition, offset)
-        yield broker
+@pytest.fixture(scope="module", autouse=True)
+def groups(ordinary: KafkaBroker) -> None:
+    admin = AdminClient(QUIET | {"bootstrap.servers": ordinary.bootstrap})
+    topics = [NewTopic(name, num_partitions=2, replication_factor=1) for name in (TOPIC, BUSY)]
+    for made in admin.create_topics(topics).values():
+        made.result(WAIT_S)
+    for partition in range(2):
+        produce(ordinary, TOPIC, partition)
+    for (group, partition), offset in COMMITTED.items():
+        commit(ordinary, group, TOPIC, partition, offset)
 
 
 def produce(broker: KafkaBroker, topic: str, partition: int) -> None:
