@@ -24,6 +24,8 @@ LONGEST = (
     "tests/diff/test_diff.py",
     "tests/test_demo.py",
     "tests/pipeline/test_datasource.py",
+    "tests/pipeline/test_ordinary_cluster.py",
+    "tests/pipeline/test_live_truth.py",
     "tests/cli/test_groups_real.py",
     "tests/diff/test_server.py",
     "tests/cli/test_dump.py",

@@ -113,7 +113,7 @@ def test_numbers_beyond_doubles_survive(muster: "SparkSession", tmp_path: Path) 
         ),
         ({"mode": "newest"}, "BadInput: the option mode=newest is none of history, latest."),
         ({"tabel": "commits"}, "BadInput: there is no option 'tabel'. Did you mean 'table'?"),
-        ({"path": "nothing/here"}, "BadInput: nothing/here does not exist"),
+        ({"path": "nothing/here"}, "SourceMissing: nothing/here does not exist"),
         ({}, "BadInput: --source is missing"),
         ({"kafka.bootstrap.servers": "127.0.0.1:1"}, "ClusterUnreachable: cannot connect to 127.0.0.1:1"),
     ],
