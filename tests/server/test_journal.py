@@ -206,13 +206,14 @@ def test_a_pipe_that_nobody_reads_stops_nobody_and_the_lines_that_got_lost_are_c
 
 def test_the_thread_of_a_log_ends_with_it_and_another_line_begins_anew(tmp_path: Path) -> None:
     path = tmp_path / "log"
+    others = set(threading.enumerate())  # of logs that other tests have not closed
     with path.open("w") as stream:
         journal = Journal(stream)
         for number in range(50):
             journal.say(f"line {number}")
             assert journal.close(WAIT_S)
     deadline = time.monotonic() + WAIT_S
-    while "muster-journal" in [thread.name for thread in threading.enumerate()]:
+    while "muster-journal" in [thread.name for thread in set(threading.enumerate()) - others]:
         assert time.monotonic() < deadline
         time.sleep(0.01)
     assert [line[13:] for line in path.read_text().splitlines()] == [f"line {number}" for number in range(50)]

@@ -103,7 +103,7 @@ def test_what_clients_do_is_counted(tmp_path: Path) -> None:
         assert value(metrics, "muster_removed_groups_total") == 1
         assert value(metrics, "muster_offsets") == 0
 
-        sit_down(raw, "sleepy", sessionTimeoutMs=50)
+        sit_down(raw, "sleepy", sessionTimeoutMs=1_500)
         wait_for(server, "muster_expired_members_total", 1)
 
         old = commit_body("old", "orders", {0: 1}) | {"retentionTimeMs": 1}

@@ -33,10 +33,16 @@ def test_047_nobody_is_heard_before_the_coordinator_has_started(tmp_path: Path) 
         listen = server._listen
 
         async def look_first(host: str, at: int) -> None:
-            with pytest.raises(ConnectionRefusedError):
-                socket.create_connection(("127.0.0.1", port), 5)
-            assert {shard.ownership for shard in server.router.shards.values()} == {Ownership.ACTIVE}
-            assert sorted(server.router.shards) == [0, 1, 2]
+            start_control = server._control.start  # the last step before the port is open
+
+            async def look() -> None:
+                with pytest.raises(ConnectionRefusedError):
+                    socket.create_connection(("127.0.0.1", port), 5)
+                assert {shard.ownership for shard in server.router.shards.values()} == {Ownership.ACTIVE}
+                assert sorted(server.router.shards) == [0, 1, 2]
+                await start_control()
+
+            server._control.start = look  # type: ignore[method-assign]
             await listen(host, at)
 
         server._listen = look_first  # type: ignore[method-assign]
