@@ -136,7 +136,7 @@ def test_where_output_cannot_go(tmp_path: Path) -> None:
         (["--format", "parquet"], "parquet is not for terminals and pipes. Name a file with --out"),
         (["--format", "arrow"], "arrow is not for terminals and pipes"),
         (["--format", "table", "--out", "x"], "a table is for reading"),
-        (["--format", "xml"], "xml"),
+        (["--format", "xml"], "for '--format' / '-f': 'xml' is not one of 'text'"),
         (["--json", "--format", "text"], "it contradicts --format text"),
         (["--latest", "--format", "text"], "text shows batches"),
         (["--latest"], "text shows batches"),  # text is what a pipe gets
