@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from muster.config.client import read_properties
 from muster.errors import ClusterError, ClusterRefused, ClusterUnreachable
 from muster.live import connection
 from muster.live import download as module
 from muster.live.cluster import Cluster
 from muster.live.download import download
 from muster.live.messages import EpochEnd
-from muster.live.properties import read_properties
 from muster.live.settings import client_settings
 from muster.live.times import data_ends, timestamps_at
 from tests.kit.kafka import CLUSTER_ID

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pyspark import cloudpickle
 
+from muster.config.client import SECRETS_FILE, read_properties, with_secrets, without_secrets
 from muster.errors import BadInput
-from muster.live.properties import SECRETS_FILE, read_properties, with_secrets, without_secrets
 from muster.live.settings import client_settings
 from muster.pipeline import live_source, sources
 from muster.pipeline.job import Request, run

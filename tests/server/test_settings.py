@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from muster.config.broker import BrokerConfig, broker_settings
+from muster.config.properties import parse_properties
+from muster.config.types import BadValue, ConfigType, java_double, parse_value, render_value
 from muster.core.config import GroupConfig
 from muster.errors import ConfigError
-from muster.server.config import BrokerConfig, broker_settings
-from muster.server.config_types import BadValue, ConfigType, java_double, parse_value, render_value
 from muster.server.listeners import Endpoint, advertised_listener, client_listener, open_to_others
-from muster.server.properties import parse_properties
 from muster.server.settings import settings_from
 
 DOCS = Path(__file__).parents[2] / "docs"

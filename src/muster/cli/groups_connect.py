@@ -14,9 +14,9 @@ from muster.cli.groups_config import SECURITY, client_settings
 from muster.cli.options import Format
 from muster.cli.output import say
 from muster.cli.status import Status
+from muster.config.properties import parse_properties
 from muster.errors import BadInput, ConfigError
 from muster.references import resolved
-from muster.server.properties import parse_properties
 
 if TYPE_CHECKING:
     from muster.cli.groups_ask import Cluster

@@ -120,7 +120,7 @@ def run_pipeline(
     Readers see the last whole run until this one is whole. A run that is killed leaves nothing behind but files that
     the next one cleans up.
     """
-    from muster.live.properties import read_properties, without_secrets
+    from muster.config.client import read_properties, without_secrets
 
     interval_s = None if follow is None else _interval_s(follow)
     retention_ms = int(parse_length_s("--offsets-retention", offsets_retention) * 1000)

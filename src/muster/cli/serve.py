@@ -88,7 +88,7 @@ def serve(
 
 
 def _settings(config: Path | None, settings: list[str]) -> list[tuple[str, str]]:
-    from muster.server.properties import parse_properties
+    from muster.config.properties import parse_properties
 
     found: list[tuple[str, str]] = []
     if config is not None:

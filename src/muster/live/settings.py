@@ -7,8 +7,8 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from muster.config.client import librdkafka_names, with_secrets
 from muster.errors import BadInput
-from muster.live.properties import librdkafka_names, with_secrets
 from muster.references import resolved
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")

@@ -1,6 +1,6 @@
 """Secrets stay where they are: a task is told where to look.
 
-Settings that came from a file travel without their secrets (`live.properties.without_secrets`), and references travel
+Settings that came from a file travel without their secrets (`config.client.without_secrets`), and references travel
 as they are. What remains is a secret that a program passes as text. On one machine it is put into a file that only
 this user may read, for as long as the run takes; on a cluster it is refused.
 """

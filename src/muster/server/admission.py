@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Callable
 
+from muster.config.broker import BrokerConfig
 from muster.server import open_files
-from muster.server.config import BrokerConfig
 from muster.server.connection import Connection
 from muster.server.journal import Journal
 from muster.server.stats import Stats

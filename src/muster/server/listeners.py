@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from muster.config.broker import BrokerConfig
 from muster.errors import ConfigError
-from muster.server.config import BrokerConfig
 
 _LISTENER = re.compile(
     r"(?P<name>[A-Za-z0-9_.-]+)://(?:\[(?P<ipv6>[^\]]*)\]|(?P<host>[^:/\[\]]*)):(?P<port>\d{1,5})", re.ASCII

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from muster.codec.error_codes import ErrorCode
+from muster.config.broker import BrokerConfig
 from muster.core.config import GroupConfig
 from muster.core.notices import Notice
 from muster.core.router import Router
@@ -34,7 +35,6 @@ from muster.server.cluster.names import name_problem
 from muster.server.cluster.partitions import EMPTY_PARTITION, PartitionOffsets
 from muster.server.cluster.topics import Happened, Topic, TopicChange, Topics
 from muster.server.compaction import Compaction
-from muster.server.config import BrokerConfig
 from muster.server.connection import Connection, Slot
 from muster.server.control import Control
 from muster.server.dispatch import Dispatch

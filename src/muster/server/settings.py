@@ -14,11 +14,11 @@ from dataclasses import fields
 from functools import cache
 from typing import Any, NamedTuple
 
+from muster.config.broker import BrokerConfig, broker_settings
+from muster.config.kafka_names import KAFKA_NAMES, KAFKA_PREFIXES
+from muster.config.types import BadValue, ConfigType, Value, parse_value
 from muster.core.config import GroupConfig
 from muster.errors import ConfigError
-from muster.server.config import BrokerConfig, broker_settings
-from muster.server.config_types import BadValue, ConfigType, Value, parse_value
-from muster.server.kafka_names import KAFKA_NAMES, KAFKA_PREFIXES
 
 ALIASES = {"broker.id": "node.id", "log.dir": "log.dirs"}
 """Other names of a setting; the one on the right counts where both are there."""

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from muster.codec.error_codes import ErrorCode
+from muster.config.broker import BrokerConfig
 from muster.core.config import GroupConfig
 from muster.errors import LogDamaged
 from muster.log.directory import LogDirectory
@@ -15,7 +16,6 @@ from muster.log.topics import Topic as StoredTopic
 from muster.log.topics import TopicRefused, new_topic_id
 from muster.server.cluster.topic_configs import typed
 from muster.server.cluster.topics import Happened, Outcome, Topic, TopicChange
-from muster.server.config import BrokerConfig
 
 FILES_OF_A_LOG = 3
 """That a log keeps open: records, and two indexes."""

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from muster.config.broker import BrokerConfig
 from muster.core.config import GroupConfig
 from muster.server.cluster import (
     create_partitions,
@@ -22,7 +23,6 @@ from muster.server.cluster.cluster import Cluster, Node
 from muster.server.cluster.fetch import ParkedFetch
 from muster.server.cluster.partitions import EMPTY_PARTITION, PartitionOffsets
 from muster.server.cluster.topics import MemoryTopics, Topic, Topics, TopicStorage
-from muster.server.config import BrokerConfig
 from muster.server.wire.apis import ApiKey
 
 MODULES: dict[int, ModuleType] = {

@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from muster.config.broker import BrokerConfig
 from muster.core.config import GroupConfig
 from muster.server.cluster.cluster import Cluster
 from muster.server.cluster.topics import Topic
-from muster.server.config import BrokerConfig
 from muster.server.wire.errors import WireError
 from tests.kit.kafka import CLUSTER_ID, KafkaBroker
 from tests.server.cluster import asking

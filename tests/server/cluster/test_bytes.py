@@ -118,7 +118,7 @@ def test_nothing_heavy_is_imported() -> None:
     """Starting a server must not cost the third of a second that these take."""
     modules = ", ".join(f"{module.__name__}" for module in MODULES.values())
     script = (
-        f"import sys, {modules}, muster.server.settings, muster.server.properties, muster.server.listeners\n"
+        f"import sys, {modules}, muster.server.settings, muster.config.properties, muster.server.listeners\n"
         "import muster.server.cluster.disk_partition\n"
         "print([name for name in ('numpy', 'numba', 'pyarrow', 'kio', 'asyncio') if name in sys.modules])"
     )

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from muster.codec.error_codes import ErrorCode
+from muster.config.broker import BrokerConfig
 from muster.errors import LogDamaged
 from muster.server.cluster import create_partitions, create_topics, delete_topics, describe_configs, metadata
 from muster.server.cluster.cluster import Cluster
@@ -16,7 +17,6 @@ from muster.server.cluster.metadata import MetadataRequest, TopicAsked
 from muster.server.cluster.partitions import EmptyPartition
 from muster.server.cluster.topic_configs import typed
 from muster.server.cluster.topics import MemoryTopics, Outcome, TopicChange
-from muster.server.config import BrokerConfig
 from tests.server.cluster.asking import a_topic, memory_cluster
 
 OFFSETS = "__consumer_offsets"

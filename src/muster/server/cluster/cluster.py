@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from muster.config.broker import BrokerConfig
 from muster.core.config import GroupConfig
 from muster.server.cluster.partitions import EMPTY_PARTITION, PartitionOffsets
 from muster.server.cluster.topics import Topic, Topics
-from muster.server.config import BrokerConfig
 
 NO_TOPIC_ID = bytes(16)
 NOT_ASKED = -(2**31)

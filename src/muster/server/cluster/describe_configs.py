@@ -18,13 +18,13 @@ from typing import Any, NamedTuple
 
 from muster.codec.error_codes import ErrorCode
 from muster.codec.primitives import Buffer
+from muster.config.broker import MAX_INT, BrokerConfig, broker_settings
+from muster.config.types import BadValue, ConfigType, Value, parse_value, render_value
 from muster.core.config import GroupConfig
 from muster.server.cluster.cluster import Cluster
 from muster.server.cluster.names import name_problem
 from muster.server.cluster.topic_configs import MIN_ISR, Source, TopicSetting, effective_configs, is_given
 from muster.server.cluster.topics import Topic
-from muster.server.config import MAX_INT, BrokerConfig, broker_settings
-from muster.server.config_types import BadValue, ConfigType, Value, parse_value, render_value
 from muster.server.settings import group_kinds
 from muster.server.wire.apis import ApiKey
 from muster.server.wire.bridge import decode_request, encode_response

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
-from muster.server.config import MAX_LONG, BrokerConfig, broker_settings
-from muster.server.config_types import BadValue, ConfigType, Value, parse_value, render_value
+from muster.config.broker import MAX_LONG, BrokerConfig, broker_settings
+from muster.config.types import BadValue, ConfigType, Value, parse_value, render_value
 
 BOOLEAN, STRING, INT, LONG = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT, ConfigType.LONG
 DOUBLE, LIST = ConfigType.DOUBLE, ConfigType.LIST

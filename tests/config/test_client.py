@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from muster.config.client import librdkafka_names, parse_properties, read_properties
+from muster.config.properties import parse_properties as parse_server_properties
 from muster.errors import BadInput
-from muster.live.properties import librdkafka_names, parse_properties, read_properties
 from muster.live.settings import Address, Sasl, client_settings
-from muster.server.properties import parse_properties as parse_server_properties
 from tests.live.broker import make_certificates
 
 JAVA = r"""

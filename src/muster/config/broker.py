@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Any, NamedTuple
 
+from muster.config.types import ConfigType, Value, render_value
 from muster.errors import ConfigError
-from muster.server.config_types import ConfigType, Value, render_value
 
 BOOLEAN, STRING, INT, LONG = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT, ConfigType.LONG
 DOUBLE, LIST = ConfigType.DOUBLE, ConfigType.LIST

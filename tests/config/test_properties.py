@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from muster.config.properties import parse_properties
 from muster.errors import ConfigError
 from muster.java import find_java
-from muster.server.properties import parse_properties
 
 SAMPLE = """\
 # A comment, and another one:
