@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from muster.cli.groups_view import show
 from muster.cli.options import Format
-from muster.cli.tables_view import view
+from muster.cli.tables.view import view
+from muster.cli.tabular import show
 
 Rows = list[dict[str, Any]]
 console = Console(width=None if sys.stdout.isatty() else 100, highlight=False)

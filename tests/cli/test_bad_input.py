@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from muster import __version__
-from muster.cli import run as running
+from muster.cli.dump import run as running
 from muster.cli.reference import WIDTH, help_text
 from muster.cli.status import Status
 from tests.cli import Ran, corpus, run, run_process

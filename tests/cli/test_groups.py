@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from muster.cli import groups_ask, groups_connect
-from muster.cli.groups_ask import Unreachable
-from muster.cli.groups_model import (
+from muster.cli.groups import cluster as asking
+from muster.cli.groups import connect
+from muster.cli.groups.cluster import Unreachable
+from muster.cli.groups.model import (
     Committed,
     Group,
     GroupListing,
@@ -107,7 +108,7 @@ class MadeUp:
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> MadeUp:
     made_up = MadeUp()
-    monkeypatch.setattr(groups_connect, "_opened", lambda settings, asked: made_up)
+    monkeypatch.setattr(connect, "_opened", lambda settings, asked: made_up)
     return made_up
 
 
@@ -399,7 +400,7 @@ class TestDelete:
             assert (settings, group_id, timeout_ms) == (cluster.settings, "idle", 30_000)
             return {each: subscribed if each == ORDERS[1] else None for each in partitions}
 
-        monkeypatch.setattr("muster.cli.groups_librdkafka.delete_offsets", forget)
+        monkeypatch.setattr("muster.cli.groups.librdkafka.delete_offsets", forget)
         ran = groups("delete-offsets", "-g", "idle", "-t", "orders", "-t", "typo")
         assert ran.status == Status.REFUSED
         assert ran.out.splitlines() == [
@@ -425,7 +426,7 @@ class TestUnreachable:
         assert "(after" not in ran.err
 
     def test_somebody_listens_and_says_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(groups_ask, "FIRST_ANSWER_S", 1.0)
+        monkeypatch.setattr(asking, "FIRST_ANSWER_S", 1.0)
         with socket.create_server(("127.0.0.1", 0)) as silent:
             port = silent.getsockname()[1]
             started = time.monotonic()
@@ -459,7 +460,7 @@ class TestProcess:
     def test_other_commands_do_not_load_the_client_library(self) -> None:
         script = (
             "import sys; from muster.cli.main import main; main(['groups', 'describe', '--help']);"
-            "print([name for name in ('confluent_kafka', 'muster.codec', 'muster.cli.groups_run') "
+            "print([name for name in ('confluent_kafka', 'muster.codec', 'muster.cli.groups.look') "
             "if name in sys.modules])"
         )
         ran = subprocess.run([command()[0], "-c", script], capture_output=True, text=True, check=True)

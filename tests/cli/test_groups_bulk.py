@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from muster.cli.groups_bulk import from_list_groups
-from muster.cli.groups_model import Group, GroupType, Member, Node, State, TopicPartition
+from muster.cli.groups.bulk import from_list_groups
+from muster.cli.groups.model import Group, GroupType, Member, Node, State, TopicPartition
 from muster.codec.consumer_protocol import Assignment, TopicPartitions, encode_assignment
 
 ASSIGNED = encode_assignment(Assignment(0, (TopicPartitions("orders", (2, 0)), TopicPartitions("pay", (1,)))))

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from muster.cli.groups_config import client_settings
-from muster.cli.groups_connect import DEFAULTS, Asked, settings_of
+from muster.cli.groups.config import client_settings
+from muster.cli.groups.connect import DEFAULTS, Asked, settings_of
 from muster.cli.options import Format
 from muster.cli.status import Status
 from muster.errors import BadInput

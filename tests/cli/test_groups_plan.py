@@ -2,8 +2,8 @@
 
 import pytest
 
-from muster.cli.groups_model import Refusal, TopicPartition
-from muster.cli.groups_plan import (
+from muster.cli.groups.model import Refusal, TopicPartition
+from muster.cli.groups.plan import (
     CannotReset,
     FromFile,
     Known,

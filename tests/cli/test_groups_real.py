@@ -19,10 +19,10 @@ from confluent_kafka import TopicPartition as Offset
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from muster.cli import groups_ask
-from muster.cli.groups_ask import Cluster
-from muster.cli.groups_connect import DEFAULTS
-from muster.cli.groups_model import TopicPartition
+from muster.cli.groups import cluster as asking
+from muster.cli.groups.cluster import Cluster
+from muster.cli.groups.connect import DEFAULTS
+from muster.cli.groups.model import TopicPartition
 from muster.cli.status import Status
 from tests.cli import Ran, run
 from tests.kit.kafka import KafkaBroker
@@ -219,8 +219,8 @@ class TestMany:
                 counted[name] = counted.get(name, 0) + 1
                 return super().__getattribute__(name)
 
-        monkeypatch.setattr(groups_ask, "AdminClient", Counting)
-        monkeypatch.setattr(groups_ask, "MANY_GROUPS", 1)
+        monkeypatch.setattr(asking, "AdminClient", Counting)
+        monkeypatch.setattr(asking, "MANY_GROUPS", 1)
         return counted
 
     @pytest.mark.parametrize("view", ["describe", "state"])
@@ -230,7 +230,7 @@ class TestMany:
         together = in_order(muster_rows(stage, view, *group_options()))
         assert (calls["list_groups"], calls["describe_consumer_groups"]) == (1, 1)  # the second for KIP-848
         calls.clear()
-        monkeypatch.setattr(groups_ask, "MANY_GROUPS", 1000)
+        monkeypatch.setattr(asking, "MANY_GROUPS", 1000)
         assert in_order(muster_rows(stage, view, *group_options())) == together
         assert "list_groups" not in calls
 

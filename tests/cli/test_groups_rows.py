@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from muster.cli.groups_model import (
+from muster.cli.groups.model import (
     Committed,
     Group,
     GroupListing,
@@ -17,7 +17,7 @@ from muster.cli.groups_model import (
     State,
     TopicPartition,
 )
-from muster.cli.groups_rows import (
+from muster.cli.groups.rows import (
     Column,
     Kind,
     Table,
@@ -30,8 +30,8 @@ from muster.cli.groups_rows import (
     reset_table,
     state_table,
 )
-from muster.cli.groups_view import csv_text, fitted, json_lines, plain_text
 from muster.cli.people import shown_duration
+from muster.cli.tabular import csv_text, fitted, json_lines, plain_text
 
 ORDERS_0, ORDERS_1, PAY_0 = TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("pay", 0)
 NODE = Node(3, "kafka-3", 9092)

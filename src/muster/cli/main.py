@@ -12,9 +12,9 @@ import typer
 
 import muster
 from muster import __version__
-from muster.cli.dump import dump
+from muster.cli.dump.command import dump
 from muster.cli.escapes import shown_lines
-from muster.cli.groups import app as groups
+from muster.cli.groups.commands import app as groups
 from muster.cli.options import DEBUG, wants_traceback
 from muster.cli.output import PipeClosed, say
 from muster.cli.partitions import app as partitions
@@ -22,8 +22,8 @@ from muster.cli.pipeline import app as pipeline
 from muster.cli.serve import EPILOG as SERVE_EPILOG
 from muster.cli.serve import serve
 from muster.cli.status import Status
-from muster.cli.tables import EPILOG as TABLE_EPILOG
-from muster.cli.tables import table
+from muster.cli.tables.command import EPILOG as TABLE_EPILOG
+from muster.cli.tables.command import table
 from muster.errors import ClusterRefused, ClusterUnreachable, DataLost, MusterError, Unexpected
 
 HELP_NAMES = ["-h", "--help"]

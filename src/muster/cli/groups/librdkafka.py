@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from ctypes import POINTER, byref, c_char_p, c_int, c_int32, c_int64, c_size_t, c_void_p
 from functools import cache
 
-from muster.cli.groups_model import Refusal, TopicPartition
+from muster.cli.groups.model import Refusal, TopicPartition
 from muster.errors import BadInput
 
 PRODUCER = 0  # what librdkafka's own tools create when they administer

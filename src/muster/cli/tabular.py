@@ -15,8 +15,8 @@ from itertools import pairwise, takewhile
 from typing import TYPE_CHECKING, Any
 
 from muster.cli.escapes import csv_cell
-from muster.cli.groups_model import TopicPartition
-from muster.cli.groups_rows import SUCCESSFUL, Column, Kind, Shown, Table, spread
+from muster.cli.groups.model import TopicPartition
+from muster.cli.groups.rows import SUCCESSFUL, Column, Kind, Shown, Table, spread
 from muster.cli.options import Format
 from muster.cli.output import say, write_lines_to_stdout, write_to_stdout
 from muster.cli.people import short_members, shown_duration, shown_time

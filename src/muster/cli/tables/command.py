@@ -1,6 +1,6 @@
 """`muster table`: any table of the pipeline, now or as of a moment, without Spark.
 
-Here options become a `Request`; `tables_run.py` fulfils it. Nothing heavy is imported before, so that help is quick.
+Here options become a `Request`; `run.py` fulfils it. Nothing heavy is imported before, so that help is quick.
 """
 
 import time
@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from muster.cli.dump import TABLE_LIMIT
+from muster.cli.dump.command import TABLE_LIMIT
 from muster.cli.options import (
     CSV,
     CSV_EXACT,
@@ -139,7 +139,7 @@ def table(
         limit or None,
         format,
     )
-    from muster.cli.tables_run import list_tables, show_table
+    from muster.cli.tables.run import list_tables, show_table
 
     return list_tables(request) if name is None else show_table(request)
 

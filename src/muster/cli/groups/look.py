@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from muster.cli.groups_connect import Asked, counting
-from muster.cli.groups_model import (
+from muster.cli.groups.connect import Asked, counting
+from muster.cli.groups.model import (
     MANY_GROUPS,
     Committed,
     Group,
@@ -16,14 +16,14 @@ from muster.cli.groups_model import (
     State,
     TopicPartition,
 )
-from muster.cli.groups_rows import Table, list_table, members_table, offsets_table, state_table
-from muster.cli.groups_say import about_members, missing_group, reason
-from muster.cli.groups_view import show
+from muster.cli.groups.rows import Table, list_table, members_table, offsets_table, state_table
+from muster.cli.groups.say import about_members, missing_group, reason
 from muster.cli.output import say
 from muster.cli.status import Status
+from muster.cli.tabular import show
 
 if TYPE_CHECKING:
-    from muster.cli.groups_ask import Cluster
+    from muster.cli.groups.cluster import Cluster
 
 
 class View(Enum):

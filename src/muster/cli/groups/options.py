@@ -32,11 +32,11 @@ from muster.cli.options import (
 from muster.cli.status import Status
 
 if TYPE_CHECKING:
-    from muster.cli.groups_ask import Cluster
-    from muster.cli.groups_connect import Asked
-    from muster.cli.groups_model import TopicPartition
-    from muster.cli.groups_plan import ResetSpec
-    from muster.cli.groups_run import Scope
+    from muster.cli.groups.cluster import Cluster
+    from muster.cli.groups.connect import Asked
+    from muster.cli.groups.look import Scope
+    from muster.cli.groups.model import TopicPartition
+    from muster.cli.groups.plan import ResetSpec
 
 KAFKAS_TIMEOUT_MS = 30_000
 LONGEST_TIMEOUT_MS = 3_600_000  # what librdkafka takes
@@ -135,7 +135,7 @@ def command(app: typer.Typer, name: str | None = None) -> Callable[[Callable[...
 
 def ask(common: Common, work: "Callable[[Cluster, Asked], Status]") -> Status:
     """Do some work with the cluster that the options name."""
-    from muster.cli.groups_connect import Asked, run
+    from muster.cli.groups.connect import Asked, run
 
     config = one_config(common.command_config, common.kafka_config)
     format = chosen_format(common.as_json, common.as_csv, common.csv_exact, common.wide)
@@ -144,7 +144,7 @@ def ask(common: Common, work: "Callable[[Cluster, Asked], Status]") -> Status:
 
 
 def scope_of(group: list[str] | None, all_groups: bool) -> "Scope":
-    from muster.cli.groups_run import Scope
+    from muster.cli.groups.look import Scope
 
     refuse_both("--group", bool(group), "--all-groups", all_groups)
     if not (group or all_groups):
@@ -172,7 +172,7 @@ def names_of(hint: str, text: str | None, names: type[Name]) -> frozenset[Name]:
 
 
 def topics_of(arguments: list[str] | None) -> "tuple[tuple[str, ...], tuple[TopicPartition, ...]]":
-    from muster.cli.groups_plan import parse_topics
+    from muster.cli.groups.plan import parse_topics
 
     topics, partitions = parsed("--topic", parse_topics, arguments or [])
     return tuple(topics), tuple(partitions)
@@ -196,7 +196,7 @@ def spec_of(
     from_file: Path | None,
 ) -> "ResetSpec":
     """The one specification among these; what it says is checked, and its file read."""
-    from muster.cli import groups_plan as plan
+    from muster.cli.groups import plan
 
     now_ms = int(time.time() * 1000)
     chosen: dict[str, Callable[[], ResetSpec]] = {}
@@ -250,7 +250,7 @@ def _plan_text(path: Path) -> str:
 
 def refuse_nameless_plan(spec: "ResetSpec", has_many_groups: bool) -> None:
     """A file without groups is for one group, and somebody has to say which."""
-    from muster.cli.groups_plan import FromFile
+    from muster.cli.groups.plan import FromFile
 
     if has_many_groups and isinstance(spec, FromFile) and None in spec.offsets:
         raise typer.BadParameter(

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from muster.cli.dump import ONLY_TO_FILES, Format, Request
-from muster.cli.groups_say import missing_group
+from muster.cli.dump.command import ONLY_TO_FILES, Format, Request
+from muster.cli.groups.say import missing_group
 from muster.cli.output import (
     JsonSink,
     Sink,
@@ -147,7 +147,7 @@ def _nothing_matched(dump: _Dump, sources: Sources) -> str:
 
 def _sink(request: Request, draft: Path | None, selection: Selection, stack: ExitStack) -> Sink:
     if request.format is Format.TABLE:
-        from muster.cli.table import TableSink
+        from muster.cli.dump.table import TableSink
 
         return TableSink()
     if draft is not None and request.format in ONLY_TO_FILES:
@@ -190,7 +190,7 @@ def summarise(request: Request) -> Status:
     if request.format is Format.JSON:
         write_to_stdout(json.dumps(result.as_json(), indent=2).encode() + b"\n")
     else:
-        from muster.cli.summary_view import summary_text
+        from muster.cli.dump.summary import summary_text
 
         write_to_stdout(summary_text(result))
     if not request.quiet:

@@ -175,7 +175,7 @@ def dump(
     with_bar, unpacked = not (quiet or no_progress), unpack_limit_of(unpack_limit)
     request = Request(paths, chosen, out, latest, given, most, summary, quiet, with_bar, unpacked)
     _refuse_contradictions(request)
-    from muster.cli import run
+    from muster.cli.dump import run
 
     return run.summarise(request) if summary else run.dump_records(request)
 

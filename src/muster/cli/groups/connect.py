@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from muster.cli.groups_config import SECURITY, client_settings
+from muster.cli.groups.config import SECURITY, client_settings
 from muster.cli.options import Format
 from muster.cli.output import say
 from muster.cli.status import Status
@@ -19,7 +19,7 @@ from muster.errors import BadInput, ConfigError
 from muster.references import resolved
 
 if TYPE_CHECKING:
-    from muster.cli.groups_ask import Cluster
+    from muster.cli.groups.cluster import Cluster
 
 # Quiet, since librdkafka would log every attempt to connect; and quick to try again: we give up before it does.
 DEFAULTS = {
@@ -97,7 +97,7 @@ def _opened(settings: dict[str, str], asked: Asked) -> "Cluster":
     """A client with these settings. Those that only Java has are left out, as Java leaves out what it does not know."""
     from confluent_kafka import KafkaException
 
-    from muster.cli.groups_ask import Cluster
+    from muster.cli.groups.cluster import Cluster
 
     unknown: list[str] = []
     while True:

@@ -4,9 +4,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from muster.cli.groups_connect import Asked
-from muster.cli.groups_model import Committed, Refusal, State, TopicPartition
-from muster.cli.groups_plan import (
+from muster.cli.groups.connect import Asked
+from muster.cli.groups.look import Found, Scope, committed_offsets, find
+from muster.cli.groups.model import Committed, Refusal, State, TopicPartition
+from muster.cli.groups.plan import (
     CannotReset,
     FromFile,
     Known,
@@ -18,15 +19,14 @@ from muster.cli.groups_plan import (
     needs,
     plan_reset,
 )
-from muster.cli.groups_rows import deletable_groups_table, deleted_groups_table, deleted_offsets_table, reset_table
-from muster.cli.groups_run import Found, Scope, committed_offsets, find
-from muster.cli.groups_say import NEXT_STEPS, reason
-from muster.cli.groups_view import show
+from muster.cli.groups.rows import deletable_groups_table, deleted_groups_table, deleted_offsets_table, reset_table
+from muster.cli.groups.say import NEXT_STEPS, reason
 from muster.cli.output import say, write_to_stdout
 from muster.cli.status import Status
+from muster.cli.tabular import show
 
 if TYPE_CHECKING:
-    from muster.cli.groups_ask import Cluster
+    from muster.cli.groups.cluster import Cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +203,7 @@ def delete_offsets(
     cluster: "Cluster", asked: Asked, group_id: str, topics: Iterable[str], partitions: Iterable[TopicPartition]
 ) -> Status:
     """Forget what a group committed for some topics or partitions."""
-    from muster.cli.groups_librdkafka import delete_offsets as ask_to_forget
+    from muster.cli.groups.librdkafka import delete_offsets as ask_to_forget
 
     found = find(cluster, Scope((group_id,)))
     if not found.groups:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from muster.cli.groups_model import Refusal, TopicPartition
+from muster.cli.groups.model import Refusal, TopicPartition
 from muster.errors import BadInput, MusterError
 
 NO_OFFSET = -1

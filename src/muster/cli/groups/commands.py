@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from muster.cli.groups_options import (
+from muster.cli.groups.options import (
     GROUPS,
     TOPICS,
     WHERE_TO,
@@ -32,8 +32,8 @@ from muster.cli.options import OUTPUT, option, refuse_both
 from muster.cli.status import Status
 
 if TYPE_CHECKING:
-    from muster.cli.groups_ask import Cluster
-    from muster.cli.groups_connect import Asked
+    from muster.cli.groups.cluster import Cluster
+    from muster.cli.groups.connect import Asked
 
 app = typer.Typer(
     name="groups",
@@ -67,8 +67,8 @@ def list_(
 
       [cyan]muster groups list -b kafka:9092 --state empty[/cyan]
     """
-    from muster.cli.groups_model import GroupType, State
-    from muster.cli.groups_run import list_groups
+    from muster.cli.groups.look import list_groups
+    from muster.cli.groups.model import GroupType, State
 
     states = names_of("--state", state, State)
     types = names_of("--type", type, GroupType)
@@ -220,8 +220,8 @@ def reset_offsets(
       [cyan]muster groups reset-offsets -b kafka:9092 -g orders-app --all-topics --by-duration PT2H --execute[/cyan]
       [cyan]muster groups reset-offsets -b kafka:9092 -g orders-app --from-file now.csv --execute[/cyan]
     """
-    from muster.cli.groups_change import Reset
-    from muster.cli.groups_change import reset_offsets as reset_them
+    from muster.cli.groups.change import Reset
+    from muster.cli.groups.change import reset_offsets as reset_them
 
     spec = spec_of(to_earliest, to_latest, to_current, to_offset, shift_by, to_datetime, by_duration, from_file)
     refuse_both("--dry-run", dry_run, "--execute", execute)
@@ -257,7 +257,7 @@ def delete(
     Delete one:
       [cyan]muster groups delete -b kafka:9092 -g orders-app[/cyan]
     """
-    from muster.cli.groups_change import delete_groups, would_delete
+    from muster.cli.groups.change import delete_groups, would_delete
 
     scope = scope_of(group, all_groups)
     work = would_delete if dry_run else delete_groups
@@ -276,7 +276,7 @@ def delete_offsets(
 
       [cyan]muster groups delete-offsets -b kafka:9092 -g orders-app -t orders[/cyan]
     """
-    from muster.cli.groups_change import delete_offsets as forget
+    from muster.cli.groups.change import delete_offsets as forget
 
     name = group_name(group)
     if not topic:
@@ -288,8 +288,8 @@ def delete_offsets(
 def _looking(
     group: list[str] | None, all_groups: bool, view: str, verbose: bool
 ) -> "Callable[[Cluster, Asked], Status]":
-    from muster.cli.groups_run import View
-    from muster.cli.groups_run import describe as look
+    from muster.cli.groups.look import View
+    from muster.cli.groups.look import describe as look
 
     scope = scope_of(group, all_groups)
     return lambda cluster, asked: look(cluster, asked, scope, View[view], verbose)

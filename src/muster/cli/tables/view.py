@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from muster.cli.groups_rows import Column, Kind, Shown, Table
+from muster.cli.groups.rows import Column, Kind, Shown, Table
 from muster.cli.people import shown_time
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ _STYLE: Mapping[str, Column] = {
     "commit_gap_ms": Column("COMMIT-GAP", "commit_gap_ms", Kind.LENGTH_MS, short="GAP"),
     "who": Column("WHO", "who", Kind.MEMBERS),
 }
-"""How some columns look; the keys are those by which `groups_view` knows which of them may be cut on a terminal."""
+"""How some columns look; the keys are those by which `tabular` knows which of them may be cut on a terminal."""
 
 
 def view(table: str, rows: Iterable[Mapping[str, Any]]) -> Table:

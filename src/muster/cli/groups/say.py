@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 
-from muster.cli.groups_model import Group, Refusal, State
+from muster.cli.groups.model import Group, Refusal, State
 
 LISTED_GROUPS = 5
 """Groups that get a sentence each; more than these are counted."""

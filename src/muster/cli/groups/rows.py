@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
-from muster.cli.groups_model import Committed, Group, GroupListing, Refusal, TopicPartition
+from muster.cli.groups.model import Committed, Group, GroupListing, Refusal, TopicPartition
 
 SUCCESSFUL = "Successful"
 

@@ -7,7 +7,7 @@ takes groups of the newer protocol for Dead. Whatever is not certain is left out
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from muster.cli.groups_model import Group, GroupType, Member, Node, State, TopicPartition
+from muster.cli.groups.model import Group, GroupType, Member, Node, State, TopicPartition
 from muster.errors import CodecError
 
 CONSUMER_PROTOCOL = "consumer"

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from muster.cli.escapes import csv_cell
-from muster.cli.groups_say import missing_group
-from muster.cli.groups_view import show
+from muster.cli.groups.say import missing_group
 from muster.cli.options import Format
 from muster.cli.output import say, write_lines_to_stdout, write_to_stdout
 from muster.cli.people import shown_duration, shown_time
 from muster.cli.status import Status
-from muster.cli.tables import NAMES, Request
-from muster.cli.tables_view import facts_view, view
+from muster.cli.tables.command import NAMES, Request
+from muster.cli.tables.view import facts_view, view
+from muster.cli.tabular import show
 from muster.errors import BadInput
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from typing import Any, TypeVar
 import confluent_kafka as ck
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from muster.cli.groups_bulk import from_list_groups
-from muster.cli.groups_model import (
+from muster.cli.groups.bulk import from_list_groups
+from muster.cli.groups.model import (
     MANY_GROUPS,
     Committed,
     Group,

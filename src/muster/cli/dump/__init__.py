@@ -1,0 +1,1 @@
+"""`muster dump`: segments as records, and as a summary."""

@@ -1,0 +1,1 @@
+"""`muster groups`: what kafka-consumer-groups does, against a running cluster."""

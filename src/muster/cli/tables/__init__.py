@@ -1,0 +1,1 @@
+"""`muster table`: the pipeline's tables, read without Spark."""
