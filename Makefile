@@ -6,7 +6,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 STAMP  := $(VENV)/.muster-setup
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check fmt real long sim campaign mutants scenarios bench kafka lock clean
+.PHONY: help setup demo test check shape fmt real long sim campaign mutants scenarios bench kafka lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,6 +35,9 @@ check: setup ## format, lint and types
 	@$(BIN)/ruff format --check src tests bench examples
 	@$(BIN)/ruff check src tests bench examples
 	@$(BIN)/mypy
+
+shape: setup ## the shape of the source in numbers, beside what we want them to be (V=-v names what was counted)
+	@$(BIN)/python -m tests.shape $(V)
 
 fmt: setup ## put the code into shape
 	@$(BIN)/ruff format src tests bench examples
