@@ -14,8 +14,8 @@ from typing import Any
 
 from muster.codec import Record, encode_batch
 from muster.live.frames import SPOKEN, Api
-from muster.server.wire.bridge import decode_request, encode_response
-from muster.server.wire.header import decode_header
+from muster.protocol.header import decode_header
+from muster.protocol.messages import decode_request, encode_response
 
 HANG, HANG_UP = object(), object()
 TOPIC, TOPIC_ID = "offsets", bytes(range(16))

@@ -18,9 +18,9 @@ from muster.errors import CodecError, Malformed, Truncated
 from muster.live import fetch, messages
 from muster.live.fetch import FetchFrom
 from muster.live.frames import SPOKEN, Api, decode_frame_header, encode_frame, error_name
-from muster.server.wire.bridge import decode_request, encode_response
-from muster.server.wire.errors import WireError
-from muster.server.wire.header import decode_header
+from muster.protocol.errors import WireError
+from muster.protocol.header import decode_header
+from muster.protocol.messages import decode_request, encode_response
 
 TOPIC_ID = bytes(range(16))
 WANTED = [("orders", 0), ("orders", 7), ("paiements-é", 3)]

@@ -12,7 +12,7 @@ import threading
 import time
 from dataclasses import dataclass
 
-from muster.server.wire.apis import ApiKey
+from muster.protocol.apis import ApiKey
 from tests.server.raw import Raw, commit_body, fetch_offsets
 
 PAUSE_S = 0.005

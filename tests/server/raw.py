@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from muster.server.wire.apis import ApiKey
-from muster.server.wire.bridge import decode_response, encode_request
+from muster.protocol.apis import ApiKey
+from muster.protocol.messages import decode_response, encode_request
 
 TIMEOUT_S = 20.0
 

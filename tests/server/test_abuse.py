@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from muster.broker import Broker
-from muster.server.wire.apis import ApiKey
-from muster.server.wire.bridge import decode_response, encode_request
+from muster.protocol.apis import ApiKey
+from muster.protocol.messages import decode_response, encode_request
 from tests.server.raw import Raw, commit_body, fetch_offsets
 
 JOIN = {

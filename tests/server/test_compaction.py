@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 from muster.broker import Broker
-from muster.server.wire.apis import ApiKey
+from muster.protocol.apis import ApiKey
 from tests.server.raw import Raw, commit_body, fetch_offsets
 
 SETTINGS = {

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from muster.broker import Broker
-from muster.server.wire.apis import ApiKey
+from muster.protocol.apis import ApiKey
 from tests.server.raw import Raw, commit_body, fetch_offsets
 from tests.server.test_abuse import JOIN
 

@@ -18,12 +18,12 @@ from muster.codec.partitioning import partition_for
 from muster.core.membership import Membership
 from muster.core.offsets import Offsets
 from muster.log.pauses import GrowingPause
+from muster.protocol.apis import ApiKey
+from muster.protocol.messages import decode_response, encode_request
 from muster.server import housekeeping, shards
 from muster.server.cluster import describe_cluster, fetch
 from muster.server.shards import Shards
 from muster.server.wire import join_group
-from muster.server.wire.apis import ApiKey
-from muster.server.wire.bridge import decode_response, encode_request
 from tests.server.raw import Raw, commit_body, fetch_offsets
 from tests.server.test_abuse import JOIN, is_hung_up
 

@@ -29,12 +29,12 @@ from muster.log.checkpoints import TopicPartition
 from muster.log.files import File, Files, RealFile, RealFiles
 from muster.log.reader import _Window
 from muster.log.sources import OFFSETS_TOPIC
+from muster.protocol.apis import ApiKey
 from muster.server.compaction import Compaction
 from muster.server.control import ask
 from muster.server.journal import Journal
 from muster.server.server import Server
 from muster.server.settings import settings_from
-from muster.server.wire.apis import ApiKey
 from tests.server.raw import commit_body
 from tests.server.shared_disk import SharedFiles
 from tests.server.test_power_cut import Client, error_of

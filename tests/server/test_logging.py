@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from muster.server.wire.apis import ApiKey
+from muster.protocol.apis import ApiKey
 from tests.server.raw import Raw, ServerProcess, commit_body, create_topic, running, wait_until_loaded
 from tests.server.test_abuse import JOIN
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from muster.server.wire.apis import ApiKey
+from muster.protocol.apis import ApiKey
 from tests.server.raw import Raw, ServerProcess, commit_body, create_topic, running
 from tests.server.test_abuse import JOIN
 

@@ -21,13 +21,13 @@ from muster.log.checkpoints import TopicPartition
 from muster.log.directory import LogDirectory
 from muster.log.partition import DiskLog
 from muster.log.sources import OFFSETS_TOPIC
+from muster.protocol.apis import ApiKey
+from muster.protocol.messages import decode_response, encode_request
 from muster.server.journal import Journal
 from muster.server.loading import load
 from muster.server.server import Server
 from muster.server.settings import Settings, settings_from
 from muster.server.storage import log_config
-from muster.server.wire.apis import ApiKey
-from muster.server.wire.bridge import decode_response, encode_request
 from tests.log.disk.crashes import LossFound
 from tests.log.disk.model import NOTHING, PLAIN, Chance, Image, Survivors, fingerprint
 from tests.server.raw import commit_body

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from muster.codec.partitioning import partition_for
-from muster.server.wire.apis import ApiKey
+from muster.protocol.apis import ApiKey
 from tests.server.raw import Raw, ServerProcess, commit_body, create_topic, running, wait_until_loaded
 
 GROUPS = 6

@@ -20,12 +20,12 @@ import pytest
 from muster.cli import stop_signals
 from muster.errors import LogDamaged
 from muster.log.files import File
+from muster.protocol.apis import ApiKey
+from muster.protocol.messages import encode_request
 from muster.server import server as server_module
 from muster.server.journal import Journal
 from muster.server.server import Server
 from muster.server.settings import settings_from
-from muster.server.wire.apis import ApiKey
-from muster.server.wire.bridge import encode_request
 from tests.log.disk.unsynced import UnsyncedFile, UnsyncedFiles
 from tests.server.raw import Raw, ServerProcess, commit_body, create_topic, running, wait_until_loaded
 from tests.server.test_abuse import JOIN

@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
+from muster.protocol.apis import ApiKey
+from muster.protocol.messages import decode_response, encode_request
 from muster.server.sparingly import LINES_IN_A_WINDOW
-from muster.server.wire.apis import ApiKey
-from muster.server.wire.bridge import decode_response, encode_request
 from tests.server.bystander import Bystander
 from tests.server.raw import Raw, ServerProcess, commit_body, create_topic, running
 

@@ -9,8 +9,8 @@ import pytest
 
 from muster.broker import Broker
 from muster.codec.partitioning import partition_for
+from muster.protocol.apis import ApiKey
 from muster.server.control import ask
-from muster.server.wire.apis import ApiKey
 from tests.server.raw import Raw, commit_body, fetch_offsets, wait_until_loaded
 
 TOPIC = "t" * 240

@@ -19,9 +19,9 @@ from time import monotonic
 from typing import Any, Protocol, cast
 
 from muster.errors import MusterError
+from muster.protocol.apis import APIS
 from muster.server.buffers import RESERVE_BYTES, Intake, Unread
 from muster.server.turns import TURN_S, Turns
-from muster.server.wire.apis import APIS
 
 _read_size = Struct(">i").unpack_from
 WRITE_HIGH_BYTES = 256 << 10

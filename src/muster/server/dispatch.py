@@ -18,6 +18,9 @@ from uuid import uuid4
 
 from muster.codec.error_codes import ErrorCode
 from muster.core.answers import ALL_COMMITTED, DescribeAnswer, FetchAnswer, ListAnswer
+from muster.protocol.apis import APIS, ApiKey, served
+from muster.protocol.errors import NotServed
+from muster.protocol.header import decode_header
 from muster.server.cluster.cluster import Cluster
 from muster.server.cluster.topics import Happened, Topic, TopicChange
 from muster.server.connection import Connection, Slot
@@ -28,11 +31,8 @@ from muster.server.sparingly import Sparingly
 from muster.server.topic_changes import TopicChanges
 from muster.server.unserved import Unserved
 from muster.server.wire import api_versions, describe_groups, find_coordinator, join_group, offset_delete, sync_group
-from muster.server.wire.apis import APIS, ApiKey, served
 from muster.server.wire.delete_groups import decode_delete_groups, encode_delete_groups
-from muster.server.wire.errors import NotServed
 from muster.server.wire.find_coordinator import FoundCoordinator
-from muster.server.wire.header import decode_header
 from muster.server.wire.heartbeat import decode_heartbeat, encode_heartbeat
 from muster.server.wire.leave_group import decode_leave_group, encode_leave_group
 from muster.server.wire.list_groups import decode_list_groups, encode_list_groups, list_groups_bytes

@@ -14,8 +14,8 @@ from prometheus_client.core import (
 
 from muster.core.group import State
 from muster.errors import ConfigError
+from muster.protocol.apis import APIS
 from muster.server.stats import BOUNDS_S, Latency
-from muster.server.wire.apis import APIS
 
 if TYPE_CHECKING:
     from muster.server.server import Server

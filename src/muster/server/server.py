@@ -25,6 +25,7 @@ from muster.log.files import REAL_FILES, Files
 from muster.log.flush import Flusher
 from muster.log.recovery_loss import LOST, LossRefused
 from muster.log.sources import OFFSETS_TOPIC
+from muster.protocol.apis import ApiKey
 from muster.server import clock, open_files
 from muster.server.admission import Admission
 from muster.server.buffers import Intake, Unread
@@ -51,7 +52,6 @@ from muster.server.storage import DirectoryTopics, fresh_topic_id, log_config
 from muster.server.timers import Timers
 from muster.server.topic_changes import TopicChanges
 from muster.server.turns import Turns
-from muster.server.wire.apis import ApiKey
 
 STOP_WITHIN_S = 4.0
 BACKGROUND_WITHIN_S = 1.0

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from muster.server.wire.apis import ApiKey
-from muster.server.wire.bridge import encode_request
+from muster.protocol.apis import ApiKey
+from muster.protocol.messages import encode_request
 from tests.server.raw import Raw, commit_body
 
 PATIENCE_S = 2.0

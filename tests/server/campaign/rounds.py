@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from muster.errors import BadInput
+from muster.protocol.apis import ApiKey
 from muster.server.control import ask
-from muster.server.wire.apis import ApiKey
 from tests.kit.kafka import free_ports
 from tests.server.campaign import plan
 from tests.server.campaign.abuse import Abuser, abuse

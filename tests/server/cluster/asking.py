@@ -7,6 +7,7 @@ from typing import Any
 
 from muster.config.broker import BrokerConfig
 from muster.core.config import GroupConfig
+from muster.protocol.apis import ApiKey
 from muster.server.cluster import (
     create_partitions,
     create_topics,
@@ -23,7 +24,6 @@ from muster.server.cluster.cluster import Cluster, Node
 from muster.server.cluster.fetch import ParkedFetch
 from muster.server.cluster.partitions import EMPTY_PARTITION, PartitionOffsets
 from muster.server.cluster.topics import MemoryTopics, Topic, Topics, TopicStorage
-from muster.server.wire.apis import ApiKey
 
 MODULES: dict[int, ModuleType] = {
     ApiKey.METADATA: metadata,

@@ -19,9 +19,9 @@ import pytest
 
 from muster.config.broker import BrokerConfig
 from muster.core.config import GroupConfig
+from muster.protocol.errors import WireError
 from muster.server.cluster.cluster import Cluster
 from muster.server.cluster.topics import Topic
-from muster.server.wire.errors import WireError
 from tests.kit.kafka import CLUSTER_ID, KafkaBroker
 from tests.server.cluster import asking
 from tests.server.cluster.asking import answered, memory_cluster

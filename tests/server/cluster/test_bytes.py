@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from muster.protocol.apis import APIS, ApiKey
+from muster.protocol.errors import WireError
+from muster.protocol.messages import decode_request, decode_response, encode_request
 from muster.server.cluster import describe_configs, topic_configs
-from muster.server.wire.apis import APIS, ApiKey
-from muster.server.wire.bridge import decode_request, decode_response, encode_request
-from muster.server.wire.errors import WireError
 from tests.server.cluster.asking import MODULES, a_topic, answered, memory_cluster
 
 BODIES: dict[int, dict[str, Any]] = {

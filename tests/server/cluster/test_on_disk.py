@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 import muster
-from muster.server.wire.apis import ApiKey
+from muster.protocol.apis import ApiKey
 from tests.server.raw import Raw
 
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from muster.log.files import File, RealFile, RealFiles
+from muster.protocol.apis import ApiKey
 from muster.server.journal import Journal
 from muster.server.server import Server
 from muster.server.settings import settings_from
-from muster.server.wire.apis import ApiKey
 from tests.server.raw import Raw, ServerProcess, commit_body, create_topic, fetch_offsets
 from tests.server.test_power_cut import QUIET, Client
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from muster.server.wire.apis import ApiKey
+from muster.protocol.apis import ApiKey
 from tests.kit.kafka import dump_log, require_kafka
 from tests.server.raw import Raw, ServerProcess, commit_body, create_topic, fetch_offsets
 

@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from muster.broker import Broker
 from muster.codec import partition_for
-from muster.server.wire.apis import ApiKey
+from muster.protocol.apis import ApiKey
 from tests.server.raw import Raw, commit_body, fetch_offsets
 
 WAIT_S = 30.0

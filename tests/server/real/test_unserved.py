@@ -8,9 +8,9 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
 from muster.broker import Broker
+from muster.protocol.apis import ApiKey
 from muster.server.sparingly import Sparingly
 from muster.server.unserved import MOST_REMEMBERED, Unserved
-from muster.server.wire.apis import ApiKey
 from tests.server.raw import Raw
 
 SOON_S = 60

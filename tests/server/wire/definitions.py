@@ -1,11 +1,11 @@
-"""Kafka's own message definitions, from its clients' jar, in the terms of `muster.server.wire.schema`."""
+"""Kafka's own message definitions, from its clients' jar, in the terms of `muster.protocol.schema`."""
 
 import json
 import re
 import zipfile
 from typing import Any
 
-from muster.server.wire.schema import NO_VERSIONS, Field, Message, Versions
+from muster.protocol.schema import NO_VERSIONS, Field, Message, Versions
 from tests.kit.kafka import Kafka
 
 NO_END = 0x7FFF

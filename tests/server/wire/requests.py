@@ -6,8 +6,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from muster.codec.primitives import Buffer, Writer
-from muster.server.wire.bridge import REQUEST, encode_request, layout
-from muster.server.wire.header import decode_header
+from muster.protocol.header import decode_header
+from muster.protocol.messages import REQUEST, encode_request, layout
 from muster.server.wire.topics import Topics
 
 ORDERS_ID, CLICKS_ID, LONG_ID = bytes(range(16)), bytes(range(16, 32)), bytes(range(32, 48))

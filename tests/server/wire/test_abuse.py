@@ -7,10 +7,10 @@ from contextlib import contextmanager
 import pytest
 
 from muster.codec.primitives import Writer
+from muster.protocol.apis import ApiKey
+from muster.protocol.errors import MAX_ELEMENTS, BadBody
+from muster.protocol.messages import decode_request
 from muster.server.wire import offset_commit_old
-from muster.server.wire.apis import ApiKey
-from muster.server.wire.bridge import decode_request
-from muster.server.wire.errors import MAX_ELEMENTS, BadBody
 from muster.server.wire.heartbeat import decode_heartbeat
 from muster.server.wire.offset_commit import decode_offset_commit
 from muster.server.wire.offset_commit_old import decode_old

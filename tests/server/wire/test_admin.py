@@ -16,8 +16,8 @@ from muster.core.answers import (
     PartitionError,
 )
 from muster.core.events import DeleteGroup, DescribeGroup, ListGroups, OffsetDelete
-from muster.server.wire.apis import ApiKey
-from muster.server.wire.bridge import REQUEST, decode_response
+from muster.protocol.apis import ApiKey
+from muster.protocol.messages import REQUEST, decode_response
 from muster.server.wire.delete_groups import decode_delete_groups, encode_delete_groups
 from muster.server.wire.describe_groups import decode_describe_groups, encode_describe_groups
 from muster.server.wire.find_coordinator import (

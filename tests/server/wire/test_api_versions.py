@@ -2,6 +2,8 @@
 
 import pytest
 
+from muster.protocol.apis import APIS, ApiKey
+from muster.protocol.messages import decode_response
 from muster.server.wire.api_versions import (
     Features,
     Software,
@@ -12,8 +14,6 @@ from muster.server.wire.api_versions import (
     is_proper,
     is_served,
 )
-from muster.server.wire.apis import APIS, ApiKey
-from muster.server.wire.bridge import decode_response
 from tests.server.wire.requests import body, placed
 
 KEY = ApiKey.API_VERSIONS

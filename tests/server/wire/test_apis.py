@@ -2,8 +2,8 @@
 
 import pytest
 
-from muster.server.wire.apis import APIS, ApiKey, advertised, served
-from muster.server.wire.errors import NotServed
+from muster.protocol.apis import APIS, ApiKey, advertised, served
+from muster.protocol.errors import NotServed
 
 SERVED = {
     "Produce": (3, 13), "Fetch": (4, 18), "ListOffsets": (1, 11), "Metadata": (0, 13), "OffsetCommit": (2, 10),

@@ -20,16 +20,16 @@ from muster.core.answers import (
     PartitionError,
     SyncAnswer,
 )
+from muster.protocol.apis import APIS, ApiKey
+from muster.protocol.header import decode_header
+from muster.protocol.messages import decode_response, encode_request, encode_response
 from muster.server.wire.api_versions import encode_improper, encode_unsupported
-from muster.server.wire.apis import APIS, ApiKey
-from muster.server.wire.bridge import decode_response, encode_request, encode_response
 from muster.server.wire.find_coordinator import (
     FindCoordinator,
     FoundCoordinator,
     encode_find_coordinator,
     find_refusal,
 )
-from muster.server.wire.header import decode_header
 from muster.server.wire.heartbeat import encode_heartbeat
 from muster.server.wire.join_group import encode_join_group
 from muster.server.wire.leave_group import encode_leave_group

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muster.server.wire.apis import APIS, ApiKey
-from muster.server.wire.bridge import encode_request
-from muster.server.wire.errors import BadHeader, NotServed, WireError
-from muster.server.wire.header import decode_header, decode_rest
-from muster.server.wire.layout import WireReader
+from muster.protocol.apis import APIS, ApiKey
+from muster.protocol.errors import BadHeader, NotServed, WireError
+from muster.protocol.header import decode_header, decode_rest
+from muster.protocol.layout import WireReader
+from muster.protocol.messages import encode_request
 from tests.server.wire.strategies import every_version, int32s, label, patient, texts
 
 # Laid out by hand: Heartbeat, versions 3 and 4, correlation id 258, client id "me"; version 4 has a section of tags.

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from muster.codec.error_codes import ErrorCode
 from muster.core.events import Heartbeat
-from muster.server.wire.apis import ApiKey
-from muster.server.wire.bridge import REQUEST, decode_request, encode_response
-from muster.server.wire.errors import BadBody, WireError
+from muster.protocol.apis import ApiKey
+from muster.protocol.errors import BadBody, WireError
+from muster.protocol.messages import REQUEST, decode_request, encode_response
 from muster.server.wire.heartbeat import decode_heartbeat, encode_heartbeat
 from tests.server.wire.requests import (
     body,

@@ -10,11 +10,11 @@ import muster.server.wire
 FOLDER = Path(muster.server.wire.__file__).parent
 LOADED = """
 import importlib, json, sys
-from muster.server.wire import bridge
+from muster.protocol import messages
 for name in sys.argv[1:]:
     importlib.import_module(f"muster.server.wire.{name}")
 before = sorted(name for name in sys.modules if ".schemas." in name)
-bridge.encode_request(3, 12, 1, None, {})
+messages.encode_request(3, 12, 1, None, {})
 after = sorted(name for name in sys.modules if ".schemas." in name)
 print(json.dumps([before, after, sorted({name.split(".")[0] for name in sys.modules})]))
 """
@@ -26,5 +26,5 @@ def test_nothing_heavy_is_loaded_and_no_layout_before_it_is_used() -> None:
     done = subprocess.run([sys.executable, "-c", LOADED, *modules], capture_output=True, text=True, check=True)
     before, after, packages = json.loads(done.stdout)
     assert before == []
-    assert after == ["muster.server.wire.schemas.topics"]
+    assert after == ["muster.protocol.schemas.topics"]
     assert not {"numpy", "numba", "pyarrow", "kio", "asyncio"} & set(packages)

@@ -21,14 +21,14 @@ from kio.serial import entity_reader, entity_writer
 from muster.codec.error_codes import ErrorCode
 from muster.core.answers import ALL_COMMITTED, CommitAnswer, FetchAnswer, FetchedOffset
 from muster.core.events import Heartbeat
-from muster.server.wire.apis import APIS, Api, ApiKey
-from muster.server.wire.bridge import REQUEST, RESPONSE, decode_request, encode_request, encode_response
-from muster.server.wire.header import decode_header
+from muster.protocol.apis import APIS, Api, ApiKey
+from muster.protocol.header import decode_header
+from muster.protocol.messages import REQUEST, RESPONSE, decode_request, encode_request, encode_response
+from muster.protocol.schema import Field
 from muster.server.wire.heartbeat import decode_heartbeat, encode_heartbeat
 from muster.server.wire.offset_commit import decode_offset_commit, encode_offset_commit
 from muster.server.wire.offset_fetch import decode_offset_fetch
 from muster.server.wire.offset_fetch_reply import encode_offset_fetch
-from muster.server.wire.schema import Field
 from muster.server.wire.topics import Topics
 from tests.server.wire.strategies import bodies, long_names, message, names, patient
 

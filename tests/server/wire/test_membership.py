@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from muster.codec.error_codes import ErrorCode
 from muster.core.answers import JoinAnswer, JoinedMember, LeaveAnswer, LeaveResult, SyncAnswer
 from muster.core.events import JoinGroup, LeaveGroup, Leaver, SyncGroup
-from muster.server.wire.apis import ApiKey
-from muster.server.wire.bridge import REQUEST, decode_response
+from muster.protocol.apis import ApiKey
+from muster.protocol.messages import REQUEST, decode_response
 from muster.server.wire.join_group import decode_join_group, encode_join_group
 from muster.server.wire.leave_group import decode_leave_group, encode_leave_group
 from muster.server.wire.sync_group import decode_sync_group, encode_sync_group, sync_refusal

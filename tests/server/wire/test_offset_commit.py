@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from muster.codec.error_codes import ErrorCode
 from muster.core.answers import ALL_COMMITTED, CommitAnswer
 from muster.core.events import OffsetCommit
-from muster.server.wire import layout as layouts
-from muster.server.wire.apis import ApiKey
-from muster.server.wire.bridge import decode_request, decode_response, encode_response
-from muster.server.wire.errors import BadBody, WireError
+from muster.protocol import layout as layouts
+from muster.protocol.apis import ApiKey
+from muster.protocol.errors import BadBody, WireError
+from muster.protocol.messages import decode_request, decode_response, encode_response
 from muster.server.wire.offset_commit import decode_offset_commit, encode_offset_commit
 from muster.server.wire.offset_commit_unusual import CommitReply, decode_unusual
 from tests.server.wire.requests import (

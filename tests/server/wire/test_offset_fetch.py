@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from muster.codec.error_codes import ErrorCode
 from muster.core.answers import FetchAnswer, FetchedOffset
 from muster.core.events import OffsetFetch
+from muster.protocol.apis import ApiKey
+from muster.protocol.errors import BadBody, WireError
+from muster.protocol.messages import decode_request, decode_response, encode_response
 from muster.server.wire import offset_fetch
-from muster.server.wire.apis import ApiKey
-from muster.server.wire.bridge import decode_request, decode_response, encode_response
-from muster.server.wire.errors import BadBody, WireError
 from muster.server.wire.offset_fetch import decode_offset_fetch
 from muster.server.wire.offset_fetch_reply import FetchReply, encode_offset_fetch
 from tests.server.wire.requests import (

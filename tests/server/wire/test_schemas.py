@@ -2,9 +2,9 @@
 
 import pytest
 
-from muster.server.wire.apis import APIS, NEVER, Api
-from muster.server.wire.bridge import REQUEST, RESPONSE
-from muster.server.wire.schema import Field, Message, Versions, parse_messages
+from muster.protocol.apis import APIS, NEVER, Api
+from muster.protocol.messages import REQUEST, RESPONSE
+from muster.protocol.schema import Field, Message, Versions, parse_messages
 from tests.kit.kafka import Kafka, require_kafka
 from tests.server.wire.definitions import definition, limited
 from tests.server.wire.strategies import message

@@ -4,7 +4,7 @@ from struct import pack
 
 import pytest
 
-from muster.server.wire.apis import APIS
+from muster.protocol.apis import APIS
 from tests.server.wire_diff import bodies
 from tests.server.wire_diff.samples import samples
 from tests.server.wire_diff.talk import CLIENT_ID, CLOSED, Both, Side, frame_of, header

@@ -9,11 +9,11 @@ import pytest
 
 from muster.broker import Broker
 from muster.core.router import Ownership
+from muster.protocol.apis import ApiKey
+from muster.protocol.messages import encode_request
 from muster.server.journal import Journal
 from muster.server.server import Server
 from muster.server.settings import settings_from
-from muster.server.wire.apis import ApiKey
-from muster.server.wire.bridge import encode_request
 from muster.server.wire.join_group import decode_join_group
 from tests.kit.kafka import free_ports
 from tests.server.raw import Raw, commit_body

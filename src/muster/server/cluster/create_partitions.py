@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 
 from muster.codec.error_codes import ErrorCode
 from muster.codec.primitives import Buffer
+from muster.protocol.apis import ApiKey
+from muster.protocol.messages import decode_request, encode_response
 from muster.server.cluster.assignments import assignment_problem
 from muster.server.cluster.cluster import Cluster
 from muster.server.cluster.create_topics import MOST_CHANGES
 from muster.server.cluster.names import OFFSETS_TOPIC
 from muster.server.cluster.topics import Happened, Outcome, Plan, Topic, TopicChange, refusal_of
-from muster.server.wire.apis import ApiKey
-from muster.server.wire.bridge import decode_request, encode_response
 
 
 class MorePartitions(NamedTuple):

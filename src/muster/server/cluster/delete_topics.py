@@ -17,11 +17,11 @@ from typing import NamedTuple
 
 from muster.codec.error_codes import ErrorCode
 from muster.codec.primitives import Buffer
+from muster.protocol.apis import ApiKey
+from muster.protocol.messages import decode_request, encode_response
 from muster.server.cluster.cluster import NO_TOPIC_ID, Cluster
 from muster.server.cluster.names import OFFSETS_TOPIC
 from muster.server.cluster.topics import Happened, Outcome, Plan, Topic, TopicChange, refusal_of
-from muster.server.wire.apis import ApiKey
-from muster.server.wire.bridge import decode_request, encode_response
 
 _FIRST_WITH_DISABLED = 3
 

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from muster.codec.error_codes import ErrorCode
 from muster.codec.primitives import Buffer
+from muster.protocol.apis import ApiKey
+from muster.protocol.messages import decode_request, encode_response
 from muster.server.cluster.cluster import ALL_CLUSTER_OPERATIONS, NOT_ASKED, Cluster
-from muster.server.wire.apis import ApiKey
-from muster.server.wire.bridge import decode_request, encode_response
 
 BROKERS, CONTROLLERS = 1, 2
 

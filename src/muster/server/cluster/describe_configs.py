@@ -21,13 +21,13 @@ from muster.codec.primitives import Buffer
 from muster.config.broker import MAX_INT, BrokerConfig, broker_settings
 from muster.config.types import BadValue, ConfigType, Value, parse_value, render_value
 from muster.core.config import GroupConfig
+from muster.protocol.apis import ApiKey
+from muster.protocol.messages import decode_request, encode_response
 from muster.server.cluster.cluster import Cluster
 from muster.server.cluster.names import name_problem
 from muster.server.cluster.topic_configs import MIN_ISR, Source, TopicSetting, effective_configs, is_given
 from muster.server.cluster.topics import Topic
 from muster.server.settings import group_kinds
-from muster.server.wire.apis import ApiKey
-from muster.server.wire.bridge import decode_request, encode_response
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 _BROKER_ID = re.compile(r"[+-]?\d{1,10}")

@@ -24,6 +24,8 @@ from typing import Any, NamedTuple
 
 from muster.codec.error_codes import ErrorCode
 from muster.codec.primitives import Buffer
+from muster.protocol.apis import ApiKey
+from muster.protocol.messages import decode_request, encode_response
 from muster.server.cluster.cluster import Cluster, Node
 from muster.server.cluster.list_offsets import READ_COMMITTED, READ_UNCOMMITTED
 from muster.server.cluster.partitions import (
@@ -35,8 +37,6 @@ from muster.server.cluster.partitions import (
     epoch_problem,
 )
 from muster.server.cluster.topics import Topic
-from muster.server.wire.apis import ApiKey
-from muster.server.wire.bridge import decode_request, encode_response
 
 FIRST_WITH_IDS = 13
 _FIRST_WITH_LEADER = 16

@@ -19,10 +19,10 @@ from typing import NamedTuple
 
 from muster.codec.error_codes import ErrorCode
 from muster.codec.primitives import Buffer
+from muster.protocol.apis import ApiKey
+from muster.protocol.messages import decode_request, encode_response
 from muster.server.cluster.cluster import Cluster
 from muster.server.cluster.partitions import NO_EPOCH, NO_OFFSET, FoundRecord, PartitionOffsets, epoch_problem
-from muster.server.wire.apis import ApiKey
-from muster.server.wire.bridge import decode_request, encode_response
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 _FIRST_VERSION = {

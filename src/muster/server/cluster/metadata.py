@@ -22,11 +22,11 @@ from typing import Any, NamedTuple
 
 from muster.codec.error_codes import ErrorCode
 from muster.codec.primitives import Buffer
+from muster.protocol.apis import ApiKey
+from muster.protocol.messages import decode_request, encode_response
 from muster.server.cluster.cluster import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS, NO_TOPIC_ID, NOT_ASKED, Cluster
 from muster.server.cluster.names import INTERNAL_TOPICS, METADATA_TOPIC, OFFSETS_TOPIC, name_problem
 from muster.server.cluster.topics import NO_CONFIGS, Happened, Plan, Topic, TopicChange
-from muster.server.wire.apis import ApiKey
-from muster.server.wire.bridge import decode_request, encode_response
 
 _FIRST_WITH_IDS = 12
 MOST_MADE = 100

@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 from muster.codec.error_codes import ErrorCode
 from muster.codec.primitives import Buffer
-from muster.server.wire.apis import APIS, Api, ApiKey, advertised
-from muster.server.wire.bridge import decode_request, encode_response
-from muster.server.wire.layout import StructData
+from muster.protocol.apis import APIS, Api, ApiKey, advertised
+from muster.protocol.layout import StructData
+from muster.protocol.messages import decode_request, encode_response
 
 _FIRST_WITH_SOFTWARE, _FIRST_WITH_MIN_VERSION_0 = 3, 4
 _FALLBACK_VERSION = 0

@@ -7,8 +7,8 @@ API is missing; at this answer every client stops, with an error of its own.
 
 from muster.codec.error_codes import ErrorCode
 from muster.codec.primitives import Buffer
-from muster.server.wire.apis import ApiKey
-from muster.server.wire.bridge import decode_request, encode_response
+from muster.protocol.apis import ApiKey
+from muster.protocol.messages import decode_request, encode_response
 
 KEY = ApiKey.CONSUMER_GROUP_HEARTBEAT
 MESSAGE = "muster serves classic groups only: set group.protocol=classic."

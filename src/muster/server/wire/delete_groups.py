@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from muster.codec.error_codes import ErrorCode
 from muster.codec.primitives import Buffer
 from muster.core.events import DeleteGroup
-from muster.server.wire.apis import ApiKey
-from muster.server.wire.bridge import decode_request, encode_response
+from muster.protocol.apis import ApiKey
+from muster.protocol.messages import decode_request, encode_response
 
 
 def decode_delete_groups(version: int, data: Buffer, position: int, end: int) -> tuple[DeleteGroup, ...]:

@@ -16,9 +16,9 @@ from muster.codec.error_codes import ErrorCode
 from muster.codec.primitives import Buffer
 from muster.core.answers import DescribeAnswer, DescribedMember
 from muster.core.events import DescribeGroup
-from muster.server.wire.apis import ApiKey
-from muster.server.wire.bridge import decode_request, encode_response
-from muster.server.wire.layout import Repeated, StructData
+from muster.protocol.apis import ApiKey
+from muster.protocol.layout import Repeated, StructData
+from muster.protocol.messages import decode_request, encode_response
 
 NOT_ASKED_FOR = -(2**31)
 _GROUP_BYTES, _MEMBER_BYTES = 64, 40  # of lengths, numbers and short texts

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from muster.codec.error_codes import ErrorCode
 from muster.codec.primitives import Buffer
-from muster.server.wire.apis import ApiKey
-from muster.server.wire.bridge import decode_request, encode_response
-from muster.server.wire.layout import StructData
+from muster.protocol.apis import ApiKey
+from muster.protocol.layout import StructData
+from muster.protocol.messages import decode_request, encode_response
 
 _FIRST_WITH_KEYS, _FIRST_WITH_SHARE_GROUPS = 4, 6
 # Kafka's own words, for the errors that a single answer can carry.

@@ -12,8 +12,8 @@ from muster.codec.error_codes import ErrorCode
 from muster.codec.primitives import Buffer
 from muster.core.events import Heartbeat
 from muster.errors import CodecError
-from muster.server.wire.errors import BadBody
-from muster.server.wire.layout import WireReader
+from muster.protocol.errors import BadBody
+from muster.protocol.layout import WireReader
 
 _FIRST_WITH_THROTTLE, _FIRST_WITH_INSTANCE, _FIRST_FLEXIBLE = 1, 3, 4
 

@@ -13,8 +13,8 @@ the version from the event. Without a protocol the answer says "" before version
 from muster.codec.primitives import Buffer
 from muster.core.answers import JoinAnswer
 from muster.core.events import JoinGroup
-from muster.server.wire.apis import ApiKey
-from muster.server.wire.bridge import decode_request, encode_response
+from muster.protocol.apis import ApiKey
+from muster.protocol.messages import decode_request, encode_response
 
 LONGEST_REASON = 255
 """Characters; clients cut it there themselves. It is for the log alone."""

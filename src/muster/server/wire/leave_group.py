@@ -11,8 +11,8 @@ from muster.codec.error_codes import ErrorCode
 from muster.codec.primitives import Buffer
 from muster.core.answers import LeaveAnswer
 from muster.core.events import LeaveGroup, Leaver
-from muster.server.wire.apis import ApiKey
-from muster.server.wire.bridge import decode_request, encode_response
+from muster.protocol.apis import ApiKey
+from muster.protocol.messages import decode_request, encode_response
 
 _FIRST_WITH_MEMBERS = 3
 

@@ -9,8 +9,8 @@ Version 3 is the first flexible one. No filter, and an empty one, let everything
 from muster.codec.primitives import Buffer
 from muster.core.answers import ListAnswer
 from muster.core.events import ListGroups
-from muster.server.wire.apis import ApiKey
-from muster.server.wire.bridge import decode_request, encode_response
+from muster.protocol.apis import ApiKey
+from muster.protocol.messages import decode_request, encode_response
 
 _GROUP_BYTES = 24  # of lengths, the state and the type
 

@@ -10,8 +10,8 @@ from muster.codec.error_codes import ErrorCode
 from muster.codec.primitives import Writer
 from muster.core.events import CommittedPartition, OffsetCommit
 from muster.errors import CodecError
-from muster.server.wire.errors import BadBody
-from muster.server.wire.layout import WireReader
+from muster.protocol.errors import BadBody
+from muster.protocol.layout import WireReader
 from muster.server.wire.topics import Topics
 
 CommitReply = tuple[int, bytes, list[int] | None]

@@ -12,9 +12,9 @@ from muster.codec.error_codes import ErrorCode
 from muster.codec.primitives import Buffer
 from muster.core.answers import OffsetDeleteAnswer, PartitionError
 from muster.core.events import OffsetDelete
-from muster.server.wire.apis import ApiKey
-from muster.server.wire.bridge import decode_request, encode_response
-from muster.server.wire.layout import StructData
+from muster.protocol.apis import ApiKey
+from muster.protocol.layout import StructData
+from muster.protocol.messages import decode_request, encode_response
 from muster.server.wire.topics import Topics
 
 Refused = dict[str, list[PartitionError]]

@@ -20,8 +20,8 @@ from typing import Any
 from muster.codec.primitives import Buffer, Writer
 from muster.core.events import OffsetFetch
 from muster.errors import CodecError
-from muster.server.wire.errors import BadBody
-from muster.server.wire.layout import WireReader
+from muster.protocol.errors import BadBody
+from muster.protocol.layout import WireReader
 from muster.server.wire.offset_fetch_reply import (
     FIRST_FLEXIBLE,
     FIRST_WITH_GROUPS,

@@ -18,7 +18,7 @@ from struct import Struct
 from muster.codec.error_codes import ErrorCode
 from muster.codec.primitives import Writer
 from muster.core.answers import FetchAnswer, FetchedOffset
-from muster.server.wire.errors import BadBody
+from muster.protocol.errors import BadBody
 from muster.server.wire.topics import Topics
 
 FIRST_WITH_ERROR, FIRST_WITH_THROTTLE, FIRST_WITH_EPOCH, FIRST_FLEXIBLE, FIRST_WITH_GROUPS = 2, 3, 5, 6, 8

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from muster.codec.error_codes import ErrorCode
 from muster.codec.primitives import Buffer
-from muster.server.wire.apis import ApiKey
-from muster.server.wire.bridge import decode_request, encode_response
+from muster.protocol.apis import ApiKey
+from muster.protocol.messages import decode_request, encode_response
 
 MESSAGE = "muster keeps no records yet: it serves consumer groups and their offsets."
 NO_OFFSET = -1

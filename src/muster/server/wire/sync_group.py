@@ -12,8 +12,8 @@ from muster.codec.error_codes import ErrorCode
 from muster.codec.primitives import Buffer
 from muster.core.answers import SyncAnswer
 from muster.core.events import SyncGroup
-from muster.server.wire.apis import ApiKey
-from muster.server.wire.bridge import decode_request, encode_response
+from muster.protocol.apis import ApiKey
+from muster.protocol.messages import decode_request, encode_response
 
 _FIRST_WITH_PROTOCOL = 5
 

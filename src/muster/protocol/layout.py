@@ -14,8 +14,8 @@ from typing import Any
 
 from muster.codec.primitives import Buffer, Reader, Writer
 from muster.errors import Malformed
-from muster.server.wire.errors import MAX_ELEMENTS
-from muster.server.wire.schema import Field, Message
+from muster.protocol.errors import MAX_ELEMENTS
+from muster.protocol.schema import Field, Message
 
 StructData = dict[str, Any]
 Read = Callable[[Reader], Any]

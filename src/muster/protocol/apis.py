@@ -9,7 +9,7 @@ from collections.abc import Container
 from enum import IntEnum
 from typing import NamedTuple
 
-from muster.server.wire.errors import NotServed
+from muster.protocol.errors import NotServed
 
 NEVER = 0x7FFF
 

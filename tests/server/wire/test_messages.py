@@ -9,8 +9,11 @@ from hypothesis import strategies as st
 
 from muster.codec.primitives import Writer
 from muster.errors import Malformed
-from muster.server.wire.apis import APIS, Api, ApiKey
-from muster.server.wire.bridge import (
+from muster.protocol.apis import APIS, Api, ApiKey
+from muster.protocol.errors import BadBody, BadHeader, NotServed, WireError
+from muster.protocol.header import decode_header
+from muster.protocol.layout import WireReader
+from muster.protocol.messages import (
     REQUEST,
     RESPONSE,
     decode_request,
@@ -19,9 +22,6 @@ from muster.server.wire.bridge import (
     encode_response,
     layout,
 )
-from muster.server.wire.errors import BadBody, BadHeader, NotServed, WireError
-from muster.server.wire.header import decode_header
-from muster.server.wire.layout import WireReader
 from tests.server.wire.strategies import bodies, every_version, label, message, patient
 
 INT64_MAX = 2**63 - 1

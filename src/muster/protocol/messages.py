@@ -16,10 +16,10 @@ from struct import Struct
 
 from muster.codec.primitives import Buffer, Writer
 from muster.errors import CodecError
-from muster.server.wire.apis import APIS
-from muster.server.wire.errors import MAX_ELEMENTS, BadBody, BadHeader, NotServed
-from muster.server.wire.layout import Layout, StructData, WireReader
-from muster.server.wire.schema import Message, parse_messages
+from muster.protocol.apis import APIS
+from muster.protocol.errors import MAX_ELEMENTS, BadBody, BadHeader, NotServed
+from muster.protocol.layout import Layout, StructData, WireReader
+from muster.protocol.schema import Message, parse_messages
 
 REQUEST, RESPONSE = "Request", "Response"
 
@@ -30,7 +30,7 @@ _NO_TAGS = b"\x00"
 @cache
 def messages(module: str) -> dict[str, Message]:
     """All layouts of one module of `schemas`, by name."""
-    text: str = import_module(f"muster.server.wire.schemas.{module}").MESSAGES
+    text: str = import_module(f"muster.protocol.schemas.{module}").MESSAGES
     return parse_messages(text)
 
 

@@ -9,9 +9,9 @@ from struct import Struct
 
 from muster.codec.primitives import Buffer
 from muster.errors import CodecError
-from muster.server.wire.apis import APIS
-from muster.server.wire.errors import BadHeader, NotServed
-from muster.server.wire.layout import WireReader
+from muster.protocol.apis import APIS
+from muster.protocol.errors import BadHeader, NotServed
+from muster.protocol.layout import WireReader
 
 Header = tuple[int, int, int, str, int]
 """API key, version, correlation id, client id, and where the body begins. A plain tuple: one is made per request."""
