@@ -16,8 +16,8 @@ from muster.codec.columns.chunks import Scratch, decode_chunk
 from muster.codec.columns.latest import LatestTable
 from muster.codec.columns.scan import SCAN_FULL
 from muster.codec.columns.words import SLACK
-from muster.log.reader import CHUNK_BYTES, Damage, read_markers, read_partition
-from muster.log.sources import Sources
+from muster.segments.reader import CHUNK_BYTES, Damage, read_markers, read_partition
+from muster.segments.sources import Sources
 
 ROUNDS = 5
 

@@ -14,12 +14,12 @@ import tempfile
 import time
 from pathlib import Path
 
-from muster.log.checkpoints import TopicPartition
-from muster.log.cleaner import SMALL_LOG_BYTES, Report
-from muster.log.cleaner_manager import LogCleaner
-from muster.log.cleaner_plan import CompactionConfig
+from muster.log.compaction.cleaner import SMALL_LOG_BYTES, Report
+from muster.log.compaction.manager import LogCleaner
+from muster.log.compaction.plan import CompactionConfig
+from muster.log.config import LogConfig
 from muster.log.partition import DiskLog
-from muster.log.partition_config import LogConfig
+from muster.segments.checkpoints import TopicPartition
 
 ROOT = Path(__file__).parent.parent
 CACHE = ROOT / ".cache" / "bench"
@@ -71,7 +71,7 @@ def one_round(folder: Path) -> dict[str, float]:
 def time_of_import() -> float:
     """Once in the life of a process, and not part of a round."""
     started = time.perf_counter()
-    importlib.import_module("muster.log.compaction_columns")
+    importlib.import_module("muster.log.compaction.columns")
     return time.perf_counter() - started
 
 

@@ -22,10 +22,10 @@ from bench.dump import CACHE
 from muster.codec.batches import encode_batch
 from muster.codec.offsets_topic import OffsetValue, encode_key, encode_offset_value, offset_key
 from muster.codec.records import Record
+from muster.log.config import OFFSETS_TOPIC_CONFIG, Flush
 from muster.log.directory import LogDirectory
 from muster.log.flush import Flusher
 from muster.log.partition import DiskLog
-from muster.log.partition_config import OFFSETS_TOPIC_CONFIG, Flush
 from muster.log.topics import Topic
 
 SECONDS = 2.0

@@ -18,7 +18,7 @@ from muster.core.group import Group
 from muster.core.loading import restore
 from muster.core.outcome import Outcome
 from muster.log.loading import load_latest
-from muster.log.sources import Sources
+from muster.segments.sources import Sources
 
 GROUPS, PARTITIONS, ROUNDS = 20_000, 50, 5
 RECORDS = GROUPS * PARTITIONS * ROUNDS

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from muster.log.sources import Sources
+from muster.segments.sources import Sources
 
 ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")

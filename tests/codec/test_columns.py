@@ -20,7 +20,7 @@ from muster.codec.columns.scan import SCAN_FULL
 from muster.codec.offsets_topic import GroupKey, OffsetKey, encode_key
 from muster.codec.primitives import Writer
 from muster.codec.records import TRANSACTIONAL, Record
-from muster.log.sources import Sources
+from muster.segments.sources import Sources
 from tests.codec.corpus_records import CORPORA, NAMES, one_of_each_kind, records
 from tests.codec.rowwise import rows_of
 from tests.codec.strategies import BLOB, bounded

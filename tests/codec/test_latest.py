@@ -24,8 +24,8 @@ from muster.codec.offsets_topic import OffsetKey, OffsetValue, decode_key, decod
 from muster.codec.records import TRANSACTIONAL, Record
 from muster.codec.transactions import ABORTED, COMMITTED, NO_TRANSACTION, OPEN, Markers
 from muster.errors import CodecError
-from muster.log.reader import read_partition
-from muster.log.sources import Sources
+from muster.segments.reader import read_partition
+from muster.segments.sources import Sources
 from tests.codec.corpus_records import NAMES
 from tests.codec.strategies import bounded
 

@@ -12,7 +12,7 @@ import pytest
 from muster.codec import compression, legacy
 from muster.codec.batches import iter_batches, read_header
 from muster.errors import CodecError, Malformed
-from muster.log.sources import Sources
+from muster.segments.sources import Sources
 
 CORPORA = Path(__file__).parent.parent / "corpus"
 

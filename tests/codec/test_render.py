@@ -36,8 +36,8 @@ from muster.codec.offsets_topic import (
     encode_offset_value,
 )
 from muster.codec.records import CONTROL, DELETE_HORIZON, LOG_APPEND_TIME, TRANSACTIONAL, BatchHeader, Record
-from muster.log.reader import read_markers, read_segment
-from muster.log.sources import Sources
+from muster.segments.reader import read_markers, read_segment
+from muster.segments.sources import Sources
 from tests.codec.corpus_records import CORPORA, NAMES
 from tests.codec.strategies import INT32, INT64, TEXT, UUIDS, bounded
 

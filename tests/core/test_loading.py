@@ -35,7 +35,7 @@ from muster.core.loading import MOST_PROBLEMS_KEPT, LoadFailed, LoadReport, repl
 from muster.core.outcome import Outcome
 from muster.errors import CodecError
 from muster.log.loading import load_latest
-from muster.log.sources import Segment, SourcePartition, Sources
+from muster.segments.sources import Segment, SourcePartition, Sources
 from tests.codec.strategies import bounded
 
 CORPORA = Path(__file__).parent.parent / "corpus"

@@ -7,8 +7,8 @@ from muster.codec.columns.chunks import Scratch
 from muster.codec.offsets_topic import OffsetValue, encode_key, encode_offset_value, offset_key
 from muster.codec.records import Record
 from muster.codec.transactions import Markers
-from muster.log.reader import CHUNK_BYTES, Damage, read_segment
-from muster.log.sources import Segment
+from muster.segments.reader import CHUNK_BYTES, Damage, read_segment
+from muster.segments.sources import Segment
 
 CORPORA = Path(__file__).parent.parent / "corpus"
 START_MS = 1_800_000_000_000

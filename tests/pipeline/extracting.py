@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 
-from muster.log.sources import partitions_under
 from muster.pipeline.extract import extract
 from muster.pipeline.model import ExtractContext, Extracted, PartitionReport, PartitionWork
 from muster.pipeline.replicas import describe_partition
+from muster.segments.sources import partitions_under
 
 Row = dict[str, Any]
 HISTORY = ("commits", "group_records", "markers")

@@ -14,8 +14,8 @@ from muster.codec.offsets_topic import OffsetValue, encode_key, encode_offset_va
 from muster.codec.records import Record
 from muster.errors import BadInput
 from muster.log.columns import record_batches
-from muster.log.sources import OFFSETS_TOPIC, Sources
 from muster.pipeline import datasource
+from muster.segments.sources import OFFSETS_TOPIC, Sources
 from muster.tables.schemas import TABLES
 from tests.pipeline.test_job import sorted_rows, without
 from tests.pipeline.world import GrowingLog, unpacked

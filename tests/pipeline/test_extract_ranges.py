@@ -11,11 +11,11 @@ from muster.codec.batches import encode_batch
 from muster.codec.columns.chunks import Scratch
 from muster.codec.transactions import Markers
 from muster.errors import LogDamaged
-from muster.log import sources
-from muster.log.sources import segments_of
 from muster.pipeline import ranges
 from muster.pipeline.extract_gaps import Gaps
 from muster.pipeline.ranges import RangeReader, survey
+from muster.segments import sources
+from muster.segments.sources import segments_of
 from tests.log import batch, commit, write_segment
 from tests.pipeline.extracting import context_in, run, works_of
 

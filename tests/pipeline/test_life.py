@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from muster.codec import OffsetValue, encode_key, encode_offset_value, offset_key, offset_value_version
-from muster.log.checkpoints import TopicPartition
-from muster.log.cleaner_manager import LogCleaner
-from muster.log.cleaner_plan import CompactionConfig
+from muster.log.compaction.manager import LogCleaner
+from muster.log.compaction.plan import CompactionConfig
+from muster.log.config import LogConfig
 from muster.log.partition import DiskLog
-from muster.log.partition_config import LogConfig
+from muster.segments.checkpoints import TopicPartition
 from tests.pipeline.world import Rows, rows_of, run_here
 
 START_MS = 1_800_000_000_000

@@ -16,12 +16,12 @@ import pytest
 from muster.codec.batches import encode_batch, encode_marker
 from muster.codec.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from muster.codec.records import TRANSACTIONAL, Record
-from muster.log.checkpoints import LOG_STARTS, PARTITION_METADATA, TopicPartition, write_offsets
-from muster.log.files import REAL_FILES
-from muster.log.index import OFFSET_ENTRY, TIME_ENTRY
-from muster.log.producer_state import ProducerStates
-from muster.log.segment_batches import header_at
+from muster.log.producers import ProducerStates
 from muster.pipeline.log_ends import log_ends, times_table, timestamps_at
+from muster.segments.batches import header_at
+from muster.segments.checkpoints import LOG_STARTS, PARTITION_METADATA, TopicPartition, write_offsets
+from muster.segments.files import REAL_FILES
+from muster.segments.indexes import OFFSET_ENTRY, TIME_ENTRY
 from muster.tables.schemas import LOG_ENDS, TIMES
 from tests.codec.corpus_records import CORPORA, NAMES
 

@@ -10,8 +10,8 @@ import pytest
 from muster.codec.batches import encode_batch
 from muster.codec.records import Record
 from muster.errors import BadInput
-from muster.log.checkpoints import LOG_STARTS, TopicPartition, write_offsets
-from muster.log.files import REAL_FILES
+from muster.segments.checkpoints import LOG_STARTS, TopicPartition, write_offsets
+from muster.segments.files import REAL_FILES
 from tests.pipeline.test_life import DAY_MS, KEYS, Life, offsets_of
 from tests.pipeline.world import Row, rows_of, run_here
 

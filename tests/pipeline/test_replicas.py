@@ -8,10 +8,10 @@ import pytest
 from muster.codec.batches import encode_batch, encode_marker
 from muster.codec.records import TRANSACTIONAL, Record
 from muster.errors import BadInput
-from muster.log.checkpoints import LeaderEpochs, write_epochs
-from muster.log.files import RealFiles
 from muster.pipeline.model import PartitionWork
 from muster.pipeline.replicas import DescribedPartition, agreeing, describe_partition, epochs_at
+from muster.segments.checkpoints import LeaderEpochs, write_epochs
+from muster.segments.files import RealFiles
 from tests.log import commit, tombstone, write_segment
 from tests.pipeline.extracting import Found, context_in, run
 

@@ -20,9 +20,9 @@ from muster.codec.records import TRANSACTIONAL, Record
 from muster.codec.transactions import Markers
 from muster.errors import CodecError
 from muster.log.columns import record_batches
-from muster.log.reader import read_markers
-from muster.log.sources import Sources
 from muster.pipeline.shape import Shaped, first_after, shape
+from muster.segments.reader import read_markers
+from muster.segments.sources import Sources
 from muster.tables.schemas import COMMITS, GROUP_RECORDS, MARKERS
 from tests.codec.corpus_records import CORPORA, NAMES
 from tests.log import commit, tombstone

@@ -11,8 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from muster.log.sources import OFFSETS_TOPIC
 from muster.pipeline.job import Request, Summary, run
+from muster.segments.sources import OFFSETS_TOPIC
 from muster.tables.reading import open_tables
 from tests.codec.corpus_records import CORPORA
 

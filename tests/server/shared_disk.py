@@ -6,7 +6,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
-from muster.log.files import File
+from muster.segments.files import File
 from tests.log.disk.faults import FaultyFile, FaultyFiles
 from tests.log.disk.model import Directory
 

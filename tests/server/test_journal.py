@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from muster.core.notices import Cause, Notice, What
-from muster.log.checkpoints import TopicPartition
-from muster.log.producer_state import Producer
+from muster.log.producers import Producer
+from muster.segments.checkpoints import TopicPartition
 from muster.server.housekeeping import Housekeeping
 from muster.server.journal import LONGEST_TEXT, Journal, sentence
 from muster.server.server import Server

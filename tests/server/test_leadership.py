@@ -25,11 +25,11 @@ from muster.core.group import Group
 from muster.core.offsets import Offsets as ClassicOffsets
 from muster.core.router import Ownership
 from muster.errors import ConfigError
-from muster.log.checkpoints import TopicPartition
-from muster.log.files import File, Files, RealFile, RealFiles
-from muster.log.reader import _Window
-from muster.log.sources import OFFSETS_TOPIC
 from muster.protocol.apis import ApiKey
+from muster.segments.checkpoints import TopicPartition
+from muster.segments.files import File, Files, RealFile, RealFiles
+from muster.segments.reader import _Window
+from muster.segments.sources import OFFSETS_TOPIC
 from muster.server.compaction import Compaction
 from muster.server.control import ask
 from muster.server.journal import Journal
@@ -181,7 +181,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
             gate.pass_through(path)
             super().__init__(path, chunk_bytes)
 
-    monkeypatch.setattr("muster.log.reader._Window", GatedWindow)
+    monkeypatch.setattr("muster.segments.reader._Window", GatedWindow)
     yield gate
     gate.open.set()
 
@@ -198,7 +198,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("muster.server.leadership.FIRST_PAUSE_S", 0.05)
-    monkeypatch.setattr("muster.log.cleaner_manager.FIRST_PAUSE_S", 0.05)
+    monkeypatch.setattr("muster.log.compaction.manager.FIRST_PAUSE_S", 0.05)
 
 
 # Beside compaction.
@@ -547,7 +547,7 @@ async def test_a_checkpoint_on_a_full_disk_is_told_and_breaks_no_log(tmp_path: P
 
 @in_a_loop
 async def test_compaction_goes_on_after_an_unexpected_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from muster.log.cleaner import clean
+    from muster.log.compaction.cleaner import clean
 
     told, rounds = Told(), []
 

@@ -17,12 +17,12 @@ import pytest
 from muster.codec.committed import fetched
 from muster.codec.offsets_topic import GroupKey, GroupValue, OffsetKey, OffsetValue, decode_key, decode_value
 from muster.core.coordinator import Coordinator
-from muster.log.checkpoints import TopicPartition
 from muster.log.directory import LogDirectory
 from muster.log.partition import DiskLog
-from muster.log.sources import OFFSETS_TOPIC
 from muster.protocol.apis import ApiKey
 from muster.protocol.messages import decode_response, encode_request
+from muster.segments.checkpoints import TopicPartition
+from muster.segments.sources import OFFSETS_TOPIC
 from muster.server.journal import Journal
 from muster.server.loading import load
 from muster.server.server import Server

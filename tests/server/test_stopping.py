@@ -19,9 +19,9 @@ import pytest
 
 from muster.cli import stop_signals
 from muster.errors import LogDamaged
-from muster.log.files import File
 from muster.protocol.apis import ApiKey
 from muster.protocol.messages import encode_request
+from muster.segments.files import File
 from muster.server import server as server_module
 from muster.server.journal import Journal
 from muster.server.server import Server

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from muster.log.columns import record_batches
-from muster.log.reader import read_markers
-from muster.log.sources import SourcePartition, Sources
 from muster.pipeline.shape import Shaped, shape
+from muster.segments.reader import read_markers
+from muster.segments.sources import SourcePartition, Sources
 from muster.tables import queries
 from muster.tables.manifest import PartitionProgress
 from muster.tables.queries import DUCKDB_EXPLODE

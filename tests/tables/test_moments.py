@@ -26,7 +26,7 @@ from muster.codec.records import TRANSACTIONAL, Record
 from muster.core.coordinator import Coordinator
 from muster.core.loading import replay_batches
 from muster.errors import BadInput, CodecError
-from muster.log.sources import Sources
+from muster.segments.sources import Sources
 from muster.tables.moments import Moment
 from tests.codec.corpus_records import CORPORA, NAMES
 from tests.tables.history import History, history, history_of

@@ -18,7 +18,7 @@ import typer
 from muster.cli.output import say
 
 if TYPE_CHECKING:
-    from muster.log.archives import UnpackLimit
+    from muster.segments.archives import UnpackLimit
 
 CLUSTER, OUTPUT = "Cluster", "Output"
 
@@ -94,7 +94,7 @@ def refuse_both(one: str, has_one: bool, other: str, has_other: bool) -> None:
 
 
 def unpack_limit_of(text: str | None) -> "UnpackLimit":
-    from muster.log.archives import DEFAULT_LIMIT, parse_limit
+    from muster.segments.archives import DEFAULT_LIMIT, parse_limit
 
     try:
         return DEFAULT_LIMIT if text is None else parse_limit(text)

@@ -15,7 +15,7 @@ from muster.errors import BadInput
 
 if TYPE_CHECKING:
     from muster.codec.columns.chunks import Longs
-    from muster.log.reader import Damage, SegmentChunk
+    from muster.segments.reader import Damage, SegmentChunk
 
 LISTED_DAMAGES = 20
 ROWS_AT_ONCE = 1 << 15

@@ -1,1 +1,1 @@
-"""Kafka's files on disk: finding the segments of a topic and reading them."""
+"""Our own log, in Kafka's files: appending, durability, recovery, topics, compaction."""

@@ -6,8 +6,8 @@ from typing import Any
 
 from muster.codec.columns.arrow import to_arrow
 from muster.codec.columns.chunks import Scratch
-from muster.log.reader import Damage, read_partition
-from muster.log.sources import Sources
+from muster.segments.reader import Damage, read_partition
+from muster.segments.sources import Sources
 
 
 def record_batches(

@@ -17,7 +17,14 @@ from typing import Self, TypeVar
 
 from muster.codec.error_codes import ErrorCode
 from muster.errors import ConfigError, LogDamaged, Malformed
-from muster.log.checkpoints import (
+from muster.log.config import LogConfig
+from muster.log.directory_meta import META_PROPERTIES, MetaProperties, settle_meta
+from muster.log.directory_topics import TakingOver, remove_deleted_directories, remove_half_made, remove_topics
+from muster.log.partition import DiskLog
+from muster.log.recovery_loss import LOST, Loss, LossRefused
+from muster.log.topic_changes import DirectoryChanges, Logs, Made
+from muster.log.topics import REGISTRY, Topic, TopicRefused, TopicRegistry, new_topic_id
+from muster.segments.checkpoints import (
     CLEANER_OFFSETS,
     HIGH_WATERMARKS,
     LOG_STARTS,
@@ -29,15 +36,8 @@ from muster.log.checkpoints import (
     write_offsets,
     write_partition_metadata,
 )
-from muster.log.directory_changes import DirectoryChanges, Logs, Made
-from muster.log.directory_meta import META_PROPERTIES, MetaProperties, settle_meta
-from muster.log.directory_topics import TakingOver, remove_deleted_directories, remove_half_made, remove_topics
-from muster.log.files import REAL_FILES, DirectoryLocked, Files, Lock
-from muster.log.partition import DiskLog
-from muster.log.partition_config import LogConfig
-from muster.log.recovery_loss import LOST, Loss, LossRefused
-from muster.log.sources import OFFSETS_TOPIC
-from muster.log.topics import REGISTRY, Topic, TopicRefused, TopicRegistry, new_topic_id
+from muster.segments.files import REAL_FILES, DirectoryLocked, Files, Lock
+from muster.segments.sources import OFFSETS_TOPIC
 
 LOCK = ".lock"
 CLEAN_STOP = ".kafka_cleanshutdown"

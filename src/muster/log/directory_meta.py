@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from muster.errors import ConfigError
-from muster.log.files import Files, read_file, replace_file
 from muster.log.topics import new_topic_id
+from muster.segments.files import Files, read_file, replace_file
 
 META_PROPERTIES = "meta.properties"
 

@@ -15,17 +15,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 from muster.errors import ConfigError, LogDamaged, Malformed
-from muster.log.checkpoints import (
+from muster.log.segment import LOG, offset_in_name
+from muster.log.topics import Topic, TopicRefused, TopicRegistry, check_name, new_topic_id
+from muster.segments.checkpoints import (
     LEADER_EPOCHS,
     PARTITION_METADATA,
     Offsets,
     TopicPartition,
     read_partition_metadata,
 )
-from muster.log.files import Files
-from muster.log.segment import LOG, offset_in_name
-from muster.log.sources import OFFSETS_TOPIC
-from muster.log.topics import Topic, TopicRefused, TopicRegistry, check_name, new_topic_id
+from muster.segments.files import Files
+from muster.segments.sources import OFFSETS_TOPIC
 
 DELETE_SUFFIX = "-delete"
 NOT_PARTITIONS = (DELETE_SUFFIX, "-future", "-stray")

@@ -20,7 +20,7 @@ from queue import SimpleQueue
 from typing import Protocol, Self
 
 from muster.errors import LogDamaged
-from muster.log.files import File, Files
+from muster.segments.files import File, Files
 
 DEFAULT_THREADS = 4
 

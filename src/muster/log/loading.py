@@ -55,8 +55,8 @@ from muster.codec.offsets_topic import (
 )
 from muster.codec.transactions import ABORTED, NO_TRANSACTION, OPEN
 from muster.errors import CodecError, UnsupportedVersion
-from muster.log.reader import Damage, read_partition
-from muster.log.sources import SourcePartition
+from muster.segments.reader import Damage, read_partition
+from muster.segments.sources import SourcePartition
 
 MOST_PROBLEMS_KEPT = 20
 

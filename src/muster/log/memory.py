@@ -12,14 +12,14 @@ from muster.codec.batches import ReadBatch, encode_batch, encode_marker, iter_ba
 from muster.codec.error_codes import ErrorCode
 from muster.codec.records import TRANSACTIONAL, BatchHeader, Record
 from muster.errors import LogDamaged
-from muster.log.partition_config import LogConfig
+from muster.log.config import LogConfig
 from muster.log.partition_protocol import NO_PRODUCER, PartitionLog
-from muster.log.partition_reads import LOAD_BUFFER_BYTES, FoundOffset, Progress
 from muster.log.partition_refusals import AppendRefused, ReadRefused
-from muster.log.partition_staging import COORDINATOR_BASE_SEQUENCE
-from muster.log.partition_validation import assigned, checked_client_batch
-from muster.log.producer_state import ProducerStates
-from muster.log.txn_index import AbortedTransaction, overlapping
+from muster.log.producers import ProducerStates
+from muster.log.reads import LOAD_BUFFER_BYTES, FoundOffset, Progress
+from muster.log.staging import COORDINATOR_BASE_SEQUENCE
+from muster.log.validation import assigned, checked_client_batch
+from muster.segments.txn_index import AbortedTransaction, overlapping
 
 __all__ = ["NO_PRODUCER", "AppendRefused", "MemoryLog", "PartitionLog", "ReadRefused"]
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from muster.codec.batches import ReadBatch
-from muster.log.partition_reads import FoundOffset, Progress
-from muster.log.txn_index import AbortedTransaction
+from muster.log.reads import FoundOffset, Progress
+from muster.segments.txn_index import AbortedTransaction
 
 NO_PRODUCER = -1
 

@@ -4,9 +4,9 @@ Decided when a batch is staged, not when it is written: a segment begins with a 
 they were before its first batch, and by the time of the write they have moved on.
 """
 
-from muster.log.index import MAX_RELATIVE_OFFSET, NO_TIMESTAMP
-from muster.log.partition_config import LogConfig
+from muster.log.config import LogConfig
 from muster.log.segment import WritableSegment, WrittenBatch
+from muster.segments.indexes import MAX_RELATIVE_OFFSET, NO_TIMESTAMP
 
 
 class RollPlan:

@@ -22,15 +22,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from muster.errors import CodecError, LogDamaged, Malformed
-from muster.log.checkpoints import LeaderEpochs, read_epochs
-from muster.log.files import Files
-from muster.log.partition_config import LogConfig
-from muster.log.producer_state import ProducerStates
+from muster.log.config import LogConfig
+from muster.log.producers import ProducerStates
 from muster.log.recovery_leftovers import finish_interrupted_changes
 from muster.log.recovery_loss import LOST, Loss, LossRefused
 from muster.log.recovery_producers import newest_snapshot, replay, snapshot_offsets
 from muster.log.recovery_scan import RecoveryReport, Scan, indexes_fit, rebuild_indexes
 from muster.log.segment import INDEX, LOG, SNAPSHOT, TIMEINDEX, Segment, WritableSegment, offset_in_name
+from muster.segments.checkpoints import LeaderEpochs, read_epochs
+from muster.segments.files import Files
 
 
 @dataclass(slots=True)

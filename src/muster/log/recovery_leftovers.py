@@ -7,9 +7,9 @@ Where a `.cleaned` file exists, `.swap` files at or behind its offset belong to 
 
 from pathlib import Path
 
-from muster.log.files import Files
 from muster.log.segment import CLEANED, DELETED, INDEX, LOG, SEGMENT_SUFFIXES, SWAP, TIMEINDEX, TXNINDEX, Segment
 from muster.log.segment import offset_in_name as offset_in_plain_name
+from muster.segments.files import Files
 
 KRAFT_SNAPSHOT_DELETED = ".checkpoint.deleted"
 """A snapshot of Kafka's metadata, not one of our business."""

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from muster.errors import CodecError, LogDamaged, Malformed
-from muster.log.files import Files, read_file
-from muster.log.producer_state import ProducerStates
+from muster.log.producers import ProducerStates
 from muster.log.segment import SNAPSHOT, Segment, offset_in_name
-from muster.log.segment_batches import walk_headers
-from muster.log.txn_index import AbortedTransaction
+from muster.segments.batches import walk_headers
+from muster.segments.files import Files, read_file
+from muster.segments.txn_index import AbortedTransaction
 
 
 def snapshot_offsets(files: Files, directory: Path) -> list[int]:

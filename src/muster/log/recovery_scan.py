@@ -6,9 +6,14 @@ from typing import NamedTuple
 
 from muster.codec.records import BatchHeader
 from muster.errors import CodecError, Malformed
-from muster.log.checkpoints import LeaderEpochs
-from muster.log.files import File, Files, read_file
-from muster.log.index import (
+from muster.log.producers import ProducerStates
+from muster.log.recovery_loss import Loss
+from muster.log.recovery_producers import newest_snapshot, replay
+from muster.log.segment import INDEX, LOG, TIMEINDEX, TXNINDEX, Segment, WritableSegment
+from muster.segments.batches import checked_batches, walk_headers
+from muster.segments.checkpoints import LeaderEpochs
+from muster.segments.files import File, Files, read_file
+from muster.segments.indexes import (
     MAX_RELATIVE_OFFSET,
     NO_TIMESTAMP,
     OFFSET_ENTRY,
@@ -18,12 +23,7 @@ from muster.log.index import (
     valid_offset_entries,
     valid_time_entries,
 )
-from muster.log.producer_state import ProducerStates
-from muster.log.recovery_loss import Loss
-from muster.log.recovery_producers import newest_snapshot, replay
-from muster.log.segment import INDEX, LOG, TIMEINDEX, TXNINDEX, Segment, WritableSegment
-from muster.log.segment_batches import checked_batches, walk_headers
-from muster.log.txn_index import AbortedTransaction, decode_aborted
+from muster.segments.txn_index import AbortedTransaction, decode_aborted
 
 BUFFER_BYTES = 1024 * 1024
 

@@ -15,8 +15,9 @@ from typing import NamedTuple
 
 from muster.codec.records import BatchHeader
 from muster.errors import CodecError, LogDamaged
-from muster.log.files import Buffer, File, Files, read_file
-from muster.log.index import (
+from muster.segments.batches import walk_headers
+from muster.segments.files import Buffer, File, Files, read_file
+from muster.segments.indexes import (
     MAX_RELATIVE_OFFSET,
     NO_TIMESTAMP,
     IndexBuilder,
@@ -25,9 +26,8 @@ from muster.log.index import (
     TimeEntry,
     TimeIndex,
 )
-from muster.log.segment_batches import walk_headers
-from muster.log.txn_index import ENTRY as TXN_ENTRY
-from muster.log.txn_index import AbortedTransaction, decode_aborted, encode_aborted
+from muster.segments.txn_index import ENTRY as TXN_ENTRY
+from muster.segments.txn_index import AbortedTransaction, decode_aborted, encode_aborted
 
 LOG, INDEX, TIMEINDEX, TXNINDEX = ".log", ".index", ".timeindex", ".txnindex"
 SNAPSHOT = ".snapshot"

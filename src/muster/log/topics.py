@@ -18,8 +18,8 @@ from typing import Any
 
 from muster.codec.error_codes import ErrorCode
 from muster.errors import LogDamaged, MusterError
-from muster.log.checkpoints import TOPIC_ID
-from muster.log.files import Files, read_file, replace_file
+from muster.segments.checkpoints import TOPIC_ID
+from muster.segments.files import Files, read_file, replace_file
 
 REGISTRY = "muster-topics.json"
 VERSION = 1

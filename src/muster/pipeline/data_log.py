@@ -13,11 +13,11 @@ from typing import NamedTuple
 from muster.codec.batches import computed_crc, decode_records
 from muster.codec.records import BatchHeader, Record
 from muster.errors import CodecError, LogDamaged, Malformed
-from muster.log.files import File, Files
-from muster.log.index import NO_TIMESTAMP, OffsetIndex, TimeIndex, largest_at_most
 from muster.log.recovery_producers import newest_snapshot
 from muster.log.segment import INDEX, LOG, TIMEINDEX, Segment, offset_in_name
-from muster.log.segment_batches import checked_batches, walk_headers
+from muster.segments.batches import checked_batches, walk_headers
+from muster.segments.files import File, Files
+from muster.segments.indexes import NO_TIMESTAMP, OffsetIndex, TimeIndex, largest_at_most
 
 TAIL_BUFFER_BYTES = 256 * 1024
 LARGEST_DECODED_BYTES = 128 * 1024 * 1024

@@ -5,10 +5,10 @@ from typing import Any
 
 from pyarrow import fs
 
-from muster.log.checkpoints import LEADER_EPOCHS
-from muster.log.sources import SEGMENT_NAME
 from muster.pipeline.extract_store import is_local, local_path, open_store
 from muster.pipeline.model import LiveLog, PartitionWork, SegmentFiles
+from muster.segments.checkpoints import LEADER_EPOCHS
+from muster.segments.sources import SEGMENT_NAME
 
 
 def is_here(source: SegmentFiles | LiveLog) -> bool:

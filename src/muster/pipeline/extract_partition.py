@@ -10,8 +10,6 @@ from muster.codec.columns.commits import C_KIND, K_BAD, K_CONTROL, K_UNKNOWN
 from muster.codec.columns.latest import LatestTable
 from muster.codec.columns.scan import B_LEADER_EPOCH, B_SIZE, R_BATCH, R_OFFSET, R_TIMESTAMP
 from muster.codec.columns.select import in_force
-from muster.log.reader import Progress
-from muster.log.sources import segments_of
 from muster.pipeline.extract_activity import Past, PreviousActivity, PreviousOffsets
 from muster.pipeline.extract_gaps import Gaps
 from muster.pipeline.extract_rows import History, Outputs, PartitionRows
@@ -19,6 +17,8 @@ from muster.pipeline.landmarks import Landmark, spread, thinned
 from muster.pipeline.model import ExtractContext, PartitionReport, PartitionWork, SegmentFiles
 from muster.pipeline.ranges import RangeChunk, RangeReader, joined, survey
 from muster.pipeline.replicas import Lineage, agreeing
+from muster.segments.reader import Progress
+from muster.segments.sources import segments_of
 from muster.tables.clocks import AHEAD_MS, is_ahead
 
 MOST_DAMAGE_TOLD = 100

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 from uuid import uuid4
 
 from muster.errors import BadInput, MusterError, Unexpected
-from muster.log.archives import DEFAULT_LIMIT, UnpackLimit
 from muster.pipeline.extract import extract
 from muster.pipeline.failures import Told, all_answers, attempts, gist, ours
 from muster.pipeline.log_ends import moment_of, numbered
@@ -20,6 +19,7 @@ from muster.pipeline.progress import Watch
 from muster.pipeline.same_log import check_same_cluster, check_same_log, left_alone
 from muster.pipeline.secrets import put_aside
 from muster.pipeline.sources import Source, open_source
+from muster.segments.archives import DEFAULT_LIMIT, UnpackLimit
 from muster.tables.clocks import shown
 from muster.tables.manifest import Manifest, PartitionProgress
 from muster.tables.schemas import HISTORY, STATE

@@ -16,8 +16,8 @@ from muster.codec.batches import encode_batch
 from muster.codec.records import Record
 from muster.codec.transactions import Markers
 from muster.errors import BadInput
-from muster.log.sources import OFFSETS_TOPIC
 from muster.pipeline.frames import struct_of
+from muster.segments.sources import OFFSETS_TOPIC
 from muster.tables.schemas import COMMITS, GROUP_RECORDS
 
 NEEDED = ("key", "value", "topic", "partition", "offset", "timestamp")

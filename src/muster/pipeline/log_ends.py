@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from muster.codec.records import Record
 from muster.errors import LogDamaged, Malformed
-from muster.log.checkpoints import LOG_STARTS, TopicPartition, read_offsets, read_partition_metadata
-from muster.log.files import REAL_FILES, Files
-from muster.log.sources import OFFSETS_TOPIC, PARTITION_NAME
 from muster.pipeline.data_log import DataLog, Problems, Tail
+from muster.segments.checkpoints import LOG_STARTS, TopicPartition, read_offsets, read_partition_metadata
+from muster.segments.files import REAL_FILES, Files
+from muster.segments.sources import OFFSETS_TOPIC, PARTITION_NAME
 from muster.tables.clocks import is_ahead, shown
 from muster.tables.schemas import LOG_ENDS, TIMES
 

@@ -23,9 +23,9 @@ from muster.codec.columns.markers import MARKER_COLUMNS, find_markers
 from muster.codec.columns.scan import R_BATCH, R_OFFSET
 from muster.codec.transactions import Markers
 from muster.errors import LogDamaged
-from muster.log.reader import HEADER_ROOM, Damage, Progress, read_headers, read_segment
-from muster.log.sources import Segment, segments_of
 from muster.pipeline.replicas import Lineage, agreeing, lineage_of
+from muster.segments.reader import HEADER_ROOM, Damage, Progress, read_headers, read_segment
+from muster.segments.sources import Segment, segments_of
 
 NO_END = (1 << 63) - 1
 LARGEST_RELATIVE_OFFSET = (1 << 31) - 1

@@ -11,11 +11,11 @@ import pyarrow as pa
 from pyarrow import fs
 
 from muster.errors import BadInput
-from muster.log.sources import OFFSETS_TOPIC, PARTITION_NAME, SEGMENT_NAME
 from muster.pipeline.extract_store import open_store
 from muster.pipeline.model import SegmentFiles
 from muster.pipeline.plan import PartitionState
 from muster.pipeline.sources import Look, Times, Wanted, parsed_properties
+from muster.segments.sources import OFFSETS_TOPIC, PARTITION_NAME, SEGMENT_NAME
 from muster.tables.manifest import PartitionProgress
 from muster.tables.schemas import LOG_ENDS, TIMES
 

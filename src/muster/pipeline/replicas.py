@@ -16,15 +16,15 @@ from numpy.typing import NDArray
 
 from muster.codec.columns import scan
 from muster.errors import BadInput, CodecError, LogDamaged, Malformed, SourceMissing
-from muster.log.checkpoints import read_epochs
-from muster.log.files import RealFiles
-from muster.log.reader import read_headers
-from muster.log.sources import Segment, segments_of
 from muster.pipeline.data_log import DataLog
 from muster.pipeline.extract_fetch import peek
 from muster.pipeline.extract_store import is_local, local_path
 from muster.pipeline.landmarks import Landmark, Parting
 from muster.pipeline.model import SegmentFiles
+from muster.segments.checkpoints import read_epochs
+from muster.segments.files import RealFiles
+from muster.segments.reader import read_headers
+from muster.segments.sources import Segment, segments_of
 
 Longs = NDArray[np.int64]
 Lineage = tuple[tuple[int, int], ...]

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 from muster.errors import BadInput
-from muster.log.sources import OFFSETS_TOPIC
 from muster.pipeline.plan import Plan
+from muster.segments.sources import OFFSETS_TOPIC
 from muster.tables.manifest import Manifest
 
 MOST_TOLD = 5

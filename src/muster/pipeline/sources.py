@@ -12,9 +12,9 @@ from typing import NamedTuple, Protocol
 import pyarrow as pa
 
 from muster.errors import BadInput
-from muster.log.archives import DEFAULT_LIMIT, UnpackLimit, is_archive, unpack
-from muster.log.sources import OFFSETS_TOPIC, PARTITION_NAME, Sources
 from muster.pipeline.plan import PartitionState
+from muster.segments.archives import DEFAULT_LIMIT, UnpackLimit, is_archive, unpack
+from muster.segments.sources import OFFSETS_TOPIC, PARTITION_NAME, Sources
 from muster.tables.manifest import PartitionProgress
 
 LIVE = "kafka://"

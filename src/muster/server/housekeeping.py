@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from muster.errors import LogDamaged, described
+from muster.log.config import Flush
 from muster.log.partition import DiskLog
-from muster.log.partition_config import Flush
 from muster.log.steps import Steps, advance
 from muster.server.expiration import Expiration
 

@@ -23,10 +23,10 @@ from muster.core.coordinator import Coordinator
 from muster.core.loading import LoadFailed, LoadReport
 from muster.core.router import Ownership
 from muster.errors import LogDamaged, described
-from muster.log.checkpoints import TopicPartition
 from muster.log.partition import DiskLog
 from muster.log.pauses import GrowingPause
-from muster.log.sources import OFFSETS_TOPIC
+from muster.segments.checkpoints import TopicPartition
+from muster.segments.sources import OFFSETS_TOPIC
 from muster.server import garbage
 from muster.server.loading import load
 from muster.server.shards import PartitionShell

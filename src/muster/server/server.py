@@ -19,13 +19,13 @@ from muster.core.config import GroupConfig
 from muster.core.notices import Notice
 from muster.core.router import Router
 from muster.errors import ConfigError, DataLost, LogDamaged, MusterError
-from muster.log.checkpoints import TopicPartition
 from muster.log.directory import LogDirectory
-from muster.log.files import REAL_FILES, Files
 from muster.log.flush import Flusher
 from muster.log.recovery_loss import LOST, LossRefused
-from muster.log.sources import OFFSETS_TOPIC
 from muster.protocol.apis import ApiKey
+from muster.segments.checkpoints import TopicPartition
+from muster.segments.files import REAL_FILES, Files
+from muster.segments.sources import OFFSETS_TOPIC
 from muster.server import clock, open_files
 from muster.server.admission import Admission
 from muster.server.buffers import Intake, Unread

@@ -41,9 +41,9 @@ from muster.core.outcome import Outcome, SetTimer
 from muster.core.refusals import commit_error, refusal, timed_out
 from muster.core.router import Ownership, Router
 from muster.errors import LogDamaged
+from muster.log.config import Flush
 from muster.log.flush import Flusher
 from muster.log.partition import DiskLog
-from muster.log.partition_config import Flush
 from muster.log.partition_refusals import AppendRefused
 from muster.server.connection import Slot
 from muster.server.stats import Stats

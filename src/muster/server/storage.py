@@ -8,12 +8,12 @@ from muster.codec.error_codes import ErrorCode
 from muster.config.broker import BrokerConfig
 from muster.core.config import GroupConfig
 from muster.errors import LogDamaged
+from muster.log.config import Flush, LogConfig
 from muster.log.directory import LogDirectory
-from muster.log.directory_changes import Logs
-from muster.log.partition_config import Flush, LogConfig
-from muster.log.sources import OFFSETS_TOPIC
+from muster.log.topic_changes import Logs
 from muster.log.topics import Topic as StoredTopic
 from muster.log.topics import TopicRefused, new_topic_id
+from muster.segments.sources import OFFSETS_TOPIC
 from muster.server.cluster.topic_configs import typed
 from muster.server.cluster.topics import Happened, Outcome, Topic, TopicChange
 

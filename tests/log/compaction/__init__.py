@@ -6,11 +6,11 @@ from typing import Any
 
 from muster.codec.batches import ReadBatch, encode_batch, encode_marker, iter_batches
 from muster.codec.records import TRANSACTIONAL, Record
-from muster.log.compaction import CleaningRules, Compactor, LastRecord, RowCompactor
-from muster.log.compaction_columns import ColumnCompactor
-from muster.log.offset_map import BYTES_PER_ENTRY
-from muster.log.offset_map_columns import BYTES_PER_SLOT, LOAD_FACTOR
-from muster.log.txn_index import AbortedTransaction
+from muster.log.compaction.columns import ColumnCompactor
+from muster.log.compaction.offset_map import BYTES_PER_ENTRY
+from muster.log.compaction.offset_map_columns import BYTES_PER_SLOT, LOAD_FACTOR
+from muster.log.compaction.rules import CleaningRules, Compactor, LastRecord, RowCompactor
+from muster.segments.txn_index import AbortedTransaction
 
 START_MS = 1_800_000_000_000
 DAY_MS = 86_400_000

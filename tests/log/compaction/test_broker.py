@@ -17,15 +17,15 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from confluent_kafka.cimpl import NewTopic
 
 from muster.codec.batches import ReadBatch, iter_batches
-from muster.log import checkpoints
-from muster.log.cleaner import Job, clean, facts_of
-from muster.log.cleaner_plan import CompactionConfig, LogFacts, cleanable
-from muster.log.compaction import CleaningRules, LastRecord
-from muster.log.files import REAL_FILES
-from muster.log.partition_config import LogConfig
-from muster.log.producer_state import ProducerStates
+from muster.log.compaction.cleaner import Job, clean, facts_of
+from muster.log.compaction.plan import CompactionConfig, LogFacts, cleanable
+from muster.log.compaction.rules import CleaningRules, LastRecord
+from muster.log.config import LogConfig
+from muster.log.producers import ProducerStates
 from muster.log.segment import Segment
-from muster.log.txn_index import AbortedTransaction
+from muster.segments import checkpoints
+from muster.segments.files import REAL_FILES
+from muster.segments.txn_index import AbortedTransaction
 from tests.kit.kafka import KafkaBroker, KafkaFailed, require_kafka
 from tests.log.compaction import COMPACTORS
 from tests.real.drive import check, consumer, transactional

@@ -8,10 +8,10 @@ import pytest
 from muster.codec.batches import iter_batches
 from muster.core.coordinator import Coordinator
 from muster.core.loading import replay_batches
-from muster.log.compaction import CleaningRules, LastRecord
-from muster.log.producer_state import ProducerStates
-from muster.log.sources import Sources
-from muster.log.txn_index import AbortedTransaction
+from muster.log.compaction.rules import CleaningRules, LastRecord
+from muster.log.producers import ProducerStates
+from muster.segments.sources import Sources
+from muster.segments.txn_index import AbortedTransaction
 from tests.log.compaction import COMPACTORS, DAY_MS, Round, compacted, split
 
 CORPORA = Path(__file__).parents[2] / "corpus"

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from muster.errors import LogDamaged
-from muster.log.checkpoints import CLEANER_OFFSETS, TopicPartition, read_offsets
-from muster.log.cleaner_manager import LogCleaner
-from muster.log.cleaner_plan import CompactionConfig
+from muster.log.compaction.manager import LogCleaner
+from muster.log.compaction.plan import CompactionConfig
+from muster.log.config import LogConfig
 from muster.log.directory import LogDirectory
-from muster.log.partition_config import LogConfig
+from muster.segments.checkpoints import CLEANER_OFFSETS, TopicPartition, read_offsets
 from tests.log.compaction import START_MS
 from tests.log.compaction.test_manager import fill
 from tests.log.disk.faults import FaultyFiles
@@ -87,7 +87,7 @@ def test_a_round_over_a_topic_that_was_made_anew_meanwhile_says_nothing_of_the_n
     fill(directory.logs[KEY], 4)
     job = cleaner.next_job(START_MS)
     assert job is not None
-    from muster.log.cleaner import clean
+    from muster.log.compaction.cleaner import clean
 
     report = clean(job, cleaner.swap)
     directory.delete_topic("t")

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from muster.codec.batches import iter_batches
 from muster.codec.compression import GZIP, LZ4, SNAPPY, ZSTD
-from muster.log.checkpoints import TopicPartition
-from muster.log.cleaner import Job, Report, clean
-from muster.log.cleaner_manager import LogCleaner
-from muster.log.cleaner_plan import CompactionConfig
+from muster.log.compaction.cleaner import Job, Report, clean
+from muster.log.compaction.manager import LogCleaner
+from muster.log.compaction.plan import CompactionConfig
+from muster.log.config import LogConfig
 from muster.log.partition import DiskLog
-from muster.log.partition_config import LogConfig
 from muster.log.segment import INDEX, LOG, TIMEINDEX, TXNINDEX, Segment
+from muster.segments.checkpoints import TopicPartition
 from tests.kit.kafka import Kafka, dump_log, require_kafka
 from tests.log.compaction import COMPACTORS, DAY_MS, START_MS, History
 

@@ -9,7 +9,7 @@ from muster.codec import compression
 from muster.codec.batches import iter_batches, read_header
 from muster.codec.compression import CODEC_NAMES, GZIP, LZ4
 from muster.codec.records import LOG_APPEND_TIME, Record
-from muster.log.compaction import CleaningRules
+from muster.log.compaction.rules import CleaningRules
 from tests.log.compaction import COMPACTORS, DAY_MS, START_MS, MakeCompactor, Round, compacted
 
 RULES = CleaningRules(START_MS, DAY_MS, 0, 100)

@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from muster.log.checkpoints import TopicPartition
-from muster.log.cleaner_manager import LogCleaner
-from muster.log.cleaner_plan import CompactionConfig
+from muster.log.compaction.manager import LogCleaner
+from muster.log.compaction.plan import CompactionConfig
+from muster.log.config import LogConfig
 from muster.log.partition import DiskLog
-from muster.log.partition_config import LogConfig
+from muster.segments.checkpoints import TopicPartition
 from tests.log.compaction import DAY_MS, START_MS
 from tests.log.disk.faults import FaultyFiles
 

@@ -14,17 +14,17 @@ import pytest
 from muster.codec.batches import iter_batches
 from muster.codec.records import Record
 from muster.errors import LogDamaged
-from muster.log.checkpoints import CLEANER_OFFSETS, TopicPartition, read_offsets
-from muster.log.cleaner import Job, clean, make_compactor
-from muster.log.cleaner_manager import LogCleaner, apply_retention
-from muster.log.cleaner_pace import CleaningCancelled, Pace
-from muster.log.cleaner_plan import CompactionConfig
-from muster.log.compaction import Compactor
-from muster.log.files import REAL_FILES, Files
+from muster.log.compaction.cleaner import Job, clean, make_compactor
+from muster.log.compaction.manager import LogCleaner, apply_retention
+from muster.log.compaction.pace import CleaningCancelled, Pace
+from muster.log.compaction.plan import CompactionConfig
+from muster.log.compaction.retention import Reason, RetentionConfig
+from muster.log.compaction.rules import Compactor
+from muster.log.config import LogConfig
 from muster.log.partition import DiskLog
-from muster.log.partition_config import LogConfig
-from muster.log.retention import Reason, RetentionConfig
 from muster.log.segment import LOG, Segment
+from muster.segments.checkpoints import CLEANER_OFFSETS, TopicPartition, read_offsets
+from muster.segments.files import REAL_FILES, Files
 from tests.log.compaction import DAY_MS, START_MS
 from tests.log.disk.faults import FaultyFiles
 
@@ -242,7 +242,7 @@ def test_a_round_that_ends_in_an_unexpected_error_is_tried_again(world: World, m
         raise ZeroDivisionError("a mistake of ours")
 
     with monkeypatch.context() as patch:
-        patch.setattr("muster.log.cleaner.make_compactor", mistaken)
+        patch.setattr("muster.log.compaction.cleaner.make_compactor", mistaken)
         assert cleaner.run_once(START_MS) is None
         assert cleaner.in_progress is None
         assert cleaner.run_once(START_MS) is None
@@ -526,11 +526,11 @@ def test_retention_steps_over_the_log_that_is_being_compacted(world: World) -> N
 SMALL_ROUND = """
 import sys
 from pathlib import Path
-from muster.log.checkpoints import TopicPartition
-from muster.log.cleaner_manager import LogCleaner
-from muster.log.cleaner_plan import CompactionConfig
+from muster.segments.checkpoints import TopicPartition
+from muster.log.compaction.manager import LogCleaner
+from muster.log.compaction.plan import CompactionConfig
 from muster.log.partition import DiskLog
-from muster.log.partition_config import LogConfig
+from muster.log.config import LogConfig
 
 root, key = Path(sys.argv[1]), TopicPartition("t", 0)
 log = DiskLog.open(root / str(key), LogConfig(segment_bytes=1000))
@@ -559,7 +559,7 @@ def test_a_large_log_goes_through_the_kernels_and_ends_the_same(world: World, mo
     cleaner = world.cleaner()
     made = []
     for size_bytes in (1 << 30, 0):
-        monkeypatch.setattr("muster.log.cleaner.SMALL_LOG_BYTES", size_bytes)
+        monkeypatch.setattr("muster.log.compaction.cleaner.SMALL_LOG_BYTES", size_bytes)
         job = cleaner.next_job(START_MS)
         assert job is not None
         made.append(type(make_compactor(job)).__name__)

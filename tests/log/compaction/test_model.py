@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.codec.records import Record
-from muster.log.compaction import CleaningRules, LastRecord
+from muster.log.compaction.rules import CleaningRules, LastRecord
 from tests.codec.strategies import bounded
 from tests.log.compaction import (
     COMPACTORS,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from muster.log.cleaner_plan import (
+from muster.log.compaction.plan import (
     NEVER_MS,
     Cleanable,
     CompactionConfig,

@@ -1,7 +1,7 @@
 """Which segments an ordinary log loses."""
 
-from muster.log.cleaner_plan import SegmentFacts
-from muster.log.retention import Reason, Retained, RetentionConfig, retained
+from muster.log.compaction.plan import SegmentFacts
+from muster.log.compaction.retention import Reason, Retained, RetentionConfig, retained
 
 NOW_MS = 1_000_000
 FOREVER = RetentionConfig(retention_ms=-1)

@@ -6,7 +6,7 @@ from muster.codec.batches import encode_batch, iter_batches, read_header
 from muster.codec.compression import CODEC_NAMES, GZIP, LZ4
 from muster.codec.records import CONTROL, DELETE_HORIZON, LOG_APPEND_TIME, TRANSACTIONAL, Record
 from muster.errors import ConfigError, Malformed
-from muster.log.compaction import LastRecord
+from muster.log.compaction.rules import LastRecord
 from tests.log.compaction import (
     COMPACTORS,
     DAY_MS,

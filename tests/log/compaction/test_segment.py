@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.log.cleaner_pace import CleaningCancelled, Pace
-from muster.log.cleaner_segment import CleanedSegment
-from muster.log.partition_config import LogConfig
+from muster.log.compaction.pace import CleaningCancelled, Pace
+from muster.log.compaction.segment import CleanedSegment
+from muster.log.config import LogConfig
 from muster.log.segment import CLEANED, SEGMENT_SUFFIXES, WritableSegment, WrittenBatch
-from muster.log.txn_index import AbortedTransaction
+from muster.segments.txn_index import AbortedTransaction
 from tests.codec.strategies import bounded
 from tests.log.disk.faults import FaultyFiles
 

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from muster.log.files import Buffer, DirectoryLocked, Entry, File, Lock
+from muster.segments.files import Buffer, DirectoryLocked, Entry, File, Lock
 from tests.log.disk.model import Change, Directory, Image, Inode, NameChange, Node, Survivors, apply_write
 
 

@@ -20,14 +20,14 @@ from pathlib import Path
 
 from muster.codec.batches import ReadBatch, decode_control
 from muster.codec.records import ABORT
-from muster.log.checkpoints import LeaderEpochs, TopicPartition
+from muster.log.config import Flush, LogConfig
 from muster.log.directory import LogDirectory
-from muster.log.files import Files, read_file
 from muster.log.partition import DiskLog
-from muster.log.partition_config import Flush, LogConfig
 from muster.log.recovery_scan import rebuild_indexes
 from muster.log.segment import CLEANED, INDEX, TIMEINDEX, Segment, WritableSegment, WrittenBatch
-from muster.log.segment_batches import walk_batches
+from muster.segments.batches import walk_batches
+from muster.segments.checkpoints import LeaderEpochs, TopicPartition
+from muster.segments.files import Files, read_file
 from tests.log.disk.crashes import Journal
 from tests.log.disk.faults import FaultyFiles
 

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from muster.log.checkpoints import TopicPartition
 from muster.log.directory import CLEAN_STOP, LogDirectory
+from muster.segments.checkpoints import TopicPartition
 from tests.codec.corpus_records import CORPORA, NAMES
 from tests.log.disk.unsynced import UNSYNCED
 

@@ -11,7 +11,11 @@ import pytest
 
 from muster.codec.error_codes import ErrorCode
 from muster.errors import ConfigError, LogDamaged, Malformed
-from muster.log.checkpoints import (
+from muster.log.config import LogConfig
+from muster.log.directory import CLEAN_STOP, LogDirectory
+from muster.log.directory_meta import MetaProperties, decode_meta, encode_meta
+from muster.log.topics import REGISTRY, Topic, TopicRefused, decode_topics, encode_topics, new_topic_id
+from muster.segments.checkpoints import (
     LOG_STARTS,
     RECOVERY_POINTS,
     LeaderEpochs,
@@ -20,11 +24,7 @@ from muster.log.checkpoints import (
     read_offsets,
     write_offsets,
 )
-from muster.log.directory import CLEAN_STOP, LogDirectory
-from muster.log.directory_meta import MetaProperties, decode_meta, encode_meta
-from muster.log.files import REAL_FILES
-from muster.log.partition_config import LogConfig
-from muster.log.topics import REGISTRY, Topic, TopicRefused, decode_topics, encode_topics, new_topic_id
+from muster.segments.files import REAL_FILES
 from tests.log.disk.faults import FaultyFiles
 from tests.log.disk.unsynced import UNSYNCED
 

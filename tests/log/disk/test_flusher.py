@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from muster.errors import LogDamaged
-from muster.log.files import File
+from muster.log.config import Flush, LogConfig
 from muster.log.flush import Flusher
 from muster.log.partition import DiskLog
-from muster.log.partition_config import Flush, LogConfig
+from muster.segments.files import File
 from tests.log.disk.unsynced import UnsyncedFile, UnsyncedFiles
 
 START_MS = 1_800_000_000_000

@@ -23,11 +23,11 @@ from muster.codec.offsets_topic import (
 from muster.codec.partitioning import partition_for
 from muster.codec.records import Record
 from muster.errors import ConfigError
-from muster.log import checkpoints
+from muster.log.config import Flush, LogConfig
 from muster.log.directory import LogDirectory
 from muster.log.partition import DiskLog
-from muster.log.partition_config import Flush, LogConfig
 from muster.log.segment import INDEX, LOG, SEGMENT_SUFFIXES, SNAPSHOT, TIMEINDEX, TXNINDEX
+from muster.segments import checkpoints
 from tests.kit.kafka import Kafka, KafkaBroker, require_kafka
 from tests.log.disk.unsynced import UNSYNCED
 

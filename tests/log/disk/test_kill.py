@@ -17,11 +17,11 @@ from pathlib import Path
 import pytest
 
 from muster.codec.records import Record
-from muster.log.checkpoints import TopicPartition
+from muster.log.config import Flush, LogConfig
 from muster.log.directory import LogDirectory
 from muster.log.flush import Flusher
 from muster.log.partition import DiskLog
-from muster.log.partition_config import Flush, LogConfig
+from muster.segments.checkpoints import TopicPartition
 
 CONFIG = LogConfig(segment_bytes=20_000, index_interval_bytes=500, flush=Flush.ALWAYS)
 T0 = TopicPartition("t", 0)

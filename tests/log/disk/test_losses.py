@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from muster.errors import ConfigError
-from muster.log.checkpoints import RECOVERY_POINTS, TopicPartition, read_offsets
+from muster.log.config import LogConfig
 from muster.log.directory import LogDirectory
 from muster.log.directory_topics import remove_directory
-from muster.log.partition_config import LogConfig
 from muster.log.segment import LOG
 from muster.log.topics import REGISTRY, TopicRefused, decode_topics
+from muster.segments.checkpoints import RECOVERY_POINTS, TopicPartition, read_offsets
 from tests.log.disk.faults import FaultyFiles
 from tests.log.disk.unsynced import UNSYNCED
 

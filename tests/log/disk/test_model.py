@@ -21,8 +21,8 @@ from hypothesis.stateful import (
 
 from muster.codec.batches import encode_batch, iter_batches
 from muster.codec.records import Record
+from muster.log.config import Flush, LogConfig
 from muster.log.partition import DiskLog
-from muster.log.partition_config import Flush, LogConfig
 from tests.log.disk.faults import FaultyFiles
 from tests.log.disk.model import ALL, DATA_ONLY, NAMES_ONLY, NOTHING, SIZES, Chance, Survivors
 

@@ -8,14 +8,14 @@ from muster.codec.batches import decode_records, encode_batch, iter_batches, rea
 from muster.codec.error_codes import ErrorCode
 from muster.codec.records import Record
 from muster.errors import LogDamaged
-from muster.log.files import read_file
-from muster.log.index import TimeIndex
+from muster.log.config import OFFSETS_TOPIC_CONFIG, Flush, LogConfig
 from muster.log.memory import MemoryLog
 from muster.log.partition import DiskLog
-from muster.log.partition_config import OFFSETS_TOPIC_CONFIG, Flush, LogConfig
 from muster.log.partition_protocol import PartitionLog
 from muster.log.partition_refusals import AppendRefused, ReadRefused
-from muster.log.producer_state import ProducerStates
+from muster.log.producers import ProducerStates
+from muster.segments.files import read_file
+from muster.segments.indexes import TimeIndex
 from tests.log.disk.faults import FaultyFiles
 
 DIRECTORY = Path("/t-0")

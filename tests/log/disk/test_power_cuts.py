@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import muster.log
-from muster.log.checkpoints import TopicPartition
 from muster.log.directory_topics import remove_directory
 from muster.log.segment import SWAP, WritableSegment, WrittenBatch
+from muster.segments.checkpoints import TopicPartition
 from tests.log.disk.crashes import Journal, LossFound, cut_everywhere
 from tests.log.disk.faults import FaultyFiles
 from tests.log.disk.model import ALL

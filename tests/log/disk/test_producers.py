@@ -11,11 +11,11 @@ from muster.codec.batches import encode_batch, encode_marker, iter_batches, read
 from muster.codec.error_codes import ErrorCode
 from muster.codec.records import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, Record
 from muster.errors import Malformed
+from muster.log.config import LogConfig
 from muster.log.memory import MemoryLog
-from muster.log.partition_config import LogConfig
 from muster.log.partition_refusals import AppendRefused
-from muster.log.partition_validation import checked_client_batch
-from muster.log.producer_state import MAX_SEQUENCE, ProducerStates
+from muster.log.producers import MAX_SEQUENCE, ProducerStates
+from muster.log.validation import checked_client_batch
 
 T = 1_800_000_000_000
 

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from muster.log.files import File, RealFile, RealFiles
+from muster.segments.files import File, RealFile, RealFiles
 
 
 class UnsyncedFile(RealFile):

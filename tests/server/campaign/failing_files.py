@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from muster.log.files import REAL_FILES, Buffer, Entry, File, Lock
+from muster.segments.files import REAL_FILES, Buffer, Entry, File, Lock
 
 CHANGES = ("write", "truncate", "create", "mkdir", "rename")
 """Operations that need room on a disk."""

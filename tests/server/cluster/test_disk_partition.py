@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from muster.log.config import LogConfig
 from muster.log.partition import DiskLog
-from muster.log.partition_config import LogConfig
 from muster.server.cluster.disk_partition import DiskPartition
 from muster.server.cluster.partitions import UNKNOWN_EPOCH_END, EmptyPartition, PartitionOffsets
 

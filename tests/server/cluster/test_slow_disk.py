@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from muster.log.files import File, RealFile, RealFiles
 from muster.protocol.apis import ApiKey
+from muster.segments.files import File, RealFile, RealFiles
 from muster.server.journal import Journal
 from muster.server.server import Server
 from muster.server.settings import settings_from

@@ -17,7 +17,7 @@ from muster.cli.options import DEBUG, UNPACK_LIMIT, complete_type, parse_time, p
 from muster.cli.status import Status
 
 if TYPE_CHECKING:
-    from muster.log.archives import UnpackLimit
+    from muster.segments.archives import UnpackLimit
 
 TABLE_LIMIT = 200
 """Records that a table shows unless told otherwise; a person reads no more."""

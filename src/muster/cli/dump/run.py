@@ -27,8 +27,8 @@ from muster.cli.status import Status
 from muster.codec.columns.chunks import Chunk, Longs, Scratch
 from muster.codec.columns.scan import R_OFFSET
 from muster.codec.columns.select import Selection, in_force
-from muster.log.reader import Damage, Progress, SegmentChunk, read_markers, read_partition, read_segment
-from muster.log.sources import SourcePartition, Sources
+from muster.segments.reader import Damage, Progress, SegmentChunk, read_markers, read_partition, read_segment
+from muster.segments.sources import SourcePartition, Sources
 
 CHUNK_BYTES = 4 * 1024 * 1024
 """Half of what readers take otherwise: a Parquet encoder needs many times the memory of the rows it is given."""
@@ -129,7 +129,7 @@ def dump_records(request: Request) -> Status:
 
 def _nothing_matched(dump: _Dump, sources: Sources) -> str:
     """Why nothing was shown. A name that is in no record gets a suggestion, which takes another look at the log."""
-    from muster.log.summary import Summary
+    from muster.segments.summary import Summary
 
     named = [group for group in dump.selection.groups if not set("*?") & set(group)]
     if not named or dump.request.quiet:
@@ -176,7 +176,7 @@ def _finish(dump: _Dump, nothing_matched: str) -> Status:
 def summarise(request: Request) -> Status:
     """Show what the log is made of."""
     damage: list[Damage] = []
-    from muster.log.summary import Summary
+    from muster.segments.summary import Summary
 
     summary, scratch = Summary(), Scratch()
     with (

@@ -16,7 +16,7 @@ from muster.cli.escapes import shown
 from muster.cli.people import shown_time
 
 if TYPE_CHECKING:
-    from muster.log.summary import RecordCount, SummaryResult
+    from muster.segments.summary import RecordCount, SummaryResult
 
 LISTED_PARTITIONS = 50
 LISTED_TRANSACTIONS = 20

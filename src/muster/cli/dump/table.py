@@ -18,7 +18,7 @@ from muster.cli.people import shown_time
 
 if TYPE_CHECKING:
     from muster.codec.columns.chunks import Longs
-    from muster.log.reader import SegmentChunk
+    from muster.segments.reader import SegmentChunk
 
 WIDTH_OF_A_PIPE = 160
 NARROWEST = 80

@@ -75,8 +75,8 @@ def decode(data: bytes | memoryview, *, partition: int | None = None, markers: M
     """All whole batches in these bytes as a `pyarrow.Table` with the schema `schema.RECORDS`.
 
     For bytes that fit into memory, such as a Fetch response. Batches that cannot be trusted are left out; ask
-    `muster.log.reader` for files, which streams and reports damage. Transactions are resolved by the markers given, or
-    else by those in the bytes themselves.
+    `muster.segments.reader` for files, which streams and reports damage. Transactions are resolved by the markers
+    given, or else by those in the bytes themselves.
     """
     buffer = with_slack(data)
     scratch = Scratch.for_bytes(len(data))

@@ -20,7 +20,7 @@ from muster.codec.error_codes import ErrorCode
 from muster.codec.records import COMMIT, BatchHeader
 from muster.errors import CodecError, Malformed
 from muster.log.partition_refusals import AppendRefused
-from muster.log.txn_index import AbortedTransaction
+from muster.segments.txn_index import AbortedTransaction
 
 BATCHES_REMEMBERED = 5
 NO_EPOCH = -1

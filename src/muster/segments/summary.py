@@ -25,7 +25,7 @@ from muster.codec.compression import codec_name
 from muster.codec.offsets_schemas import RECORD_TYPES
 from muster.codec.records import ABORT, COMMIT, CONTROL_TYPES
 from muster.codec.transactions import OPEN
-from muster.log.reader import Damage, SegmentChunk
+from muster.segments.reader import Damage, SegmentChunk
 
 TYPE_NAMES = {
     0: "LegacyOffsetCommit",

@@ -20,7 +20,7 @@ from muster.codec.columns.chunks import Chunk, Scratch, decode_chunk
 from muster.codec.columns.markers import MARKER_COLUMNS, find_markers
 from muster.codec.columns.words import SLACK
 from muster.codec.transactions import Markers
-from muster.log.sources import Segment, SourcePartition
+from muster.segments.sources import Segment, SourcePartition
 
 CHUNK_BYTES = 8 * 1024 * 1024
 LARGEST_BATCH_BYTES = 1024 * 1024 * 1024

@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 
 from muster.codec.records import ABORT, COMMIT, BatchHeader
 from muster.errors import Malformed
-from muster.log.txn_index import AbortedTransaction
+from muster.segments.txn_index import AbortedTransaction
 
 
 @dataclass(slots=True)

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from muster.log.cleaner_pace import Pace
-from muster.log.files import Files
-from muster.log.partition_config import LogConfig
+from muster.log.compaction.pace import Pace
+from muster.log.config import LogConfig
 from muster.log.segment import CLEANED, Segment, WritableSegment, WrittenBatch
-from muster.log.txn_index import AbortedTransaction
+from muster.segments.files import Files
+from muster.segments.txn_index import AbortedTransaction
 
 BUFFER_BYTES = 1 << 20
 
@@ -17,7 +17,7 @@ class _IndexedSegment(WritableSegment):
     """A writable segment that takes a table of batches too, and then never looks at a batch on its own."""
 
     def append_table(self, pieces: Sequence[bytes], batches: Any) -> None:
-        from muster.log.cleaner_columns import index_entries
+        from muster.log.compaction.cleaner_columns import index_entries
 
         position = self.size_bytes
         for piece in pieces:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from muster.log.cleaner_plan import SegmentFacts
+from muster.log.compaction.plan import SegmentFacts
 
 UNLIMITED = -1
 

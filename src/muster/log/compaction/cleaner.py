@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from muster.errors import CodecError, LogDamaged
-from muster.log.cleaner_pace import Pace
-from muster.log.cleaner_plan import SegmentFacts, grouped
-from muster.log.cleaner_segment import CleanedSegment
-from muster.log.compaction import CleanedCount, CleaningRules, Compactor, RowCompactor
-from muster.log.partition_config import LogConfig
+from muster.log.compaction.pace import Pace
+from muster.log.compaction.plan import SegmentFacts, grouped
+from muster.log.compaction.rules import CleanedCount, CleaningRules, Compactor, RowCompactor
+from muster.log.compaction.segment import CleanedSegment
+from muster.log.config import LogConfig
 from muster.log.segment import LOG, Segment
-from muster.log.txn_index import AbortedTransaction
+from muster.segments.txn_index import AbortedTransaction
 
 DEFAULT_MEMORY_BYTES = 128 * 1024 * 1024
 """`log.cleaner.dedupe.buffer.size`"""
@@ -111,7 +111,7 @@ def make_compactor(job: Job) -> Compactor:
     """The readable one for a small log, the fast one for a large one; they write the same bytes."""
     if job.size_bytes <= SMALL_LOG_BYTES:
         return RowCompactor(job.rules, job.aborted, job.memory_bytes)
-    from muster.log.compaction_columns import ColumnCompactor
+    from muster.log.compaction.columns import ColumnCompactor
 
     return ColumnCompactor(job.rules, job.aborted, job.memory_bytes)
 

@@ -15,9 +15,9 @@ from muster.codec.batches import encode_batch, encode_marker
 from muster.codec.columns import tally
 from muster.codec.columns.chunks import Scratch
 from muster.codec.records import TRANSACTIONAL, Record
-from muster.log.reader import Damage, read_partition
-from muster.log.sources import Sources
-from muster.log.summary import Summary, SummaryResult
+from muster.segments.reader import Damage, read_partition
+from muster.segments.sources import Sources
+from muster.segments.summary import Summary, SummaryResult
 from tests.log import CORPORA, START_MS, batch, commit, tombstone, write_segment
 
 NAMES = sorted(path.parent.name for path in CORPORA.glob("*/expected"))

@@ -6,8 +6,8 @@ lives: recovery removes `.deleted` files when it opens a log.
 
 from collections.abc import Callable
 
-from muster.log.checkpoints import TopicPartition
 from muster.log.segment import Segment
+from muster.segments.checkpoints import TopicPartition
 
 
 class ReplacedSegments:

@@ -14,7 +14,7 @@ from muster.codec import legacy
 from muster.codec.batches import HEADER, HEADER_SIZE, LENGTH_PREFIX, SMALLEST_LENGTH, computed_crc
 from muster.codec.records import BatchHeader
 from muster.errors import Malformed, Truncated
-from muster.log.files import File
+from muster.segments.files import File
 
 WINDOW_BYTES = 16 * 1024
 LARGE_BATCH_BYTES = 16 * 1024 * 1024

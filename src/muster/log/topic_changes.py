@@ -18,11 +18,11 @@ from typing import NamedTuple
 
 from muster.codec.error_codes import ErrorCode
 from muster.errors import LogDamaged, MusterError
-from muster.log.checkpoints import TopicPartition
 from muster.log.directory_topics import remove_half_made, remove_topics
-from muster.log.files import Files
 from muster.log.partition import DiskLog
 from muster.log.topics import Topic, TopicRefused, TopicRegistry, check_name
+from muster.segments.checkpoints import TopicPartition
+from muster.segments.files import Files
 
 Logs = dict[TopicPartition, DiskLog]
 

@@ -64,7 +64,9 @@ from muster.codec.columns.scan import (
 from muster.codec.columns.words import SLACK
 from muster.codec.records import DELETE_HORIZON, BatchHeader, Record
 from muster.errors import CodecError, Malformed
-from muster.log.compaction import (
+from muster.log.compaction.legacy import encode_entry
+from muster.log.compaction.offset_map_columns import KeyTable
+from muster.log.compaction.rules import (
     NO_TIMESTAMP,
     BatchJudge,
     CleanedBatches,
@@ -72,10 +74,8 @@ from muster.log.compaction import (
     CleaningRules,
     assembled,
 )
-from muster.log.compaction_legacy import encode_entry
-from muster.log.compaction_transactions import CleanedTransactions
-from muster.log.offset_map_columns import KeyTable
-from muster.log.txn_index import AbortedTransaction
+from muster.log.compaction.transactions import CleanedTransactions
+from muster.segments.txn_index import AbortedTransaction
 
 HEADER_COLUMNS = [
     B_BASE_OFFSET, B_SIZE, B_LEADER_EPOCH, B_MAGIC, B_CRC, B_ATTRIBUTES, B_LAST_OFFSET, B_BASE_TIMESTAMP,

@@ -4,7 +4,7 @@ import numpy as np
 
 from muster.codec.columns.chunks import Longs
 from muster.codec.columns.compaction import W_LAST_OFFSET, W_MAX_TIMESTAMP, W_SIZE
-from muster.log.index import OffsetEntry, TimeEntry
+from muster.segments.indexes import OffsetEntry, TimeEntry
 
 
 def index_entries(

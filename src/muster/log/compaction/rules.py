@@ -34,10 +34,10 @@ from muster.codec.batches import (
 )
 from muster.codec.records import CODEC_MASK, DELETE_HORIZON, BatchHeader, Record
 from muster.errors import CodecError, Malformed, Truncated
-from muster.log.compaction_legacy import encode_entry
-from muster.log.compaction_transactions import CleanedTransactions
-from muster.log.offset_map import OffsetMap
-from muster.log.txn_index import AbortedTransaction
+from muster.log.compaction.legacy import encode_entry
+from muster.log.compaction.offset_map import OffsetMap
+from muster.log.compaction.transactions import CleanedTransactions
+from muster.segments.txn_index import AbortedTransaction
 
 NO_TIMESTAMP = -1
 

@@ -11,9 +11,9 @@ from muster.codec.batches import encode_batch, encode_marker
 from muster.codec.columns.chunks import Scratch
 from muster.codec.records import TRANSACTIONAL
 from muster.codec.transactions import ABORTED, COMMITTED, OPEN
-from muster.log import reader
-from muster.log.reader import Damage, read_markers, read_partition, read_segment
-from muster.log.sources import Segment, Sources
+from muster.segments import reader
+from muster.segments.reader import Damage, read_markers, read_partition, read_segment
+from muster.segments.sources import Segment, Sources
 from tests.log import CORPORA, batch, commit, read_offsets, write_segment
 
 BATCHES = [batch(0, 3), batch(3, 1), batch(4, 5), batch(9, 2)]

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from muster.codec.primitives import java_text
 from muster.errors import Malformed
-from muster.log.files import Files, read_file, replace_file, write_file, write_hint
+from muster.segments.files import Files, read_file, replace_file, write_file, write_hint
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"

@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from muster.errors import BadInput, SourceMissing
-from muster.log.archives import DEFAULT_LIMIT, UnpackLimit, is_archive, unpack
+from muster.segments.archives import DEFAULT_LIMIT, UnpackLimit, is_archive, unpack
 
 OFFSETS_TOPIC = "__consumer_offsets"
 SEGMENT_NAME = re.compile(r"^(\d{20})\.log$")

@@ -16,7 +16,7 @@ from muster.codec.batches import HEADER_SIZE, computed_crc, read_header
 from muster.codec.error_codes import ErrorCode
 from muster.codec.records import LOG_APPEND_TIME, BatchHeader
 from muster.errors import CodecError, Malformed, Truncated
-from muster.log.partition_config import LogConfig
+from muster.log.config import LogConfig
 from muster.log.partition_refusals import AppendRefused
 
 NO_TIMESTAMP = -1

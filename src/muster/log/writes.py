@@ -22,18 +22,18 @@ from muster.codec.batches import encode_marker
 from muster.codec.error_codes import ErrorCode
 from muster.codec.records import TRANSACTIONAL, BatchHeader
 from muster.errors import LogDamaged, described
-from muster.log.checkpoints import write_epochs
-from muster.log.files import File, Files
+from muster.log.config import Flush, LogConfig
 from muster.log.flush import SyncTicket
-from muster.log.partition_config import Flush, LogConfig
-from muster.log.partition_reads import SegmentedLog
 from muster.log.partition_refusals import AppendRefused
 from muster.log.partition_rolls import RollPlan
-from muster.log.partition_staging import COORDINATOR_BASE_SEQUENCE, Staging
-from muster.log.partition_validation import assigned, checked_client_batch
+from muster.log.reads import SegmentedLog
 from muster.log.recovery import LoadedLog
 from muster.log.segment import LOG, SNAPSHOT, WritableSegment, WrittenBatch
-from muster.log.txn_index import AbortedTransaction
+from muster.log.staging import COORDINATOR_BASE_SEQUENCE, Staging
+from muster.log.validation import assigned, checked_client_batch
+from muster.segments.checkpoints import write_epochs
+from muster.segments.files import File, Files
+from muster.segments.txn_index import AbortedTransaction
 
 NO_PRODUCER = -1
 

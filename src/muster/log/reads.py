@@ -13,11 +13,11 @@ from muster.codec.batches import ReadBatch, computed_crc, decode_records
 from muster.codec.error_codes import ErrorCode
 from muster.codec.records import BatchHeader, Record
 from muster.errors import CodecError, LogDamaged, Malformed
-from muster.log.files import Files
 from muster.log.partition_refusals import ReadRefused
 from muster.log.segment import LOG, Segment
-from muster.log.segment_batches import walk_batches
-from muster.log.txn_index import AbortedTransaction, overlapping
+from muster.segments.batches import walk_batches
+from muster.segments.files import Files
+from muster.segments.txn_index import AbortedTransaction, overlapping
 
 LOAD_BUFFER_BYTES = 5 * 1024 * 1024
 """Kafka's `offsets.load.buffer.size`."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
-from muster.log.index import MAX_RELATIVE_OFFSET
+from muster.segments.indexes import MAX_RELATIVE_OFFSET
 
 Name = TypeVar("Name")
 

@@ -20,19 +20,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from muster.errors import LogDamaged, Malformed, described
-from muster.log.checkpoints import CLEANER_OFFSETS, TopicPartition, read_offsets, write_offsets
-from muster.log.cleaner import DEFAULT_MEMORY_BYTES, Job, Report, clean, facts_of
-from muster.log.cleaner_pace import CleaningCancelled, Pace
-from muster.log.cleaner_plan import Cleanable, CompactionConfig, LogFacts, SegmentFacts, cleanable, dirtiest
-from muster.log.cleaner_replaced import ReplacedSegments
-from muster.log.compaction import CleaningRules, LastRecord
-from muster.log.files import REAL_FILES, Files
+from muster.log.compaction.cleaner import DEFAULT_MEMORY_BYTES, Job, Report, clean, facts_of
+from muster.log.compaction.pace import CleaningCancelled, Pace
+from muster.log.compaction.plan import Cleanable, CompactionConfig, LogFacts, SegmentFacts, cleanable, dirtiest
+from muster.log.compaction.replaced import ReplacedSegments
+from muster.log.compaction.retention import Retained, RetentionConfig, retained
+from muster.log.compaction.rules import CleaningRules, LastRecord
 from muster.log.partition import DiskLog
 from muster.log.pauses import GrowingPause
-from muster.log.retention import Retained, RetentionConfig, retained
 from muster.log.segment import LOG, Segment
-from muster.log.sources import OFFSETS_TOPIC
 from muster.log.steps import Steps, carry_out
+from muster.segments.checkpoints import CLEANER_OFFSETS, TopicPartition, read_offsets, write_offsets
+from muster.segments.files import REAL_FILES, Files
+from muster.segments.sources import OFFSETS_TOPIC
 
 MOST_NOTES = 100
 FIRST_PAUSE_S = 15.0

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from muster.errors import BadInput
-from muster.log.archives import DEFAULT_LIMIT, UnpackLimit, parse_limit
-from muster.log.sources import Sources
 from muster.pipeline.sources import LogDirectories
+from muster.segments.archives import DEFAULT_LIMIT, UnpackLimit, parse_limit
+from muster.segments.sources import Sources
 from tests.log import CORPORA, batch, write_segment
 
 

@@ -1,0 +1,1 @@
+"""Kafka's files on disk: their formats, and reading the logs that any broker has written."""
