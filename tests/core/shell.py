@@ -134,8 +134,8 @@ class OffsetsOnly:
     def __init__(self, **settings: Any) -> None:
         self.groups: dict[str, Group] = {}
         self.newer: dict[str, str] = {}
-        self.touched: list[str] = []
-        self.offsets = Offsets(self.groups, self.newer, GroupConfig(**settings), self._touch)
+        self.extended: list[str] = []
+        self.offsets = Offsets(self.groups, self.newer, GroupConfig(**settings), self._extend_session)
         self.admin = Admin(self.groups, self.newer)
         self._handlers: dict[type, Any] = {
             OffsetCommit: self.offsets.commit,
@@ -150,8 +150,8 @@ class OffsetsOnly:
             ListGroups: self.admin.list_groups,
         }
 
-    def _touch(self, group: Group, member: Member, now: Instant, out: Outcome) -> None:
-        self.touched.append(member.member_id)
+    def _extend_session(self, group: Group, member: Member, now: Instant, out: Outcome) -> None:
+        self.extended.append(member.member_id)
 
     def handle(self, event: Any, now: Instant, out: Outcome) -> None:
         self._handlers[type(event)](event, now, out)

@@ -22,8 +22,7 @@ from muster.core.events import (
     TimerFired,
     TopicsDeleted,
 )
-from muster.core.notices import Notice, What
-from muster.core.outcome import OffsetsRecord, Outcome
+from muster.core.outcome import Notice, NoticeKind, OffsetsRecord, Outcome
 from tests.core.world import World
 
 MAX_STRING_BYTES = 0x7FFF
@@ -97,8 +96,8 @@ class SmallLog:
         assert len(self.coordinator.groups[group_id].offsets) == partitions
         self.batches.clear()
 
-    def told(self) -> list[tuple[What, int]]:
-        return [(notice.what, notice.size) for notice in self.notices]
+    def told(self) -> list[tuple[NoticeKind, int]]:
+        return [(notice.kind, notice.size) for notice in self.notices]
 
 
 @pytest.mark.parametrize("partitions", [1, 3, 7, 40])
@@ -111,7 +110,7 @@ def test_a_group_with_more_offsets_than_a_batch_holds_is_deleted_whole_and_last(
     assert len(records) == partitions + 1
     assert records[-1] == (encode_key(GroupKey("g")), None)
     assert all(value is None for _, value in records)
-    assert log.told() == [(What.REMOVED, partitions)]
+    assert log.told() == [(NoticeKind.REMOVED, partitions)]
 
 
 def test_offsets_that_are_more_than_a_batch_holds_expire_and_the_groups_with_them() -> None:
@@ -120,7 +119,7 @@ def test_offsets_that_are_more_than_a_batch_holds_expire_and_the_groups_with_the
         log.commit(group_id, 10)
     log.ask(ExpireOffsets(), Instant(NOW.monotonic_ms, NOW.wall_ms + WEEK_MS))
     assert not log.coordinator.groups
-    assert log.told() == [(What.OFFSETS_EXPIRED, 10), (What.REMOVED, 0)] * 3
+    assert log.told() == [(NoticeKind.OFFSETS_EXPIRED, 10), (NoticeKind.REMOVED, 0)] * 3
 
 
 def test_offsets_of_a_deleted_topic_go_however_many_there_are() -> None:
@@ -128,7 +127,7 @@ def test_offsets_of_a_deleted_topic_go_however_many_there_are() -> None:
     log.commit("g", 10)
     log.ask(TopicsDeleted(tuple(("t", partition) for partition in range(8))))
     assert sorted(partition for _, partition in log.coordinator.groups["g"].offsets) == [8, 9]
-    assert log.told() == [(What.OFFSETS_DELETED, 8)]
+    assert log.told() == [(NoticeKind.OFFSETS_DELETED, 8)]
 
 
 def test_offsets_deleted_by_name_go_however_many_there_are() -> None:
@@ -146,7 +145,7 @@ def test_the_operator_is_not_told_of_a_deletion_that_the_log_refused() -> None:
     assert log.ask(DeleteGroup("asked", "g")) is not ErrorCode.NONE
     log.ask(ExpireOffsets(), Instant(NOW.monotonic_ms, NOW.wall_ms + WEEK_MS))
     assert len(log.coordinator.groups["g"].offsets) == 2
-    assert {notice.what for notice in log.notices} == {What.NOT_WRITTEN}
+    assert {notice.kind for notice in log.notices} == {NoticeKind.NOT_WRITTEN}
     assert {notice.reason for notice in log.notices} == {"MESSAGE_TOO_LARGE"}
 
 
@@ -155,7 +154,7 @@ def test_the_operator_is_not_told_of_a_group_that_the_log_refused() -> None:
     join = JoinGroup("asked", 3, "g", "", "uuid", "c", "/h", 10_000, 10_000, "consumer", (("range", b""),))
     assert log.ask(join).error is not ErrorCode.NONE
     assert not log.coordinator.groups
-    assert [notice.what for notice in log.notices] == [What.NOT_WRITTEN]
+    assert [notice.kind for notice in log.notices] == [NoticeKind.NOT_WRITTEN]
 
 
 # Timers without a length.

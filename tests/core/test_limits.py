@@ -6,13 +6,11 @@ import pytest
 
 from muster.codec.error_codes import ErrorCode
 from muster.codec.partitioning import partition_for
-from muster.core.answers import CommitAnswer, JoinAnswer, SyncAnswer
+from muster.core.answers import CommitAnswer, JoinAnswer, SyncAnswer, timed_out
 from muster.core.commits import key_prefix
 from muster.core.config import GroupConfig
 from muster.core.events import CommittedPartition, JoinGroup, OffsetCommit, OffsetFetch, SyncGroup, TxnOffsetCommit
-from muster.core.notices import Cause, Notice, What
-from muster.core.outcome import Outcome
-from muster.core.refusals import timed_out
+from muster.core.outcome import Cause, Notice, NoticeKind, Outcome
 from muster.core.router import Router
 from muster.errors import ConfigError
 from tests.core.world import World
@@ -79,7 +77,7 @@ def test_a_member_with_too_much_metadata_hears_what_its_sync_would() -> None:
         JoinGroup(99, 3, "h", "", "uuid", "client", "/127.0.0.1", 10_000, 10_000, "consumer", protocols), world.now, out
     )
     assert out.replies == [(99, JoinAnswer(E.UNKNOWN_SERVER_ERROR, ""))]
-    assert out.notices[0][:2] == (What.TOO_LARGE, "h")
+    assert out.notices[0][:2] == (NoticeKind.TOO_LARGE, "h")
     assert "h" not in world.coordinator.groups
 
 
@@ -222,7 +220,7 @@ class Told(World):
         later.notices.clear()
 
     def told(self) -> list[tuple[str, str]]:
-        told = [(notice.what.value, notice.cause.value) for notice in self.notices]
+        told = [(notice.kind.value, notice.cause.value) for notice in self.notices]
         self.notices.clear()
         return told
 
@@ -249,8 +247,8 @@ def test_a_rebalance_says_how_long_it_took() -> None:
     world.advance(40)
     world.join("g", a, client="a")
     world.sync(a, 2, {})
-    (stable,) = [notice for notice in world.notices if notice.what is What.STABLE]
-    assert stable == Notice(What.STABLE, "g", Cause.MEMBER_JOINED, generation=2, size=2, duration_ms=40)
+    (stable,) = [notice for notice in world.notices if notice.kind is NoticeKind.STABLE]
+    assert stable == Notice(NoticeKind.STABLE, "g", Cause.MEMBER_JOINED, generation=2, size=2, duration_ms=40)
 
 
 def test_mixed_commits_are_told_once() -> None:

@@ -19,7 +19,7 @@ from muster.codec.offsets_topic import (
     encode_offset_value,
 )
 from muster.codec.primitives import Writer
-from muster.core.answers import FetchedOffset, OffsetDeleteAnswer, PartitionError
+from muster.core.answers import FetchedOffset, OffsetDeleteAnswer, PartitionError, commit_error, group_error
 from muster.core.config import GroupConfig
 from muster.core.events import (
     CommittedPartition,
@@ -33,7 +33,6 @@ from muster.core.events import (
 )
 from muster.core.group import Group, Rebalance, State, TopicPartition
 from muster.core.outcome import NO_PRODUCER, OffsetsRecord, Outcome
-from muster.core.refusals import commit_error, group_error
 from tests.core.shell import NO_ANSWER, START, Logged, OffsetsOnly, Shell
 
 E = ErrorCode
@@ -215,7 +214,7 @@ def test_s217_s218_s219_no_commit_while_the_assignment_is_awaited(
 ) -> None:
     bench.seat(rebalancing(a_group("foo"), is_joining=False))
     assert bench.commit(member=member, generation=generation) == [error]
-    assert not bench.coordinator.touched
+    assert not bench.coordinator.extended
     assert not bench.shell.log
 
 
@@ -236,7 +235,7 @@ def test_s222_a_member_commits_and_lives_on(bench: Bench, is_joining: bool | Non
     if is_joining is not None:
         rebalancing(group, is_joining)
     assert bench.commit(member=MEMBER, generation=3) == [E.NONE]
-    assert bench.coordinator.touched == [MEMBER]
+    assert bench.coordinator.extended == [MEMBER]
     assert bench.fetch(FOO_0) == {FOO_0: 42}
 
 
@@ -245,7 +244,7 @@ def test_a_member_says_its_generation(bench: Bench) -> None:
     assert bench.commit(member=MEMBER) == [E.ILLEGAL_GENERATION]
     assert bench.commit(member="nobody", generation=3) == [E.UNKNOWN_MEMBER_ID]
     assert bench.commit() == [E.UNKNOWN_MEMBER_ID]
-    assert not bench.coordinator.touched
+    assert not bench.coordinator.extended
 
 
 @pytest.mark.parametrize(
@@ -503,7 +502,7 @@ def test_s252_s253_s254_who_may_commit_in_a_transaction(
     if is_joining is not None:
         rebalancing(group, is_joining)
     assert bench.txn_commit(member_id=member, generation=generation) == [error]
-    assert not bench.coordinator.touched
+    assert not bench.coordinator.extended
 
 
 def test_an_empty_group_takes_transactions_of_anybody(bench: Bench) -> None:

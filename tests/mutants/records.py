@@ -6,7 +6,7 @@ RECORDS = (
     # Commits.
     Mutant(
         "commits.py",
-        "                self._touch(group, member, now, out)\n",
+        "                self._extend_session(group, member, now, out)\n",
         "                pass\n",
         "a consumer that commits and does not heartbeat loses its seat",
     ),

@@ -1,4 +1,4 @@
-"""Mistakes in who sits where, and for how long: `group`, `rebalancing`, `membership`, `refusals`."""
+"""Mistakes in who sits where, and for how long: `group`, `rebalancing`, `membership`, `answers`."""
 
 from tests.mutants.mutant import Mutant
 
@@ -219,7 +219,7 @@ SEATS = (
     ),
     Mutant(
         "membership.py",
-        "            self._unseat(group, member, What.LEFT, Cause.TOO_MANY_MEMBERS, out)\n",
+        "            self._unseat(group, member, NoticeKind.LEFT, Cause.TOO_MANY_MEMBERS, out)\n",
         "            pass\n",
         "a loaded group that is too large stays so",
     ),
@@ -321,13 +321,13 @@ SEATS = (
     ),
     Mutant(
         "membership.py",
-        "        self.touch(group, group.members[request.member_id], now, out)\n",
+        "        self.extend_session(group, group.members[request.member_id], now, out)\n",
         "",
         "heartbeats do not keep a session",
     ),
     Mutant(
         "membership.py",
-        "                    self.touch(group, member, now, later)\n",
+        "                    self.extend_session(group, member, now, later)\n",
         "",
         "nobody watches the sessions of members that have their assignment",
     ),
@@ -345,19 +345,19 @@ SEATS = (
     ),
     # Who is refused, and with which error.
     Mutant(
-        "refusals.py",
+        "group.py",
         "            return ErrorCode.FENCED_INSTANCE_ID\n",
         "            return ErrorCode.UNKNOWN_MEMBER_ID\n",
         "two clients with one instance id push each other out without end",
     ),
     Mutant(
-        "refusals.py",
+        "group.py",
         "        if seated is None:\n            return ErrorCode.UNKNOWN_MEMBER_ID\n        if seated != member_id:",
         "        if seated is not None and seated != member_id:",
         "an instance id that nobody has is not noticed, as in 2.6",
     ),
     Mutant(
-        "refusals.py",
+        "answers.py",
         "    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,\n",
         "    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.COORDINATOR_NOT_AVAILABLE,\n",
         "clients go on asking a node that is no longer the coordinator",

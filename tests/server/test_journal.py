@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from muster.core.notices import Cause, Notice, What
+from muster.core.outcome import Cause, Notice, NoticeKind
 from muster.log.producers import Producer
 from muster.segments.checkpoints import TopicPartition
 from muster.server.housekeeping import Housekeeping
@@ -30,39 +30,42 @@ MOST_LINES = 4_000
 @pytest.mark.parametrize(
     ("notice", "words"),
     [
-        (Notice(What.CREATED, "g"), "created"),
-        (Notice(What.JOINED, "g", member_id="m"), "member m joined"),
-        (Notice(What.JOINED, "g", member_id="m", reason="new day"), "member m joined, saying: new day"),
-        (Notice(What.REPLACED, "g", member_id="m"), "a static member restarted as m"),
-        (Notice(What.LEFT, "g", member_id="m", reason="bye"), "member m left, saying: bye"),
-        (Notice(What.EXPIRED, "g", Cause.SESSION_EXPIRED, "m"), "member m was removed (session expired)"),
-        (Notice(What.REBALANCING, "g", Cause.MEMBER_LEFT, generation=4), "rebalances from generation 4 (member left)"),
+        (Notice(NoticeKind.CREATED, "g"), "created"),
+        (Notice(NoticeKind.JOINED, "g", member_id="m"), "member m joined"),
+        (Notice(NoticeKind.JOINED, "g", member_id="m", reason="new day"), "member m joined, saying: new day"),
+        (Notice(NoticeKind.REPLACED, "g", member_id="m"), "a static member restarted as m"),
+        (Notice(NoticeKind.LEFT, "g", member_id="m", reason="bye"), "member m left, saying: bye"),
+        (Notice(NoticeKind.EXPIRED, "g", Cause.SESSION_EXPIRED, "m"), "member m was removed (session expired)"),
         (
-            Notice(What.STABLE, "g", Cause.MEMBER_JOINED, generation=5, size=1, duration_ms=30),
+            Notice(NoticeKind.REBALANCING, "g", Cause.MEMBER_LEFT, generation=4),
+            "rebalances from generation 4 (member left)",
+        ),
+        (
+            Notice(NoticeKind.STABLE, "g", Cause.MEMBER_JOINED, generation=5, size=1, duration_ms=30),
             "rebalanced in 30 ms to generation 5 with 1 member (member joined)",
         ),
-        (Notice(What.EMPTY, "g", generation=6), "empty since generation 6"),
-        (Notice(What.OFFSETS_EXPIRED, "g", Cause.RETENTION, size=1), "1 offset expired (retention passed)"),
-        (Notice(What.OFFSETS_DELETED, "g", Cause.TOPIC_DELETED, size=3), "3 offsets deleted (topic deleted)"),
-        (Notice(What.REMOVED, "g", Cause.GROUP_DELETED), "removed (group deleted)"),
+        (Notice(NoticeKind.EMPTY, "g", generation=6), "empty since generation 6"),
+        (Notice(NoticeKind.OFFSETS_EXPIRED, "g", Cause.RETENTION, size=1), "1 offset expired (retention passed)"),
+        (Notice(NoticeKind.OFFSETS_DELETED, "g", Cause.TOPIC_DELETED, size=3), "3 offsets deleted (topic deleted)"),
+        (Notice(NoticeKind.REMOVED, "g", Cause.GROUP_DELETED), "removed (group deleted)"),
         (
-            Notice(What.MIXED_COMMITS, "g"),
+            Notice(NoticeKind.MIXED_COMMITS, "g"),
             "commits both in transactions and without; offsets will jump between the two",
         ),
     ],
-    ids=lambda value: value.what.value if isinstance(value, Notice) else "",
+    ids=lambda value: value.kind.value if isinstance(value, Notice) else "",
 )
 def test_sentences(notice: Notice, words: str) -> None:
     assert sentence(notice) == words
 
 
 def test_there_is_a_sentence_for_everything() -> None:
-    for what in What:
-        assert sentence(Notice(what, "g", Cause.MEMBER_LEFT, "m", "because", 1, 2, 3))
+    for kind in NoticeKind:
+        assert sentence(Notice(kind, "g", Cause.MEMBER_LEFT, "m", "because", 1, 2, 3))
 
 
 def test_text_and_json_say_the_same() -> None:
-    notice = Notice(What.STABLE, "g", Cause.MEMBER_LEFT, generation=5, size=2, duration_ms=30)
+    notice = Notice(NoticeKind.STABLE, "g", Cause.MEMBER_LEFT, generation=5, size=2, duration_ms=30)
     text, data = io.StringIO(), io.StringIO()
     for journal in (Journal(text, wall=lambda: 1_000.25), Journal(data, as_json=True, wall=lambda: 1_000.25)):
         journal.group(3, notice)
@@ -82,7 +85,7 @@ def test_text_and_json_say_the_same() -> None:
 def test_a_name_cannot_forge_a_line(name: str, as_json: bool) -> None:
     stream = io.TextIOWrapper(io.BytesIO(), "utf-8")
     journal = Journal(stream, as_json=as_json)
-    journal.group(0, Notice(What.JOINED, name, member_id=name, reason=name))
+    journal.group(0, Notice(NoticeKind.JOINED, name, member_id=name, reason=name))
     assert journal.close(WAIT_S)
     stream.seek(0)
     (line,) = stream.read().splitlines()
@@ -94,7 +97,7 @@ def test_a_name_cannot_forge_a_line(name: str, as_json: bool) -> None:
 def test_a_long_name_is_cut() -> None:
     stream = io.StringIO()
     journal = Journal(stream)
-    journal.group(0, Notice(What.CREATED, "g" * 30_000))
+    journal.group(0, Notice(NoticeKind.CREATED, "g" * 30_000))
     assert journal.close(WAIT_S)
     assert LONGEST_TEXT < len(stream.getvalue()) < LONGEST_TEXT + 100
     assert "(30015 characters)" in stream.getvalue()
@@ -106,7 +109,7 @@ def test_a_line_is_short_whatever_a_client_says(letter: str, as_json: bool) -> N
     stream = io.StringIO()
     journal = Journal(stream, as_json=as_json)
     long = letter * 1_000_000
-    journal.group(0, Notice(What.LEFT, long, member_id=long, reason=long))
+    journal.group(0, Notice(NoticeKind.LEFT, long, member_id=long, reason=long))
     assert journal.close(WAIT_S)
     line = stream.getvalue()
     assert len(line) <= 8_001
@@ -142,7 +145,7 @@ def test_a_log_that_nobody_reads_harms_nobody() -> None:
     for stream in (Broken(), closed):
         journal = Journal(stream)
         journal.say("lost")
-        journal.group(0, Notice(What.CREATED, "g"))
+        journal.group(0, Notice(NoticeKind.CREATED, "g"))
         assert journal.close(WAIT_S)
         assert journal.lost_lines == 2
 

@@ -7,12 +7,11 @@ from typing import Any, NamedTuple
 from muster.codec import decode_key, decode_value
 from muster.codec.error_codes import ErrorCode
 from muster.codec.offsets_topic import GroupKey, OffsetKey, OffsetValue
-from muster.core.answers import CommitAnswer, FetchAnswer, FetchedOffset, SyncAnswer
+from muster.core.answers import CommitAnswer, FetchAnswer, FetchedOffset, SyncAnswer, commit_error
 from muster.core.coordinator import Coordinator
 from muster.core.events import OffsetFetch, SyncGroup
 from muster.core.group import LEGAL_MOVES, Group, State
 from muster.core.outcome import NO_PRODUCER, OffsetsRecord
-from muster.core.refusals import commit_error
 
 Key = tuple[str, str, int]
 

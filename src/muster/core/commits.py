@@ -22,13 +22,11 @@ from muster.codec.offsets_topic import (
 )
 from muster.codec.partitioning import LONGEST_REMEMBERED_ID
 from muster.codec.primitives import MAX_STRING_BYTES, java_text
-from muster.core.answers import ALL_COMMITTED, CommitAnswer
+from muster.core.answers import ALL_COMMITTED, CommitAnswer, commit_error, refusal
 from muster.core.config import GroupConfig
 from muster.core.events import Instant, OffsetCommit, TxnOffsetCommit
-from muster.core.group import Group, Member, State
-from muster.core.notices import Notice, What
-from muster.core.outcome import NO_PRODUCER, Outcome, Reply, StagedCommit, Write
-from muster.core.refusals import commit_error, member_error, refusal
+from muster.core.group import Group, Member, State, member_error
+from muster.core.outcome import NO_PRODUCER, Notice, NoticeKind, Outcome, Reply, StagedCommit, Write
 
 NO_TIMESTAMP = -1
 DEFAULT_RETENTION = -1
@@ -43,16 +41,18 @@ _FIRST_VALUE_WITH_LEADER_EPOCH = 3
 _FIRST_FLEXIBLE_VALUE = 4
 _MAX_BYTES_OF_A_UNIT = 3
 
-Touch = Callable[[Group, Member, Instant, Outcome], None]
+ExtendSession = Callable[[Group, Member, Instant, Outcome], None]
 
 
 class Commits:
     """What `Offsets` stands on."""
 
-    def __init__(self, groups: dict[str, Group], newer: dict[str, str], config: GroupConfig, touch: Touch) -> None:
+    def __init__(
+        self, groups: dict[str, Group], newer: dict[str, str], config: GroupConfig, extend_session: ExtendSession
+    ) -> None:
         self._groups = groups
         self._newer = newer
-        self._touch = touch
+        self._extend_session = extend_session
         self._max_metadata_units = config.offset_metadata_max_bytes
         self._max_groups = config.muster_max_groups
         self._max_pending_offsets = config.muster_max_pending_offsets
@@ -72,7 +72,7 @@ class Commits:
                 return
         if group is not None:
             if member is not None:
-                self._touch(group, member, now, out)
+                self._extend_session(group, member, now, out)
             if group.commit_kinds != ORDINARY:
                 _note_kind(group, ORDINARY, out)
         if event.retention_ms == DEFAULT_RETENTION:
@@ -217,7 +217,7 @@ def _note_kind(group: Group, kind: int, out: Outcome) -> None:
     if group.commit_kinds | kind != group.commit_kinds:
         group.commit_kinds |= kind
         if group.commit_kinds == ORDINARY | TRANSACTIONAL:
-            out.notices.append(Notice(What.MIXED_COMMITS, group.group_id))
+            out.notices.append(Notice(NoticeKind.MIXED_COMMITS, group.group_id))
 
 
 @lru_cache(maxsize=16_384)

@@ -30,6 +30,7 @@ from muster.codec.offsets_topic import (
     decode_value,
 )
 from muster.core.admin import Admin
+from muster.core.answers import commit_error, refusal
 from muster.core.config import GroupConfig
 from muster.core.events import (
     DeleteGroup,
@@ -52,10 +53,8 @@ from muster.core.events import (
 )
 from muster.core.group import Group
 from muster.core.membership import Membership
-from muster.core.notices import Notice, What
 from muster.core.offsets import Offsets
-from muster.core.outcome import NO_PRODUCER, Outcome, Reply, Write
-from muster.core.refusals import commit_error, refusal
+from muster.core.outcome import NO_PRODUCER, Notice, NoticeKind, Outcome, Reply, Write
 
 _CONSUMER_TYPES = frozenset({3, 4, 5, 6, 7, 8, 16})
 _SHARE_TYPES = frozenset(range(9, 16))
@@ -89,7 +88,7 @@ class Coordinator:
         self.is_active = False
         """Whether loading is over: from then on records are our own decisions coming back."""
         self.membership = Membership(self.groups, self.newer, self.config)
-        self.offsets = Offsets(self.groups, self.newer, self.config, self.membership.touch)
+        self.offsets = Offsets(self.groups, self.newer, self.config, self.membership.extend_session)
         self.admin = Admin(self.groups, self.newer)
         self._handlers: dict[type, Callable[[Any, Instant, Outcome], None]] = {
             JoinGroup: self.membership.join,
@@ -158,7 +157,7 @@ class Coordinator:
             _split(write, out)
             return
         if write.notices:
-            out.notices.append(Notice(What.NOT_WRITTEN, write.notices[0].group_id, reason=error.name))
+            out.notices.append(Notice(NoticeKind.NOT_WRITTEN, write.notices[0].group_id, reason=error.name))
         if write.event is not None:
             out.replies.append(Reply(write.event.reply_to, refusal(write.event, commit_error(error))))
         elif write.otherwise is not None:

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from muster.codec.error_codes import ErrorCode
 from muster.codec.offsets_topic import GroupValue, MemberValue
 from muster.codec.partitioning import hash_map_bucket, hash_map_buckets
 from muster.codec.primitives import Reader
-from muster.core.notices import Cause
+from muster.core.outcome import Cause
 from muster.errors import CodecError
 
 TopicPartition = tuple[str, int]
@@ -333,6 +334,17 @@ class Group:
         self.pending_sync = set()
         self.sync_deadline_ms = None
         self.subscribed_topics = self.compute_subscribed_topics()
+
+
+def member_error(group: Group, member_id: str, instance_id: str | None) -> ErrorCode:
+    """NONE for one who sits where it says; a static member whose seat went to a successor is fenced."""
+    if instance_id is not None:
+        seated = group.static_members.get(instance_id)
+        if seated is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if seated != member_id:
+            return ErrorCode.FENCED_INSTANCE_ID
+    return ErrorCode.NONE if member_id in group.members else ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def protocols_bytes(protocols: Protocols) -> int:

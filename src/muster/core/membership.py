@@ -7,14 +7,12 @@ follows from them happens in its `then`, after a look at whether the group has m
 
 from muster.codec.error_codes import ErrorCode
 from muster.codec.primitives import MAX_STRING_BYTES
-from muster.core.answers import JoinAnswer, LeaveAnswer, LeaveResult, SyncAnswer
+from muster.core.answers import JoinAnswer, LeaveAnswer, LeaveResult, SyncAnswer, group_error
 from muster.core.config import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupConfig
 from muster.core.events import Heartbeat, Instant, JoinGroup, LeaveGroup, Leaver, SyncGroup
-from muster.core.group import Group, Member, State, protocols_bytes
-from muster.core.notices import Cause, Notice, What
-from muster.core.outcome import CancelTimer, Outcome, Reply, SetTimer, Write
+from muster.core.group import Group, Member, State, member_error, protocols_bytes
+from muster.core.outcome import CancelTimer, Cause, Notice, NoticeKind, Outcome, Reply, SetTimer, Write
 from muster.core.rebalancing import PENDING_TIMER, SESSION_TIMER, Rebalancing
-from muster.core.refusals import group_error, member_error
 
 
 class Membership(Rebalancing):
@@ -34,7 +32,7 @@ class Membership(Rebalancing):
             return
         asked_bytes = protocols_bytes(request.protocols)
         if asked_bytes > self._config.muster_max_member_bytes:
-            out.notices.append(Notice(What.TOO_LARGE, request.group_id, size=asked_bytes))
+            out.notices.append(Notice(NoticeKind.TOO_LARGE, request.group_id, size=asked_bytes))
             self._refuse(request, group_error(ErrorCode.MESSAGE_TOO_LARGE), out)  # as its sync would be, in Kafka
             return
         group = self._groups.get(request.group_id)
@@ -95,7 +93,7 @@ class Membership(Rebalancing):
         group = Group(request.group_id, state_timestamp_ms=now.wall_ms)
         record = self._record(group, group.value())
         self._groups[request.group_id] = group
-        out.notices.append(Notice(What.CREATED, request.group_id))
+        out.notices.append(Notice(NoticeKind.CREATED, request.group_id))
 
         def undone(error: ErrorCode, later: Outcome) -> None:
             # Nothing of the group is in the log: whoever waits in it hears of the error, and it is gone.
@@ -121,7 +119,7 @@ class Membership(Rebalancing):
     def _turn_away(self, group: Group, request: JoinGroup, now: Instant, out: Outcome) -> None:
         member = group.members.get(request.member_id)
         if member is not None:
-            self._unseat(group, member, What.LEFT, Cause.TOO_MANY_MEMBERS, out)
+            self._unseat(group, member, NoticeKind.LEFT, Cause.TOO_MANY_MEMBERS, out)
         elif request.member_id in group.pending_members:
             self._forget_id(group, request.member_id, out)
         self._refuse(request, ErrorCode.GROUP_MAX_SIZE_REACHED, out, member_id="")
@@ -221,7 +219,7 @@ class Membership(Rebalancing):
         self._arm_session(group, member, now.monotonic_ms + NEW_MEMBER_JOIN_TIMEOUT_MS, out)
         if group.rebalance is not None and group.rebalance.is_joining and group.rebalance.is_initial:
             group.new_member_added = True
-        out.notices.append(Notice(What.JOINED, group.group_id, member_id=member_id, reason=request.reason or ""))
+        out.notices.append(Notice(NoticeKind.JOINED, group.group_id, member_id=member_id, reason=request.reason or ""))
         self._prepare_or_complete(group, came_from, Cause.MEMBER_JOINED, now, out)
 
     def _replace(
@@ -229,7 +227,9 @@ class Membership(Rebalancing):
     ) -> None:
         """A static member restarted (KIP-345): its successor takes the seat, with a new id."""
         state = group.state
-        out.notices.append(Notice(What.REPLACED, group.group_id, member_id=member_id, reason=request.reason or ""))
+        out.notices.append(
+            Notice(NoticeKind.REPLACED, group.group_id, member_id=member_id, reason=request.reason or "")
+        )
         if state is State.STABLE and self._choice_with(group, member, request.protocols) == group.protocol:
             self._replace_in_stable(group, member, member_id, request, now, out)
             return
@@ -366,7 +366,7 @@ class Membership(Rebalancing):
                 if member.sync_waiter is not None:
                     later.replies.append(Reply(member.sync_waiter.reply_to, self._assigned(group, member)))
                     member.sync_waiter = None
-                    self.touch(group, member, now, later)
+                    self.extend_session(group, member, now, later)
 
         def undone(error: ErrorCode, later: Outcome) -> None:
             if not still_waiting():
@@ -382,7 +382,7 @@ class Membership(Rebalancing):
         took_ms = now.monotonic_ms - rebalance.since_ms
         out.notices.append(
             Notice(
-                What.STABLE,
+                NoticeKind.STABLE,
                 group.group_id,
                 rebalance.cause,
                 generation=group.generation,
@@ -409,7 +409,7 @@ class Membership(Rebalancing):
             return error
         if request.generation != group.generation:
             return ErrorCode.ILLEGAL_GENERATION
-        self.touch(group, group.members[request.member_id], now, out)
+        self.extend_session(group, group.members[request.member_id], now, out)
         rebalance = group.rebalance
         joining = rebalance is not None and rebalance.is_joining
         return ErrorCode.REBALANCE_IN_PROGRESS if joining else ErrorCode.NONE
@@ -451,11 +451,11 @@ class Membership(Rebalancing):
             error = member_error(group, member_id, leaver.instance_id)
             if error is not ErrorCode.NONE:
                 return error
-        self._unseat(group, group.members[member_id], What.LEFT, Cause.MEMBER_LEFT, out, leaver.reason)
+        self._unseat(group, group.members[member_id], NoticeKind.LEFT, Cause.MEMBER_LEFT, out, leaver.reason)
         return ErrorCode.NONE
 
 
 def _take_back_notices(group: Group, error: ErrorCode, out: Outcome) -> None:
     """The log refused what an event decided about a group: the operator hears of that instead of the decision."""
     out.notices[:] = [notice for notice in out.notices if notice.group_id != group.group_id]
-    out.notices.append(Notice(What.NOT_WRITTEN, group.group_id, reason=error.name))
+    out.notices.append(Notice(NoticeKind.NOT_WRITTEN, group.group_id, reason=error.name))

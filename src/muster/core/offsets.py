@@ -20,7 +20,7 @@ from muster.codec.committed import fetched, is_further, pack, pack_log_offset, t
 from muster.codec.error_codes import ErrorCode
 from muster.codec.offsets_topic import NO_TOPIC_ID, GroupKey, OffsetKey, OffsetValue, encode_key
 from muster.core.answers import FetchAnswer, FetchedOffset, OffsetDeleteAnswer, PartitionError
-from muster.core.commits import NO_TIMESTAMP, Commits, Touch, commit_key
+from muster.core.commits import NO_TIMESTAMP, Commits, ExtendSession, commit_key
 from muster.core.config import GroupConfig
 from muster.core.events import (
     DeleteGroup,
@@ -32,8 +32,17 @@ from muster.core.events import (
     TopicsDeleted,
 )
 from muster.core.group import CONSUMER_PROTOCOL, Group, State, TopicPartition
-from muster.core.notices import Cause, Notice, What
-from muster.core.outcome import NO_PRODUCER, OffsetsRecord, Outcome, Reply, StagedCommit, Write
+from muster.core.outcome import (
+    NO_PRODUCER,
+    Cause,
+    Notice,
+    NoticeKind,
+    OffsetsRecord,
+    Outcome,
+    Reply,
+    StagedCommit,
+    Write,
+)
 
 NO_OFFSET = -1
 _named = tuple.__new__  # the constructor of a named tuple is Python code that ends in this
@@ -43,11 +52,13 @@ _NONE = ErrorCode.NONE
 class Offsets(Commits):
     """The offsets of all groups of one partition of the offsets topic.
 
-    `groups` and `newer` are the coordinator's own, shared. `touch` restarts the session of a member.
+    `groups` and `newer` are the coordinator's own, shared. `extend_session` restarts the session of a member.
     """
 
-    def __init__(self, groups: dict[str, Group], newer: dict[str, str], config: GroupConfig, touch: Touch) -> None:
-        super().__init__(groups, newer, config, touch)
+    def __init__(
+        self, groups: dict[str, Group], newer: dict[str, str], config: GroupConfig, extend_session: ExtendSession
+    ) -> None:
+        super().__init__(groups, newer, config, extend_session)
         self._retention_ms = config.offsets_retention_ms
         self._groups_of_producer: dict[int, set[str]] = {}
         self.reindex()
@@ -175,7 +186,7 @@ class Offsets(Commits):
             out.replies.append(Reply(event.reply_to, answer))
             return
         write = _burial(
-            _tombstones(event.group_id, deleted), Notice(What.OFFSETS_DELETED, event.group_id, size=len(deleted))
+            _tombstones(event.group_id, deleted), Notice(NoticeKind.OFFSETS_DELETED, event.group_id, size=len(deleted))
         )
         write.event, write.answer = event, answer
         out.writes.append(write)
@@ -203,7 +214,7 @@ class Offsets(Commits):
             out.replies.append(Reply(reply_to, ErrorCode.NON_EMPTY_GROUP))
         else:
             records = _tombstones(group_id, _all_partitions(group))
-            notice = Notice(What.REMOVED, group_id, Cause.GROUP_DELETED, size=len(records))
+            notice = Notice(NoticeKind.REMOVED, group_id, Cause.GROUP_DELETED, size=len(records))
             write = _burial([*records, _group_tombstone(group_id)], notice)
             write.event, write.answer = event, _NONE
             out.writes.append(write)
@@ -218,7 +229,7 @@ class Offsets(Commits):
             if gone.keys().isdisjoint(held):
                 continue
             deleted = [partition for partition in gone if partition in held]
-            notice = Notice(What.OFFSETS_DELETED, group_id, Cause.TOPIC_DELETED, size=len(deleted))
+            notice = Notice(NoticeKind.OFFSETS_DELETED, group_id, Cause.TOPIC_DELETED, size=len(deleted))
             out.writes.append(_burial(_tombstones(group_id, deleted), notice))
 
     # Expire.
@@ -233,9 +244,9 @@ class Offsets(Commits):
             records = _tombstones(group_id, expired)
             notices: list[Notice] = []
             if expired:
-                notices.append(Notice(What.OFFSETS_EXPIRED, group_id, Cause.RETENTION, size=len(expired)))
+                notices.append(Notice(NoticeKind.OFFSETS_EXPIRED, group_id, Cause.RETENTION, size=len(expired)))
             if len(expired) == len(group.offsets) and not group.pending and group.state is State.EMPTY:
-                notices.append(Notice(What.REMOVED, group_id, Cause.RETENTION))
+                notices.append(Notice(NoticeKind.REMOVED, group_id, Cause.RETENTION))
                 records.append(_group_tombstone(group_id))
             if records:
                 out.writes.append(_burial(records, *notices))

@@ -11,8 +11,7 @@ from muster.core.answers import JoinAnswer, JoinedMember, SyncAnswer
 from muster.core.config import GroupConfig
 from muster.core.events import Instant
 from muster.core.group import LEGAL_MOVES, Group, IllegalMove, Member, Rebalance, State
-from muster.core.notices import Cause, Notice, What
-from muster.core.outcome import CancelTimer, OffsetsRecord, Outcome, Reply, SetTimer, Write
+from muster.core.outcome import CancelTimer, Cause, Notice, NoticeKind, OffsetsRecord, Outcome, Reply, SetTimer, Write
 
 JOIN_TIMER, SYNC_TIMER, SESSION_TIMER, PENDING_TIMER = "join", "sync", "session", "pending"
 SHORTEST_WAIT_MS = 1_000
@@ -60,7 +59,7 @@ class Rebalancing:
         else:
             rebalance = Rebalance(True, now.monotonic_ms + group.rebalance_timeout_ms)
         rebalance.cause, rebalance.since_ms = cause, now.monotonic_ms
-        out.notices.append(Notice(What.REBALANCING, group.group_id, cause, generation=group.generation))
+        out.notices.append(Notice(NoticeKind.REBALANCING, group.group_id, cause, generation=group.generation))
         self._move(group, came_from, State.PREPARING_REBALANCE, now, rebalance)
         out.timers.append(SetTimer((JOIN_TIMER, group.group_id), rebalance.deadline_ms))
         if not is_initial:
@@ -76,7 +75,7 @@ class Rebalancing:
             if member.sync_waiter is not None:
                 out.replies.append(Reply(member.sync_waiter.reply_to, answer))
                 member.sync_waiter = None
-                self.touch(group, member, now, out)
+                self.extend_session(group, member, now, out)
 
     def _complete_join_if_all_are_here(self, group: Group, now: Instant, out: Outcome) -> None:
         rebalance = group.rebalance
@@ -88,7 +87,7 @@ class Rebalancing:
     def _complete_join(self, group: Group, now: Instant, out: Outcome) -> None:
         """The phase ends: a new generation of those who came."""
         for member in [each for each in group.members.values() if each.join_waiter is None and not each.is_static]:
-            self._unseat(group, member, What.EXPIRED, Cause.DID_NOT_REJOIN, out)
+            self._unseat(group, member, NoticeKind.EXPIRED, Cause.DID_NOT_REJOIN, out)
         if group.members and not self._some_leader_joined(group):
             self._wait_once_more(group, now, out)
             return
@@ -127,7 +126,7 @@ class Rebalancing:
         group.leader = None
         self._move(group, State.PREPARING_REBALANCE, State.EMPTY, now, None)
         group.subscribed_topics = group.compute_subscribed_topics()
-        out.notices.append(Notice(What.EMPTY, group.group_id, generation=group.generation))
+        out.notices.append(Notice(NoticeKind.EMPTY, group.group_id, generation=group.generation))
         out.writes.append(Write([self._record(group, group.value())]))
 
     def _begin_generation(self, group: Group, now: Instant, out: Outcome) -> None:
@@ -144,7 +143,7 @@ class Rebalancing:
             if waiter is not None:
                 full = member.member_id == group.leader
                 out.replies.append(Reply(waiter.reply_to, self._joined(group, member, full=full)))
-                self.touch(group, member, now, out)
+                self.extend_session(group, member, now, out)
         group.sync_deadline_ms = now.monotonic_ms + group.rebalance_timeout_ms
         out.timers.append(SetTimer((SYNC_TIMER, group.group_id), group.sync_deadline_ms))
 
@@ -174,7 +173,7 @@ class Rebalancing:
 
     # Sessions.
 
-    def touch(self, group: Group, member: Member, now: Instant, out: Outcome) -> None:
+    def extend_session(self, group: Group, member: Member, now: Instant, out: Outcome) -> None:
         """A sign of life: the session begins again. Only the deadline moves; the timer looks at it when it fires."""
         deadline_ms = now.monotonic_ms + member.session_timeout_ms
         member.deadline_ms = deadline_ms
@@ -188,7 +187,7 @@ class Rebalancing:
             out.timers.append(SetTimer((SESSION_TIMER, group.group_id, member.member_id), deadline_ms))
 
     def _unseat(
-        self, group: Group, member: Member, what: What, cause: Cause, out: Outcome, reason: str | None = None
+        self, group: Group, member: Member, what: NoticeKind, cause: Cause, out: Outcome, reason: str | None = None
     ) -> None:
         """Take a member's seat; whatever it waits for is answered with "unknown"."""
         out.notices.append(Notice(what, group.group_id, cause, member.member_id, reason or ""))
@@ -251,7 +250,7 @@ class Rebalancing:
         came_from = group.state
         group.sync_deadline_ms = None
         for member_id in sorted(group.pending_sync & group.members.keys()):
-            self._unseat(group, group.members[member_id], What.EXPIRED, Cause.DID_NOT_SYNC, out)
+            self._unseat(group, group.members[member_id], NoticeKind.EXPIRED, Cause.DID_NOT_SYNC, out)
         self.prepare(group, came_from, Cause.DID_NOT_SYNC, now, out)
 
     def _session_timer(self, group: Group, member_id: str, now: Instant, out: Outcome) -> None:
@@ -269,7 +268,7 @@ class Rebalancing:
             member.deadline_ms = None  # spent; armed again when it is answered
             return
         came_from = group.state
-        self._unseat(group, member, What.EXPIRED, Cause.SESSION_EXPIRED, out)
+        self._unseat(group, member, NoticeKind.EXPIRED, Cause.SESSION_EXPIRED, out)
         self._wait_no_longer_than_needed(group)
         self._prepare_or_complete(group, came_from, Cause.SESSION_EXPIRED, now, out)
 
@@ -299,7 +298,7 @@ class Rebalancing:
         self.seats += len(group.members)
         self._count_bytes(group)
         for member in group.members.values():
-            self.touch(group, member, now, out)
+            self.extend_session(group, member, now, out)
         if len(group.members) > self._config.group_max_size:
             self.prepare(group, State.STABLE, Cause.TOO_MANY_MEMBERS, now, out)
 

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, TextIO
 
-from muster.core.notices import Cause, Notice, What
+from muster.core.outcome import Cause, Notice, NoticeKind
 
 LONGEST_TEXT = 2_000
 """Characters of a text, or of a field of an object."""
@@ -35,34 +35,34 @@ def sentence(notice: Notice) -> str:
     """What happened to a group, in words."""
     why = f" ({notice.cause.value})" if notice.cause is not Cause.NONE else ""
     said = f", saying: {notice.reason}" if notice.reason else ""
-    match notice.what:
-        case What.CREATED:
+    match notice.kind:
+        case NoticeKind.CREATED:
             return "created"
-        case What.JOINED:
+        case NoticeKind.JOINED:
             return f"member {notice.member_id} joined{said}"
-        case What.REPLACED:
+        case NoticeKind.REPLACED:
             return f"a static member restarted as {notice.member_id}{said}"
-        case What.LEFT:
+        case NoticeKind.LEFT:
             return f"member {notice.member_id} left{why}{said}"
-        case What.EXPIRED:
+        case NoticeKind.EXPIRED:
             return f"member {notice.member_id} was removed{why}"
-        case What.REBALANCING:
+        case NoticeKind.REBALANCING:
             return f"rebalances from generation {notice.generation}{why}"
-        case What.STABLE:
+        case NoticeKind.STABLE:
             members = "1 member" if notice.size == 1 else f"{notice.size} members"
             return f"rebalanced in {notice.duration_ms} ms to generation {notice.generation} with {members}{why}"
-        case What.EMPTY:
+        case NoticeKind.EMPTY:
             return f"empty since generation {notice.generation}"
-        case What.OFFSETS_EXPIRED | What.OFFSETS_DELETED:
+        case NoticeKind.OFFSETS_EXPIRED | NoticeKind.OFFSETS_DELETED:
             offsets = "1 offset" if notice.size == 1 else f"{notice.size} offsets"
-            return f"{offsets} {'expired' if notice.what is What.OFFSETS_EXPIRED else 'deleted'}{why}"
-        case What.REMOVED:
+            return f"{offsets} {'expired' if notice.kind is NoticeKind.OFFSETS_EXPIRED else 'deleted'}{why}"
+        case NoticeKind.REMOVED:
             return f"removed{why}"
-        case What.MIXED_COMMITS:
+        case NoticeKind.MIXED_COMMITS:
             return "commits both in transactions and without; offsets will jump between the two"
-        case What.TOO_LARGE:
+        case NoticeKind.TOO_LARGE:
             return f"a member was refused: its protocols have {notice.size} bytes (muster.max.member.bytes)"
-        case What.NOT_WRITTEN:
+        case NoticeKind.NOT_WRITTEN:
             return f"nothing was changed, because the log refused the record of it ({notice.reason})"
 
 
@@ -104,7 +104,7 @@ class Journal:
         numbers = {"generation": notice.generation, "size": notice.size, "duration_ms": notice.duration_ms}
         self.say(
             f"group {notice.group_id}: {sentence(notice)}",
-            event=notice.what.value,
+            event=notice.kind.value,
             group=notice.group_id,
             partition=partition,
             **{name: value for name, value in details.items() if value},

@@ -16,7 +16,7 @@ from typing import Any
 from muster.codec.error_codes import ErrorCode
 from muster.config.broker import BrokerConfig
 from muster.core.config import GroupConfig
-from muster.core.notices import Notice
+from muster.core.outcome import Notice
 from muster.core.router import Router
 from muster.errors import ConfigError, DataLost, LogDamaged, MusterError
 from muster.log.directory import LogDirectory

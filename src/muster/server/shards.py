@@ -23,6 +23,7 @@ from typing import Any, Protocol
 
 from muster.codec.error_codes import ErrorCode
 from muster.codec.partitioning import partition_for
+from muster.core.answers import commit_error, refusal, timed_out
 from muster.core.config import GroupConfig
 from muster.core.coordinator import Coordinator
 from muster.core.events import (
@@ -36,9 +37,7 @@ from muster.core.events import (
     TimerFired,
     TopicsDeleted,
 )
-from muster.core.notices import Notice
-from muster.core.outcome import Outcome, SetTimer
-from muster.core.refusals import commit_error, refusal, timed_out
+from muster.core.outcome import Notice, Outcome, SetTimer
 from muster.core.router import Ownership, Router
 from muster.errors import LogDamaged
 from muster.log.config import Flush

@@ -4,7 +4,7 @@ from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass, field
 
-from muster.core.notices import Cause, Notice, What
+from muster.core.outcome import Cause, Notice, NoticeKind
 
 BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
 
@@ -51,14 +51,14 @@ class Stats:
         latency.observe(seconds, count)
 
     def note(self, notice: Notice) -> None:
-        match notice.what:
-            case What.STABLE:
+        match notice.kind:
+            case NoticeKind.STABLE:
                 self.rebalances[notice.cause] += 1
-            case What.OFFSETS_EXPIRED:
+            case NoticeKind.OFFSETS_EXPIRED:
                 self.expired_offsets += notice.size
-            case What.OFFSETS_DELETED:
+            case NoticeKind.OFFSETS_DELETED:
                 self.deleted_offsets += notice.size
-            case What.REMOVED:
+            case NoticeKind.REMOVED:
                 self.removed_groups += 1
-            case What.EXPIRED:
+            case NoticeKind.EXPIRED:
                 self.expired_members += 1
