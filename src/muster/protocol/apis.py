@@ -1,8 +1,9 @@
-"""The APIs there are: their keys, the versions we serve, and from which version on they are flexible.
+"""The table of APIs: key, name, the versions that are described here, and the first flexible one.
 
-`served` is the range that is answered; `advertised_from` may be lower. Produce is advertised from 0, as Kafka does it:
-one widespread client turns compression off when it sees a higher minimum. A request of versions 0 to 2 is refused all
-the same. What is advertised also depends on who is there to answer, which is why `advertised` asks.
+Server and clients use the same table. The server answers those APIs of it for which it has a handler, in all versions
+of the table; SaslHandshake and SaslAuthenticate are for clients only. `advertised_from` may be lower than
+`min_version`: Produce is advertised from 0, as Kafka does it, because librdkafka turns compression off when it sees a
+higher minimum. A request of Produce 0 to 2 is refused all the same.
 """
 
 from collections.abc import Container
@@ -30,6 +31,7 @@ class ApiKey(IntEnum):
     SYNC_GROUP = 14
     DESCRIBE_GROUPS = 15
     LIST_GROUPS = 16
+    SASL_HANDSHAKE = 17
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
@@ -40,6 +42,7 @@ class ApiKey(IntEnum):
     END_TXN = 26
     TXN_OFFSET_COMMIT = 28
     DESCRIBE_CONFIGS = 32
+    SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
     OFFSET_DELETE = 47
@@ -49,7 +52,7 @@ class ApiKey(IntEnum):
 
 
 class Api(NamedTuple):
-    """One API as we serve it; `name` is Kafka's, `schemas` the module with its layouts."""
+    """One API; `name` is Kafka's, `schemas` names the module with its layouts."""
 
     key: ApiKey
     name: str
@@ -63,11 +66,11 @@ class Api(NamedTuple):
         return version >= self.flexible_from
 
     def request_header_version(self, version: int) -> int:
-        """Which header a request has; also answered for versions that are not served, as the header comes first."""
+        """Which header a request has; defined for unknown versions too, as the header is read first."""
         return 2 if version >= self.flexible_from else 1
 
     def response_header_version(self, version: int) -> int:
-        """An answer to ApiVersions never has tagged fields: the client does not know yet whether we know them."""
+        """A response to ApiVersions never has tagged fields: the client does not know yet what the broker speaks."""
         return 1 if version >= self.flexible_from and self.key is not ApiKey.API_VERSIONS else 0
 
 
@@ -94,7 +97,8 @@ APIS: dict[int, Api] = {
         _api(ApiKey.SYNC_GROUP, "SyncGroup", (0, 5), 4, "groups"),
         _api(ApiKey.DESCRIBE_GROUPS, "DescribeGroups", (0, 6), 5, "groups"),
         _api(ApiKey.LIST_GROUPS, "ListGroups", (0, 5), 3, "groups"),
-        _api(ApiKey.API_VERSIONS, "ApiVersions", (0, 4), 3, "groups"),
+        _api(ApiKey.SASL_HANDSHAKE, "SaslHandshake", (0, 1), NEVER, "sessions"),
+        _api(ApiKey.API_VERSIONS, "ApiVersions", (0, 4), 3, "sessions"),
         _api(ApiKey.CREATE_TOPICS, "CreateTopics", (2, 7), 5, "topics"),
         _api(ApiKey.DELETE_TOPICS, "DeleteTopics", (1, 6), 4, "topics"),
         _api(ApiKey.INIT_PRODUCER_ID, "InitProducerId", (0, 5), 2, "transactions"),
@@ -104,6 +108,7 @@ APIS: dict[int, Api] = {
         _api(ApiKey.END_TXN, "EndTxn", (0, 5), 3, "transactions"),
         _api(ApiKey.TXN_OFFSET_COMMIT, "TxnOffsetCommit", (0, 5), 3, "offsets"),
         _api(ApiKey.DESCRIBE_CONFIGS, "DescribeConfigs", (1, 4), 4, "topics"),
+        _api(ApiKey.SASL_AUTHENTICATE, "SaslAuthenticate", (0, 2), 2, "sessions"),
         _api(ApiKey.CREATE_PARTITIONS, "CreatePartitions", (0, 3), 2, "topics"),
         _api(ApiKey.DELETE_GROUPS, "DeleteGroups", (0, 2), 2, "groups"),
         _api(ApiKey.OFFSET_DELETE, "OffsetDelete", (0, 0), NEVER, "offsets"),

@@ -10,6 +10,9 @@ MAX_ELEMENTS = 250_000
 """Elements of arrays in one message, all together. Two bytes on the wire can become half a kilobyte here, and a frame
 may be a hundred megabytes; an honest request of this size has not been seen."""
 
+MAX_RESPONSE_ELEMENTS = 10_000_000
+"""The same for a response that a client reads: the metadata of a large cluster has millions of elements."""
+
 
 class WireError(MusterError):
     """The peer broke the protocol: the connection is to be closed."""

@@ -45,7 +45,6 @@ _BYTES: dict[tuple[bool, bool], tuple[Read, Write]] = {
     (True, False): (Reader.compact_bytes, Writer.compact_bytes),
     (True, True): (Reader.compact_nullable_bytes, Writer.compact_nullable_bytes),
 }
-_VARIABLE = {"string": _STRINGS, "bytes": _BYTES, "records": _BYTES}
 _COUNTS: dict[tuple[bool, bool], tuple[Read, Write]] = {
     (False, False): (Reader.array_count, Writer.array_count),
     (False, True): (Reader.nullable_array_count, Writer.nullable_array_count),
@@ -71,13 +70,20 @@ class WireReader(Reader):
     is negative, where null may be.
     """
 
-    __slots__ = ("elements_left",)
+    __slots__ = ("_leaves_records", "elements_left")
 
     def __init__(
-        self, data: Buffer, position: int = 0, end: int | None = None, max_elements: int = MAX_ELEMENTS
+        self,
+        data: Buffer,
+        position: int = 0,
+        end: int | None = None,
+        max_elements: int = MAX_ELEMENTS,
+        leaves_records: bool = False,
     ) -> None:
+        """`leaves_records`: a field of records becomes a `slice` that says where in `data` they are."""
         super().__init__(data, position, end)
         self.elements_left = max_elements
+        self._leaves_records = leaves_records
 
     def _count(self, count: int | None) -> int | None:
         if count is not None:
@@ -104,6 +110,20 @@ class WireReader(Reader):
             return size + _JAVA_WRAPS
         return None if size < 0 else size
 
+    def nullable_records(self) -> bytes | slice | None:
+        size = self._size(self.int32(), "records")
+        return None if size is None else self._records(size)
+
+    def compact_nullable_records(self) -> bytes | slice | None:
+        size = self._compact_size()
+        return None if size is None else self._records(size)
+
+    def _records(self, size: int) -> bytes | slice:
+        if not self._leaves_records:
+            return self.raw(size)
+        position = self._take(size)
+        return slice(position, position + size)
+
     def skip(self, size: int) -> None:
         if size < 0:
             raise Malformed(f"{size} bytes to step over at byte {self.position}")
@@ -121,6 +141,14 @@ class WireReader(Reader):
         for _ in range(self.tagged_field_count()):
             self.uvarint()
             self.skip(self.uvarint())
+
+
+# Kafka has no field of records that may not be null.
+_RECORDS: dict[tuple[bool, bool], tuple[Read, Write]] = {
+    (False, True): (WireReader.nullable_records, Writer.nullable_bytes),  # type: ignore[dict-item]
+    (True, True): (WireReader.compact_nullable_records, Writer.compact_nullable_bytes),  # type: ignore[dict-item]
+}
+_VARIABLE = {"string": _STRINGS, "bytes": _BYTES, "records": _RECORDS}
 
 
 class Layout:

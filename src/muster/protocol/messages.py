@@ -1,13 +1,23 @@
-"""Any message in any version we serve: bytes to a dict and back. For all that is not hot.
+"""Any message in any version of the table: bytes to a dict and back, for servers and for clients.
+
+A server reads requests and writes responses:
 
     request = decode_request(ApiKey.METADATA, 12, frame, position)    # {"topics": None, "allowAutoTopicCreation": ...}
-    answer = encode_response(ApiKey.METADATA, 12, correlation_id, {"brokers": [...], "topics": [...]})
+    frame = encode_response(ApiKey.METADATA, 12, correlation_id, {"brokers": [...], "topics": [...]})
 
-How a dict stands for a message is told in `layout`; the names in it are in `schemas`, one line a field. A layout is
-made on first use, an API and a version at a time, which takes a millisecond or two, and kept.
+A client writes requests and reads responses:
 
-Bytes that are not what they should be are a `WireError`, whatever is wrong with them. Bytes after the end are ignored,
-as Kafka ignores them.
+    frame = encode_request(ApiKey.METADATA, 12, correlation_id, "my-client", {"topics": None})
+    correlation_id, response = decode_response(ApiKey.METADATA, 12, frame)
+
+or, where the length was read before the rest of the frame, and where the records of a Fetch are to stay in the frame:
+
+    correlation_id, position = decode_response_header(ApiKey.FETCH, 12, frame)
+    response = decode_response_body(ApiKey.FETCH, 12, frame, position, leaves_records=True)
+
+`layout` says how a dict stands for a message; the names in it are those of `schemas`. The layout of an API and a
+version is made on first use, which takes a millisecond or two, and kept. Bytes that do not fit are a `WireError`. Bytes
+after the end are ignored, as Kafka ignores them.
 """
 
 from functools import cache
@@ -17,12 +27,13 @@ from struct import Struct
 from muster.codec.primitives import Buffer, Writer
 from muster.errors import CodecError
 from muster.protocol.apis import APIS
-from muster.protocol.errors import MAX_ELEMENTS, BadBody, BadHeader, NotServed
+from muster.protocol.errors import MAX_ELEMENTS, MAX_RESPONSE_ELEMENTS, BadBody, BadHeader, NotServed
 from muster.protocol.layout import Layout, StructData, WireReader
 from muster.protocol.schema import Message, parse_messages
 
 REQUEST, RESPONSE = "Request", "Response"
 
+_LENGTH_BYTES = 4
 _RESPONSE_START = Struct(">ii")
 _NO_TAGS = b"\x00"
 
@@ -36,7 +47,7 @@ def messages(module: str) -> dict[str, Message]:
 
 @cache
 def layout(api_key: int, version: int, direction: str) -> Layout:
-    """How a message is laid out; `NotServed` if there is none in that version, also where Kafka once had one."""
+    """How a message is laid out; `NotServed` if the table does not have that version, even where Kafka once had it."""
     api = APIS.get(api_key)
     if api is None:
         raise NotServed(f"API {api_key} is not known here")
@@ -44,6 +55,9 @@ def layout(api_key: int, version: int, direction: str) -> Layout:
     if version not in message.versions:
         raise NotServed(f"{message.name} has no version {version} here")
     return Layout(message, version)
+
+
+# Requests.
 
 
 def decode_request(
@@ -55,8 +69,25 @@ def decode_request(
     *,
     max_elements: int = MAX_ELEMENTS,
 ) -> StructData:
-    """The body of a request, which begins at `position`: right behind its header."""
+    """The body of a request, which begins at `position`: right behind its header (`header.decode_header`)."""
     return _decode(layout(api_key, version, REQUEST), WireReader(data, position, end, max_elements))
+
+
+def encode_request(api_key: int, version: int, correlation_id: int, client_id: str | None, body: StructData) -> bytes:
+    """A whole frame: length, header, body."""
+    encoded = _encode(layout(api_key, version, REQUEST), body)
+    writer = Writer()
+    writer.int16(api_key)
+    writer.int16(version)
+    writer.int32(correlation_id)
+    writer.nullable_string(client_id)
+    if APIS[api_key].request_header_version(version) > 1:
+        writer.raw(_NO_TAGS)
+    writer.raw(encoded)
+    return writer.position.to_bytes(_LENGTH_BYTES, "big") + writer.finish()
+
+
+# Responses.
 
 
 def encode_response(api_key: int, version: int, correlation_id: int, body: StructData) -> bytes:
@@ -67,35 +98,41 @@ def encode_response(api_key: int, version: int, correlation_id: int, body: Struc
     return _RESPONSE_START.pack(len(encoded) + 4, correlation_id) + encoded
 
 
-def encode_request(api_key: int, version: int, correlation_id: int, client_id: str | None, body: StructData) -> bytes:
-    """A whole frame as a client sends it: for tests, and for talking to others."""
-    writer = Writer()
-    writer.int16(api_key)
-    writer.int16(version)
-    writer.int32(correlation_id)
-    writer.nullable_string(client_id)
-    if APIS[api_key].request_header_version(version) > 1:
-        writer.raw(_NO_TAGS)
-    writer.raw(_encode(layout(api_key, version, REQUEST), body))
-    encoded = writer.finish()
-    return len(encoded).to_bytes(4, "big") + encoded
-
-
 def decode_response(
-    api_key: int, version: int, frame: Buffer, *, max_elements: int = MAX_ELEMENTS
+    api_key: int, version: int, frame: Buffer, *, max_elements: int = MAX_RESPONSE_ELEMENTS
 ) -> tuple[int, StructData]:
-    """Correlation id and body of an answer; the frame begins with its length."""
-    reader = WireReader(frame, max_elements=max_elements)
+    """Correlation id and body of a response; the frame begins with its length."""
+    size = int.from_bytes(frame[:_LENGTH_BYTES], "big", signed=True)
+    if len(frame) < _LENGTH_BYTES or size != len(frame) - _LENGTH_BYTES:
+        raise BadHeader(f"a frame of {size} bytes has {len(frame) - _LENGTH_BYTES}")
+    correlation_id, position = decode_response_header(api_key, version, frame, _LENGTH_BYTES)
+    return correlation_id, decode_response_body(api_key, version, frame, position, max_elements=max_elements)
+
+
+def decode_response_header(api_key: int, version: int, data: Buffer, position: int = 0) -> tuple[int, int]:
+    """Correlation id of a response, and where its body begins; `position` is right behind the length."""
+    reader = WireReader(data, position)
     try:
-        size = reader.int32()
-        if size != reader.remaining:
-            raise BadHeader(f"a frame of {size} bytes has {reader.remaining}")
         correlation_id = reader.int32()
         if APIS[api_key].response_header_version(version):
             reader.skip_tagged_fields()
     except CodecError as error:
-        raise BadHeader(f"the header of an answer: {error}") from error
-    return correlation_id, _decode(layout(api_key, version, RESPONSE), reader)
+        raise BadHeader(f"the header of a response: {error}") from error
+    return correlation_id, reader.position
+
+
+def decode_response_body(
+    api_key: int,
+    version: int,
+    data: Buffer,
+    position: int,
+    *,
+    max_elements: int = MAX_RESPONSE_ELEMENTS,
+    leaves_records: bool = False,
+) -> StructData:
+    """The body of a response. With `leaves_records`, records are not copied: `data[body[...]["records"]]` has them."""
+    reader = WireReader(data, position, max_elements=max_elements, leaves_records=leaves_records)
+    return _decode(layout(api_key, version, RESPONSE), reader)
 
 
 def _decode(form: Layout, reader: WireReader) -> StructData:

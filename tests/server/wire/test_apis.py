@@ -9,6 +9,7 @@ SERVED = {
     "Produce": (3, 13), "Fetch": (4, 18), "ListOffsets": (1, 11), "Metadata": (0, 13), "OffsetCommit": (2, 10),
     "OffsetFetch": (1, 10), "FindCoordinator": (0, 6), "JoinGroup": (0, 9), "Heartbeat": (0, 4), "LeaveGroup": (0, 5),
     "SyncGroup": (0, 5), "DescribeGroups": (0, 6), "ListGroups": (0, 5), "ApiVersions": (0, 4),
+    "SaslHandshake": (0, 1), "SaslAuthenticate": (0, 2),
     "CreateTopics": (2, 7), "DeleteTopics": (1, 6), "InitProducerId": (0, 5), "OffsetForLeaderEpoch": (2, 4),
     "AddPartitionsToTxn": (0, 5), "AddOffsetsToTxn": (0, 4), "EndTxn": (0, 5), "TxnOffsetCommit": (0, 5),
     "DescribeConfigs": (1, 4), "CreatePartitions": (0, 3), "DeleteGroups": (0, 2), "OffsetDelete": (0, 0),

@@ -18,6 +18,8 @@ from muster.protocol.messages import (
     RESPONSE,
     decode_request,
     decode_response,
+    decode_response_body,
+    decode_response_header,
     encode_request,
     encode_response,
     layout,
@@ -77,6 +79,30 @@ def test_a_response_comes_back_as_it_went(api: Api, data: st.DataObject) -> None
     correlation_id, decoded = decode_response(api_key, version, frame)
     assert correlation_id == -7
     assert decoded == filled(body, message(api_key, RESPONSE).fields)
+
+
+@each_version
+def test_a_response_is_read_without_its_length_too(api_version: tuple[int, int]) -> None:
+    api_key, version = api_version
+    frame = encode_response(api_key, version, 7, {})
+    correlation_id, position = decode_response_header(api_key, version, memoryview(frame)[4:])
+    assert (correlation_id, position) == (7, 4 + APIS[api_key].response_header_version(version))
+    body = decode_response_body(api_key, version, memoryview(frame)[4:], position)
+    assert (correlation_id, body) == decode_response(api_key, version, frame)
+    with pytest.raises(BadHeader):
+        decode_response_header(api_key, version, frame[4 : 3 + position])
+
+
+@pytest.mark.parametrize("version", range(4, 19))
+def test_a_client_may_leave_records_where_they_are(version: int) -> None:
+    partitions = [{"records": b"first"}, {"records": None}, {"records": b"second batch"}]
+    frame = encode_response(ApiKey.FETCH, version, 7, {"responses": [{"partitions": partitions}]})
+    _, position = decode_response_header(ApiKey.FETCH, version, frame, 4)
+    body = decode_response_body(ApiKey.FETCH, version, frame, position, leaves_records=True)
+    first, none, second = [one["records"] for one in body["responses"][0]["partitions"]]
+    assert (frame[first], none, frame[second]) == (b"first", None, b"second batch")
+    with pytest.raises(BadBody):
+        decode_response_body(ApiKey.FETCH, version, frame[: second.stop - 1], position, leaves_records=True)
 
 
 @each_version

@@ -135,28 +135,6 @@ DeleteGroupsResponse 0-2 flexible 2+
     groupId string
     errorCode int16
 
-ApiVersionsRequest 0-4 flexible 3+
-  clientSoftwareName string 3+
-  clientSoftwareVersion string 3+
-
-ApiVersionsResponse 0-4 flexible 3+
-  errorCode int16
-  apiKeys []struct
-    apiKey int16
-    minVersion int16
-    maxVersion int16
-  throttleTimeMs int32 1+
-  supportedFeatures []struct 3+ #0
-    name string
-    minVersion int16
-    maxVersion int16
-  finalizedFeaturesEpoch int64 3+ #1 =-1
-  finalizedFeatures []struct 3+ #2
-    name string
-    maxVersionLevel int16
-    minVersionLevel int16
-  zkMigrationReady bool 3+ #3
-
 ConsumerGroupHeartbeatRequest 0-1 flexible 0+
   groupId string
   memberId string
