@@ -114,15 +114,15 @@ class Broker:
             ready.set()
 
     async def _serve(self, ready: threading.Event) -> None:
-        from muster.server.journal import Journal
         from muster.server.server import Server
+        from muster.server.server_log import ServerLog
         from muster.server.settings import settings_from
 
         settings = settings_from(self._settings)
         data = self._data or Path(self._temporary or "") / "data"
-        journal = Journal(self._log)
+        server_log = ServerLog(self._log)
         try:
-            server = Server(data, settings.groups, settings.broker, journal)
+            server = Server(data, settings.groups, settings.broker, server_log)
             await server.start()
             self.host, self.port = server.host, server.port
             self._loop, self._stop, self._server = asyncio.get_running_loop(), asyncio.Event(), server
@@ -130,7 +130,7 @@ class Broker:
             await self._stop.wait()
             await server.stop()
         finally:
-            journal.close()
+            server_log.close()
 
     def _clean_up(self) -> None:
         if self._temporary is not None:

@@ -25,13 +25,13 @@ JOIN = {
 
 
 @pytest.fixture(scope="module")
-def journal() -> io.StringIO:
+def server_log() -> io.StringIO:
     return io.StringIO()
 
 
 @pytest.fixture(scope="module")
-def broker(journal: io.StringIO) -> Iterator[Broker]:
-    with Broker(log=journal, socket_request_max_bytes=1 << 20) as running:
+def broker(server_log: io.StringIO) -> Iterator[Broker]:
+    with Broker(log=server_log, socket_request_max_bytes=1 << 20) as running:
         running.create_topic("orders", 4)
         yield running
 
@@ -80,12 +80,12 @@ def rss_mb() -> float:
     ],
     ids=["negative", "2 GB", "too long", "nothing", "unknown API", "unknown version", "torn body", "http", "noise"],
 )
-def test_garbage(broker: Broker, journal: io.StringIO, good: Raw, garbage: bytes) -> None:
-    lines = journal.getvalue().count("was sent away")
+def test_garbage(broker: Broker, server_log: io.StringIO, good: Raw, garbage: bytes) -> None:
+    lines = server_log.getvalue().count("was sent away")
     with connect(broker) as client:
         client.sendall(garbage)
         assert is_hung_up(client)
-    assert journal.getvalue().count("was sent away") == lines + 1
+    assert server_log.getvalue().count("was sent away") == lines + 1
 
 
 def test_byte_by_byte(broker: Broker, good: Raw) -> None:
@@ -169,7 +169,7 @@ def test_clients_that_hoard_give_way_to_one_who_finishes_its_request(
     narrow: tuple[Broker, io.StringIO], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker, lines = narrow
-    monkeypatch.setattr("muster.server.buffers.GIVE_WAY_S", 0.5)
+    monkeypatch.setattr("muster.server.client_limits.GIVE_WAY_S", 0.5)
     hoarders = [connect(broker) for _ in range(3)]
     send_what_is_taken(hoarders, LARGE)
     with Raw((broker.host, broker.port)) as honest:
@@ -299,7 +299,7 @@ def answered(raw: Raw, api_key: ApiKey, version: int, **body: Any) -> tuple[int,
     return len(frame), decode_response(api_key, version, frame)[1]
 
 
-def test_a_large_group_named_again_and_again(broker: Broker, journal: io.StringIO, good: Raw) -> None:
+def test_a_large_group_named_again_and_again(broker: Broker, server_log: io.StringIO, good: Raw) -> None:
     """Kafka answers each time; that ends where the largest answer ends."""
     with Raw((broker.host, broker.port), timeout_s=60) as raw:
         member_of(raw, "large", 900_000)
@@ -310,7 +310,7 @@ def test_a_large_group_named_again_and_again(broker: Broker, journal: io.StringI
         assert size < 100_000, "900 bytes become 90 MB"
         assert [group["errorCode"] for group in answer["groups"]] == [69] + [44] * 100
         assert answer["groups"][1]["errorMessage"] == "The answer would be larger than muster.max.response.bytes."
-    assert "asked with one DescribeGroups for more than an answer may hold" in journal.getvalue()
+    assert "asked with one DescribeGroups for more than an answer may hold" in server_log.getvalue()
 
 
 def test_offsets_of_a_group_named_again_and_again(broker: Broker, good: Raw) -> None:

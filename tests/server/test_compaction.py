@@ -17,14 +17,14 @@ SETTINGS = {
 
 
 def test_the_offsets_topic_stays_small(tmp_path: Path) -> None:
-    journal = io.StringIO()
-    with Broker(data=tmp_path / "data", log=journal, settings=SETTINGS) as broker:
+    server_log = io.StringIO()
+    with Broker(data=tmp_path / "data", log=server_log, settings=SETTINGS) as broker:
         broker.create_topic("orders", 4)
         with Raw((broker.host, broker.port)) as raw:
             deadline = time.monotonic() + 60
             number = 0
-            while "compacted in" not in journal.getvalue() or number < 40_000:
-                assert time.monotonic() < deadline, journal.getvalue()[-1_000:]
+            while "compacted in" not in server_log.getvalue() or number < 40_000:
+                assert time.monotonic() < deadline, server_log.getvalue()[-1_000:]
                 for _ in range(500):
                     number += 1
                     raw.send(ApiKey.OFFSET_COMMIT, 8, **commit_body("g", "orders", {number % 4: number}))

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from muster.server import connection as module
-from muster.server.buffers import Intake, Unread
+from muster.server.client_limits import FairTurns, Intake, Unread
 from muster.server.connection import Connection, Slot
-from muster.server.turns import Turns
 
 
 class FakeTransport(asyncio.Transport):
@@ -52,7 +51,7 @@ class FakeHost:
         loop = asyncio.get_running_loop()
         self.intake = Intake(1 << 20, 60_000, loop.time)
         self.unread = Unread(1 << 30)
-        self.turns = Turns(loop)
+        self.turns = FairTurns(loop)
         self.handled = 0
 
     def handle(self, connection: Connection, data: bytes, position: int, end: int) -> Slot | None:

@@ -66,12 +66,12 @@ def test_no_cycles_are_made(no_search: None) -> None:
 def test_survivors_are_set_aside() -> None:
     code = """
 import gc
-from muster.server import garbage
-garbage.search_everything_once()
+from muster.server import process
+process.search_everything_once()
 gc.collect()
 assert gc.get_freeze_count() == 0, "nobody asked for it"
-garbage.set_aside_survivors()
-garbage.set_aside_survivors()
+process.set_aside_survivors()
+process.set_aside_survivors()
 kept = [[] for _ in range(1000)]
 gc.collect(0)
 assert gc.get_freeze_count() == 0, "only after a full search"
@@ -85,7 +85,7 @@ cycle.append(cycle)
 gc.collect()
 del cycle
 assert gc.collect() == 0
-garbage.search_everything_once()
+process.search_everything_once()
 assert gc.collect() == 1
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

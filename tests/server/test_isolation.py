@@ -20,9 +20,9 @@ from muster.core.offsets import Offsets
 from muster.log.pauses import GrowingPause
 from muster.protocol.apis import ApiKey
 from muster.protocol.messages import decode_response, encode_request
-from muster.server import housekeeping, shards
+from muster.server import housekeeping, led_partitions
 from muster.server.cluster import describe_cluster, fetch
-from muster.server.shards import Shards
+from muster.server.led_partitions import LedPartitions
 from muster.server.wire import join_group
 from tests.server.raw import Raw, commit_body, fetch_offsets
 from tests.server.test_abuse import JOIN, is_hung_up
@@ -246,8 +246,8 @@ def test_answers_that_cannot_be_refused_keep_no_other_from_it(monkeypatch: pytes
 
         return refuse
 
-    monkeypatch.setattr(shards, "refusal", broken(shards.refusal))
-    monkeypatch.setattr(shards, "timed_out", broken(shards.timed_out))
+    monkeypatch.setattr(led_partitions, "refusal", broken(led_partitions.refusal))
+    monkeypatch.setattr(led_partitions, "timed_out", broken(led_partitions.timed_out))
     settings = {"offsets_commit_timeout_ms": 200} if how == "timed out" else {}
     with serving(**settings) as (broker, said), connect(broker) as culprit, connect(broker) as asker:
         assert broker._server is not None
@@ -378,12 +378,12 @@ def test_housekeeping_that_fails_is_told_and_tried_again_and_keeps_no_other(monk
     monkeypatch.setattr(housekeeping, "TICK_S", 0.02)
     tries: list[int] = []
 
-    def broken(self: Shards) -> None:
+    def broken(self: LedPartitions) -> None:
         tries.append(1)
         if len(tries) <= 3:
             raise KeyError("a mistake")
 
-    monkeypatch.setattr(Shards, "time_out_held", broken)
+    monkeypatch.setattr(LedPartitions, "time_out_held", broken)
     with serving(connections_max_idle_ms=100) as (broker, said), connect(broker) as idle:
         until(lambda: len(tries) > 5, tries)
         assert is_hung_up(idle.socket), "idle connections are closed all the same"

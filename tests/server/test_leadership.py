@@ -32,8 +32,8 @@ from muster.segments.reader import _Window
 from muster.segments.sources import OFFSETS_TOPIC
 from muster.server.compaction import Compaction
 from muster.server.control import ask
-from muster.server.journal import Journal
 from muster.server.server import Server
+from muster.server.server_log import ServerLog
 from muster.server.settings import settings_from
 from tests.server.raw import commit_body
 from tests.server.shared_disk import SharedFiles
@@ -122,7 +122,7 @@ class Told(io.StringIO):
 async def serving(data: Path, files: Files, told: Told, **settings: str) -> AsyncIterator[Server]:
     data.mkdir(exist_ok=True)  # for the control socket's address
     all_settings = settings_from(SETTINGS | {name.replace("_", "."): value for name, value in settings.items()})
-    server = Server(data, all_settings.groups, all_settings.broker, Journal(told), files)
+    server = Server(data, all_settings.groups, all_settings.broker, ServerLog(told), files)
     await server.start()
     try:
         yield server
@@ -190,8 +190,8 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """How logs are read."""
     if request.param == "columns":
-        monkeypatch.setattr("muster.server.loading.COLUMNS_FROM_BYTES", 0)
-        monkeypatch.setattr("muster.server.loading.ROWS_UP_TO_BYTES", 0)
+        monkeypatch.setattr("muster.server.leadership.COLUMNS_FROM_BYTES", 0)
+        monkeypatch.setattr("muster.server.leadership.ROWS_UP_TO_BYTES", 0)
     return str(request.param)
 
 
@@ -342,7 +342,7 @@ async def test_any_exception_of_a_load_is_told_once_and_the_load_tried_again(
         before = await commit_all(server)
         server.resign(0)
         with monkeypatch.context() as patch:
-            patch.setattr("muster.server.loading.replay_batches", mistaken)
+            patch.setattr("muster.server.leadership.replay_batches", mistaken)
             server.elect(0)
             await until(lambda: len(tries) == 2, told)
             assert await list_groups(server) == 0, "lists go without it"
@@ -443,7 +443,7 @@ async def test_an_operator_ends_the_tries_or_hastens_them(tmp_path: Path, monkey
         before = await commit_all(server)
         server.resign(0)
         with monkeypatch.context() as patch:
-            patch.setattr("muster.server.loading.replay_batches", mistaken)
+            patch.setattr("muster.server.leadership.replay_batches", mistaken)
             server.elect(0)
             await until(lambda: state(server) is Ownership.FAILED, told)
             assert (await ask(data, {"do": "list"}))["partitions"][0]["state"] == "failed"
@@ -478,7 +478,7 @@ async def test_an_operator_who_loads_a_partition_begins_its_pauses_anew(
     async with serving(data, WatchedFiles(), told) as server:
         before = await commit_all(server)
         with monkeypatch.context() as patch:
-            patch.setattr("muster.server.loading.replay_batches", mistaken)
+            patch.setattr("muster.server.leadership.replay_batches", mistaken)
             for what in ("unload", "load") * 12:
                 seen = len(tries)
                 await ask(data, {"do": what, "partition": 0})
@@ -626,8 +626,8 @@ def expire_from_now_on(server: Server) -> None:
 
 @in_a_loop
 async def test_offsets_expire_a_few_groups_in_a_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("muster.server.expiration.GROUPS_AT_A_TIME", 1)
-    monkeypatch.setattr("muster.server.expiration.SLICE_S", 0.0)
+    monkeypatch.setattr("muster.server.housekeeping.GROUPS_AT_A_TIME", 1)
+    monkeypatch.setattr("muster.server.housekeeping.SLICE_S", 0.0)
     told = Told()
     async with serving(tmp_path / "data", WatchedFiles(), told) as server:
         await commit_all(server)
@@ -647,7 +647,7 @@ async def test_offsets_expire_a_few_groups_in_a_turn(tmp_path: Path, monkeypatch
 async def test_a_group_that_cannot_expire_keeps_no_other_from_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("muster.server.expiration.GROUPS_AT_A_TIME", 1)
+    monkeypatch.setattr("muster.server.housekeeping.GROUPS_AT_A_TIME", 1)
     expired = ClassicOffsets._expired
 
     def mistaken_once(self: ClassicOffsets, group: Group, wall_ms: int) -> Any:

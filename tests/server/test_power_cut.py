@@ -23,11 +23,11 @@ from muster.protocol.apis import ApiKey
 from muster.protocol.messages import decode_response, encode_request
 from muster.segments.checkpoints import TopicPartition
 from muster.segments.sources import OFFSETS_TOPIC
-from muster.server.journal import Journal
-from muster.server.loading import load
+from muster.server.cluster.topic_storage import log_config
+from muster.server.leadership import load
 from muster.server.server import Server
+from muster.server.server_log import ServerLog
 from muster.server.settings import Settings, settings_from
-from muster.server.storage import log_config
 from tests.log.disk.crashes import LossFound
 from tests.log.disk.model import NOTHING, PLAIN, Chance, Image, Survivors, fingerprint
 from tests.server.raw import commit_body
@@ -169,7 +169,7 @@ class Serving:
     """A server on a disk of ours, in this loop."""
 
     def __init__(self, data: Path, settings: Settings, files: SharedFiles) -> None:
-        self._server = Server(data, settings.groups, settings.broker, Journal(QUIET), files)
+        self._server = Server(data, settings.groups, settings.broker, ServerLog(QUIET), files)
 
     async def __aenter__(self) -> Server:
         await self._server.start()

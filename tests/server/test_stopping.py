@@ -23,8 +23,8 @@ from muster.protocol.apis import ApiKey
 from muster.protocol.messages import encode_request
 from muster.segments.files import File
 from muster.server import server as server_module
-from muster.server.journal import Journal
 from muster.server.server import Server
+from muster.server.server_log import ServerLog
 from muster.server.settings import settings_from
 from tests.log.disk.unsynced import UnsyncedFile, UnsyncedFiles
 from tests.server.raw import Raw, ServerProcess, commit_body, create_topic, running, wait_until_loaded
@@ -72,7 +72,7 @@ leadership.load = slow_load
 """
 
 LOOP = """
-from muster.server.expiration import Expiration
+from muster.server.housekeeping import Expiration
 
 Expiration.begin = hang
 """
@@ -325,13 +325,13 @@ def test_stops_during_flushes(tmp_path: Path, count: int) -> None:
     """News of a sync that has ended may come just then; nobody waits for it twice, and it is told in the loop alone."""
     settings = settings_from({"listeners": "PLAINTEXT://127.0.0.1:0", "offsets.topic.num.partitions": "4"})
     told: set[str] = set()
-    journal = Journal(io.StringIO())
+    server_log = ServerLog(io.StringIO())
 
     def then(error: LogDamaged | None) -> None:
         told.add(threading.current_thread().name)
 
     async def one_stop(data: Path) -> None:
-        server = Server(data, settings.groups, settings.broker, journal, Sluggish())
+        server = Server(data, settings.groups, settings.broker, server_log, Sluggish())
         await server.start()
         for _ in range(3):
             for log in server.directory.logs.values():
@@ -344,4 +344,4 @@ def test_stops_during_flushes(tmp_path: Path, count: int) -> None:
         asyncio.run(one_stop(tmp_path / f"data-{number % 5}"))
     assert told == {"MainThread"}
     until(lambda: not [t for t in threading.enumerate() if t.name.startswith("muster-flush")], "threads are left")
-    assert journal.close(WAIT_S)
+    assert server_log.close(WAIT_S)

@@ -19,7 +19,7 @@ import pytest
 
 from muster.protocol.apis import ApiKey
 from muster.protocol.messages import decode_response, encode_request
-from muster.server.sparingly import LINES_IN_A_WINDOW
+from muster.server.server_log import LINES_IN_A_WINDOW
 from tests.server.bystander import Bystander
 from tests.server.raw import Raw, ServerProcess, commit_body, create_topic, running
 

@@ -13,7 +13,7 @@ from muster.errors import BadInput
 
 if TYPE_CHECKING:
     from muster.cli.stop_signals import StopSignals
-    from muster.server.journal import Journal
+    from muster.server.server_log import ServerLog
 
 EPILOG = """
 [bold]Examples[/bold]
@@ -73,17 +73,17 @@ def serve(
         wanted.append(("muster.accept.data.loss", "true"))
     from muster.broker import new_loop
     from muster.cli.stop_signals import StopSignals, end_at_once, is_anything_left
-    from muster.server.journal import Journal
+    from muster.server.server_log import ServerLog
 
-    journal = Journal(as_json=log_json, debug=wants_traceback(debug))
-    with StopSignals(journal) as signals:
+    server_log = ServerLog(as_json=log_json, debug=wants_traceback(debug))
+    with StopSignals(server_log) as signals:
         try:
             with asyncio.Runner(loop_factory=new_loop) as runner:
-                status = runner.run(_serve(wanted, data, metrics_port, journal, signals, started))
+                status = runner.run(_serve(wanted, data, metrics_port, server_log, signals, started))
         finally:
-            is_told = journal.close()
+            is_told = server_log.close()
         if status is not Status.OK or not is_told or is_anything_left():
-            end_at_once(status, journal)
+            end_at_once(status, server_log)
     return status
 
 
@@ -115,20 +115,20 @@ async def _serve(
     wanted: list[tuple[str, str]],
     data: Path,
     metrics_port: int | None,
-    journal: "Journal",
+    server_log: "ServerLog",
     signals: "StopSignals",
     started: float,
 ) -> Status:
-    from muster.server import garbage, open_files
+    from muster.server import process
     from muster.server.server import Server
     from muster.server.settings import settings_from
 
     settings = settings_from(wanted)
-    open_files.raise_limit()
-    garbage.set_aside_survivors()
+    process.raise_limit()
+    process.set_aside_survivors()
     for ignored in settings.ignored:
-        journal.say(str(ignored), event="setting ignored", setting=ignored.name)
-    server = Server(data, settings.groups, settings.broker, journal)
+        server_log.say(str(ignored), event="setting ignored", setting=ignored.name)
+    server = Server(data, settings.groups, settings.broker, server_log)
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     await server.start()
     metrics = None
@@ -140,8 +140,8 @@ async def _serve(
         except BaseException:
             await server.stop()
             raise
-        journal.say(f"metrics at {metrics.url}", event="metrics", url=metrics.url)
-    journal.close()  # what was said so far comes before the line that it is ready
+        server_log.say(f"metrics at {metrics.url}", event="metrics", url=metrics.url)
+    server_log.close()  # what was said so far comes before the line that it is ready
     signals.serving(lambda: loop.call_soon_threadsafe(stop.set))
     print(
         f"muster is ready at {server.host}:{server.port} after {time.perf_counter() - started:.2f} s; "
@@ -149,11 +149,11 @@ async def _serve(
         flush=True,
     )
     await stop.wait()
-    journal.say("stopping: nobody is accepted any more, whoever waits is answered", event="stopping")
+    server_log.say("stopping: nobody is accepted any more, whoever waits is answered", event="stopping")
     status = Status.OK if await server.stop() else Status.DAMAGED
     signals.stopped(status)
     if metrics is not None:
         metrics.close()
     well = status is Status.OK
-    journal.say("stopped" if well else "stopped, but not all logs could be closed well", event="stopped")
+    server_log.say("stopped" if well else "stopped, but not all logs could be closed well", event="stopped")
     return status

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NoReturn, Self
 from muster.cli.status import Status
 
 if TYPE_CHECKING:
-    from muster.server.journal import Journal
+    from muster.server.server_log import ServerLog
 
 SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT})
 END_WITHIN_S = 4.5
@@ -28,8 +28,8 @@ class StopSignals:
     One that was started before may be given a signal all the same; the main thread then hands it on.
     """
 
-    def __init__(self, journal: "Journal") -> None:
-        self._journal = journal
+    def __init__(self, server_log: "ServerLog") -> None:
+        self._server_log = server_log
         self._stop: Callable[[], object] | None = None
         self._status = Status.DAMAGED
         self._is_over = False
@@ -80,13 +80,13 @@ class StopSignals:
         )
 
     def _end(self, sentence: str, status: Status) -> NoReturn:
-        self._journal.say(sentence, event="stopped")
-        end_at_once(status, self._journal)
+        self._server_log.say(sentence, event="stopped")
+        end_at_once(status, self._server_log)
 
 
-def end_at_once(status: Status, journal: "Journal") -> NoReturn:
+def end_at_once(status: Status, server_log: "ServerLog") -> NoReturn:
     """Without a wait for threads, which may wait for a disk that does not answer."""
-    journal.close(LAST_LINES_WITHIN_S)
+    server_log.close(LAST_LINES_WITHIN_S)
     sys.stdout.flush()
     os._exit(status)
 

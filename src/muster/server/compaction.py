@@ -101,7 +101,7 @@ class Compaction:
         try:
             self._cleaner.delete_old_segments(self._server.shards.now().wall_ms, self._retention_of)
         except LogDamaged as error:
-            self._server.journal.say(str(error), event="retention failed")
+            self._server.server_log.say(str(error), event="retention failed")
 
     def delete_replaced(self) -> None:
         """Remove segments that were replaced `file.delete.delay.ms` ago."""
@@ -167,14 +167,14 @@ class Compaction:
         stats.compactions += 1
         stats.compacted_bytes += max(counted.bytes_read - counted.bytes_kept, 0)
         stats.compaction_s += seconds
-        self._server.journal.say(
+        self._server.server_log.say(
             f"{job.name} compacted in {seconds:.1f} s: {counted.bytes_read} bytes became {counted.bytes_kept}",
             event="compacted", log=job.name, bytes_before=counted.bytes_read, bytes_after=counted.bytes_kept,
         )  # fmt: skip
 
     def _tell_notes(self) -> None:
         while self._cleaner.notes:
-            self._server.journal.say(self._cleaner.notes.popleft(), event="compaction")
+            self._server.server_log.say(self._cleaner.notes.popleft(), event="compaction")
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
         self._round = self._pace = None

@@ -20,8 +20,7 @@ from typing import Any, Protocol, cast
 
 from muster.errors import MusterError
 from muster.protocol.apis import APIS
-from muster.server.buffers import RESERVE_BYTES, Intake, Unread
-from muster.server.turns import TURN_S, Turns
+from muster.server.client_limits import RESERVE_BYTES, TURN_S, FairTurns, Intake, Unread
 
 _read_size = Struct(">i").unpack_from
 WRITE_HIGH_BYTES = 256 << 10
@@ -70,7 +69,7 @@ class Host(Protocol):
 
     max_request_bytes: int
     max_unsent_bytes: int
-    turns: Turns
+    turns: FairTurns
     intake: Intake
     unread: Unread
     max_waiting: int

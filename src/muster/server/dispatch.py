@@ -22,13 +22,13 @@ from muster.protocol.apis import APIS, ApiKey, served
 from muster.protocol.errors import NotServed
 from muster.protocol.header import decode_header
 from muster.server.cluster.cluster import Cluster
+from muster.server.cluster.topic_storage import TopicChanges
 from muster.server.cluster.topics import Happened, Topic, TopicChange
 from muster.server.connection import Connection, Slot
-from muster.server.gather import Gather, Part, Room
+from muster.server.led_partitions import LedPartitions
 from muster.server.parked import ParkedFetches
-from muster.server.shards import Shards
-from muster.server.sparingly import Sparingly
-from muster.server.topic_changes import TopicChanges
+from muster.server.replies import Gather, Part, Room
+from muster.server.server_log import RateLimitedLog
 from muster.server.unserved import Unserved
 from muster.server.wire import api_versions, describe_groups, find_coordinator, join_group, offset_delete, sync_group
 from muster.server.wire.delete_groups import decode_delete_groups, encode_delete_groups
@@ -108,7 +108,12 @@ class Dispatch:
     """Handlers by API key."""
 
     def __init__(
-        self, shards: Shards, cluster: Cluster, changes: TopicChanges, parked: ParkedFetches, remarks: Sparingly
+        self,
+        shards: LedPartitions,
+        cluster: Cluster,
+        changes: TopicChanges,
+        parked: ParkedFetches,
+        remarks: RateLimitedLog,
     ) -> None:
         self._shards = shards
         self._cluster = cluster

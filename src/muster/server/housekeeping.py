@@ -1,17 +1,23 @@
-"""What a server does every now and then without being asked."""
+"""What the server does at intervals: timeouts, checkpoints, flushes, and the search for expired offsets.
+
+`Expiration` looks at all groups of all partitions, which may be a million: a few groups at a time, for a few
+milliseconds in one turn of the loop, and at the rest in the turns that follow, so that requests are served in between.
+"""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from muster.core.events import ExpireOffsets
 from muster.errors import LogDamaged, described
 from muster.log.config import Flush
 from muster.log.partition import DiskLog
 from muster.log.steps import Steps, advance
-from muster.server.expiration import Expiration
 
 if TYPE_CHECKING:
+    from muster.server.led_partitions import LedPartitions
     from muster.server.server import Server
+
 
 TICK_S = 1.0
 CHECKPOINT_S = 60.0
@@ -115,7 +121,7 @@ class Housekeeping:
             if await durable is None:
                 await self._loop.run_in_executor(None, server.directory.write_checkpoints)
         except Exception as error:
-            server.journal.say(
+            server.server_log.say(
                 f"{described(error).rstrip('.')}. The next checkpoint is due in {CHECKPOINT_S:.0f} s.",
                 event="checkpoint failed",
             )
@@ -130,7 +136,7 @@ class Housekeeping:
                 problems.append(str(error).rstrip("."))
         if problems:
             more = f" (and {len(problems) - 1} logs more)" if len(problems) > 1 else ""
-            self._server.journal.say(f"{problems[0]}{more}.", event="checkpoint failed")
+            self._server.server_log.say(f"{problems[0]}{more}.", event="checkpoint failed")
 
     async def _carry_out(self, steps: Steps) -> None:
         """Steps in this thread, and waits between them in another."""
@@ -149,3 +155,49 @@ class Housekeeping:
         expiration_ms = self._server.config.producer_id_expiration_ms
         for log in self._server.directory.logs.values():
             log.producers.forget_idle(self._server.shards.now().wall_ms, expiration_ms)
+
+
+GROUPS_AT_A_TIME = 50
+SLICE_S = 0.002
+
+
+class Expiration:
+    """One walk over all groups at a time; what is asked for meanwhile is part of it."""
+
+    def __init__(self, shards: "LedPartitions") -> None:
+        self._shards = shards
+        self._loop = asyncio.get_running_loop()
+        self._walk: Iterator[None] | None = None
+
+    @property
+    def is_under_way(self) -> bool:
+        return self._walk is not None
+
+    def begin(self) -> None:
+        """Look at all groups, from now on and in the turns that follow."""
+        if self._walk is None:
+            self._walk = self._all_groups()
+            self._go_on()
+
+    def stop(self) -> None:
+        self._walk = None
+
+    def _go_on(self) -> None:
+        if self._walk is None:
+            return
+        until = self._loop.time() + SLICE_S
+        for _ in self._walk:
+            if self._loop.time() >= until:
+                self._loop.call_soon(self._go_on)
+                return
+        self._walk = None
+
+    def _all_groups(self) -> Iterator[None]:
+        for shell in list(self._shards.shells.values()):
+            coordinator = shell.coordinator
+            group_ids = [] if coordinator is None else list(coordinator.groups)
+            for first in range(0, len(group_ids), GROUPS_AT_A_TIME):
+                if shell.coordinator is not coordinator:
+                    break  # let go, or loaded again; the next walk looks at it
+                self._shards.happen(shell, ExpireOffsets(group_ids[first : first + GROUPS_AT_A_TIME]))
+                yield

@@ -105,7 +105,7 @@ class ServerCollector:
             ("muster_compactions", "Rounds of compaction", stats.compactions),
             ("muster_compacted_bytes", "Bytes given back by compaction", stats.compacted_bytes),
             ("muster_compaction_seconds", "Time spent compacting", stats.compaction_s),
-            ("muster_lost_log_lines", "Log lines that could not be written", self._server.journal.lost_lines),
+            ("muster_lost_log_lines", "Log lines that could not be written", self._server.server_log.lost_lines),
         ):
             yield CounterMetricFamily(name, help_text, value=value)
         yield GaugeMetricFamily("muster_connections", "Clients connected", value=stats.connections)

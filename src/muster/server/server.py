@@ -26,32 +26,25 @@ from muster.protocol.apis import ApiKey
 from muster.segments.checkpoints import TopicPartition
 from muster.segments.files import REAL_FILES, Files
 from muster.segments.sources import OFFSETS_TOPIC
-from muster.server import clock, open_files
-from muster.server.admission import Admission
-from muster.server.buffers import Intake, Unread
+from muster.server import process, timers
+from muster.server.client_limits import FairTurns, Intake, Unread
 from muster.server.cluster import create_topics, fetch, metadata
-from muster.server.cluster.cluster import Cluster, Node
-from muster.server.cluster.disk_partition import DiskPartition
-from muster.server.cluster.names import name_problem
-from muster.server.cluster.partitions import EMPTY_PARTITION, PartitionOffsets
-from muster.server.cluster.topics import Happened, Topic, TopicChange, Topics
+from muster.server.cluster.cluster import EMPTY_PARTITION, Cluster, DiskPartition, Node, PartitionOffsets
+from muster.server.cluster.topic_storage import DirectoryTopics, TopicChanges, fresh_topic_id, log_config
+from muster.server.cluster.topics import Happened, Topic, TopicChange, Topics, name_problem
 from muster.server.compaction import Compaction
 from muster.server.connection import Connection, Slot
+from muster.server.connections import Admission
 from muster.server.control import Control
 from muster.server.dispatch import Dispatch
 from muster.server.housekeeping import Housekeeping
-from muster.server.journal import Journal
 from muster.server.leadership import Leadership
-from muster.server.listeners import advertised_listener, client_listener, open_to_others
+from muster.server.led_partitions import LedPartition, LedPartitions
+from muster.server.listeners import advertised_listener, cannot_listen, client_listener, open_to_others
 from muster.server.parked import ParkedFetches
-from muster.server.ports import cannot_listen
-from muster.server.shards import PartitionShell, Shards
-from muster.server.sparingly import Sparingly
+from muster.server.server_log import RateLimitedLog, ServerLog
 from muster.server.stats import Stats
-from muster.server.storage import DirectoryTopics, fresh_topic_id, log_config
 from muster.server.timers import Timers
-from muster.server.topic_changes import TopicChanges
-from muster.server.turns import Turns
 
 STOP_WITHIN_S = 4.0
 BACKGROUND_WITHIN_S = 1.0
@@ -68,23 +61,23 @@ class Server:
     """One node. All methods are called in the thread of its event loop."""
 
     def __init__(
-        self, data: Path, groups: GroupConfig, broker: BrokerConfig, journal: Journal, files: Files = REAL_FILES
+        self, data: Path, groups: GroupConfig, broker: BrokerConfig, server_log: ServerLog, files: Files = REAL_FILES
     ) -> None:
         self._data = data
         self._files = files
         self.groups = groups
         self.config = broker
-        self.journal = journal
+        self.server_log = server_log
         self.stats = Stats()
         self.max_request_bytes = broker.socket_request_max_bytes
         self.max_unsent_bytes = broker.muster_connection_max_unsent_bytes
         self.max_waiting = broker.queued_max_requests
         self._loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
-        self.turns = Turns(self._loop)
-        self._admission = Admission(broker, journal, self.stats, self._loop.time)
-        self.complaints = Sparingly(journal, "sent away", self._loop.time)
-        self.remarks = Sparingly(journal, "not served", self._loop.time)
-        self.faults = Sparingly(journal, "fault", self._loop.time)
+        self.turns = FairTurns(self._loop)
+        self._admission = Admission(broker, server_log, self.stats, self._loop.time)
+        self.complaints = RateLimitedLog(server_log, "sent away", self._loop.time)
+        self.remarks = RateLimitedLog(server_log, "not served", self._loop.time)
+        self.faults = RateLimitedLog(server_log, "fault", self._loop.time)
         self.intake = Intake(
             broker.queued_max_request_bytes
             if broker.queued_max_request_bytes > 0
@@ -120,14 +113,14 @@ class Server:
                 lambda topic: log_config(topic, self.config, self.groups),
                 files=self._files,
                 node_id=self.config.node_id,
-                wall_ms=clock.now().wall_ms,
+                wall_ms=timers.now().wall_ms,
                 must_exist=self.config.muster_data_must_exist,
                 offsets_partitions=self.config.offsets_topic_num_partitions,
                 accept_loss=self.config.muster_accept_data_loss,
             )
         except LossRefused as refused:
             for loss in refused.losses:
-                self.journal.say(f"data lost: {loss}", event="data lost")
+                self.server_log.say(f"data lost: {loss}", event="data lost")
             raise DataLost(
                 f"{self._data} has lost records of {OFFSETS_TOPIC} that were durable: {refused} The server has not "
                 "started, and no record was changed. Is every disk mounted, and every backup put back whole? To go on "
@@ -135,20 +128,20 @@ class Server:
                 "partitions then have older offsets, or none."
             ) from refused
         if directory.is_new:
-            self.journal.say(
+            self.server_log.say(
                 f"{self._data} was empty: a NEW data directory was made, of cluster {directory.meta.cluster_id}, "
                 "without any group or topic. If there should be some, the disk may not be mounted; --must-exist "
                 "(muster.data.must.exist=true) refuses to start then.",
                 event="new data directory",
             )
         for note in directory.notes:
-            self.journal.say(note, **({"event": "data lost"} if note.startswith(LOST) else {}))
+            self.server_log.say(note, **({"event": "data lost"} if note.startswith(LOST) else {}))
         return directory
 
     def _assemble(self) -> None:
         self.flusher = Flusher(deliver=self._loop.call_soon_threadsafe)
-        self._timers = Timers(lambda: clock.now().monotonic_ms, self._later, self._timer_fired)
-        topics = Topics(DirectoryTopics(self.directory, open_files.room_for_logs, self._tell_from_thread))
+        self._timers = Timers(lambda: timers.now().monotonic_ms, self._later, self._timer_fired)
+        topics = Topics(DirectoryTopics(self.directory, process.room_for_logs, self._tell_from_thread))
         cluster_id = self.directory.meta.cluster_id or ""
         self.cluster = Cluster(
             cluster_id,
@@ -164,8 +157,8 @@ class Server:
         stored = topics.get(OFFSETS_TOPIC)
         assert stored is not None
         self.router = Router(stored.partitions)
-        self.shards = Shards(
-            self.groups, self.router, self.flusher, self._timers, self.stats, clock.now, self._loop.call_soon,
+        self.shards = LedPartitions(
+            self.groups, self.router, self.flusher, self._timers, self.stats, timers.now, self._loop.call_soon,
             self._tell, self._log_broke, self.fault,
         )  # fmt: skip
         self._parked = ParkedFetches(
@@ -175,7 +168,7 @@ class Server:
             self.config.muster_max_parked_partitions,
         )
         self._topic_changes = TopicChanges(
-            topics, self._topics_deleted, partial(self.journal.say, event="topic failed")
+            topics, self._topics_deleted, partial(self.server_log.say, event="topic failed")
         )
         dispatch = Dispatch(self.shards, self.cluster, self._topic_changes, self._parked, self.remarks)
         self._handle: Handle = dispatch.handle
@@ -216,7 +209,7 @@ class Server:
         self.cluster.node = Node(self.config.node_id, *reached, self.config.broker_rack)
         exposed = open_to_others(self._listener.sockets)
         if exposed is not None:
-            self.journal.say(exposed, event="open to others")
+            self.server_log.say(exposed, event="open to others")
         self._leadership.take_over()  # not before it is known that there is a port: nobody would wait for the loads
         self._housekeeping.start()
         await self._control.start()
@@ -249,7 +242,7 @@ class Server:
 
     # What others tell.
 
-    def _log_broke(self, shell: PartitionShell, error: LogDamaged) -> None:
+    def _log_broke(self, shell: LedPartition, error: LogDamaged) -> None:
         self._leadership.log_broke(shell, error)
 
     def _later(self, delay_ms: int, call: Callable[[], None]) -> asyncio.TimerHandle:
@@ -263,11 +256,11 @@ class Server:
 
     def _tell(self, partition: int, notice: Notice) -> None:
         self.stats.note(notice)
-        self.journal.group(partition, notice)
+        self.server_log.group(partition, notice)
 
     def _topic_changed(self, change: TopicChange) -> None:
         topic = change.topic
-        self.journal.say(f"topic {topic.name}: {change.happened.value}", event=f"topic {change.happened.value}")
+        self.server_log.say(f"topic {topic.name}: {change.happened.value}", event=f"topic {change.happened.value}")
         if change.happened is Happened.DELETED:
             self.compaction.topic_deleted(topic.name)
         self._parked.topic_changed(topic.name)
@@ -278,7 +271,7 @@ class Server:
         self.shards.topics_deleted(partitions, then)
 
     def _tell_from_thread(self, text: str) -> None:
-        self._loop.call_soon_threadsafe(partial(self.journal.say, text, event="topic failed"))
+        self._loop.call_soon_threadsafe(partial(self.server_log.say, text, event="topic failed"))
 
     # Connections.
 
@@ -308,7 +301,7 @@ class Server:
         self.stats.faults += 1
         kind = type(error).__name__
         self.faults.say(f"{what} ({kind}: {error})", error=kind, **fields)
-        self.journal.traceback(error)
+        self.server_log.traceback(error)
 
     def _uncaught(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """What no part of the server caught: the event loop has gone on with everything else."""
@@ -350,7 +343,7 @@ class Server:
         self._timers.close()
         well = await self._logs_closed(started + STOP_WITHIN_S)
         if well is None:
-            self.journal.say(
+            self.server_log.say(
                 f"the logs could not be closed within {STOP_WITHIN_S:g} s: the disk has not answered, or a load is not "
                 "at its end. What was acknowledged is on the disk; the next start looks through the logs.",
                 event="log failed",
@@ -369,7 +362,7 @@ class Server:
             if (error := task.exception()) is not None:
                 self.fault("something could not be stopped well", error)
 
-    def _shells(self) -> list[PartitionShell]:
+    def _shells(self) -> list[LedPartition]:
         return [shell for shell in self.shards.shells.values() if shell.coordinator is not None]
 
     async def _logs_closed(self, deadline: float) -> bool | None:

@@ -1,12 +1,16 @@
-"""Keyed timers, cheap by the hundred thousand.
+"""The time, and keyed timers, cheap by the hundred thousand. `now` is the only place where the server reads the clock.
 
 One heap for all, and at most one alarm of the event loop, for the earliest. Setting a timer again or cancelling it only
-changes a dict; what the heap then has too much is skipped when it comes up, and swept out when it is more than half.
+changes a dict; an outdated entry of the heap is skipped when it comes up, and all are swept out when they are more than
+half.
 """
 
 import heapq
+import time
 from collections.abc import Callable, Hashable
 from typing import Protocol
+
+from muster.core.events import Instant
 
 SWEEP_FROM = 1_000
 
@@ -91,3 +95,7 @@ class Timers:
                 heapq.heappush(self._heap, entry)
             if due or self._alarm is None:
                 self._arm_alarm()
+
+
+def now() -> Instant:
+    return Instant(time.monotonic_ns() // 1_000_000, time.time_ns() // 1_000_000)

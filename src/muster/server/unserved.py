@@ -1,6 +1,6 @@
 """Clients that want what muster does not serve yet: one line for each, with what to do about it."""
 
-from muster.server.sparingly import Sparingly
+from muster.server.server_log import RateLimitedLog
 
 MOST_REMEMBERED = 1_000
 LONGEST_ID = 200
@@ -9,7 +9,7 @@ LONGEST_ID = 200
 class Unserved:
     """Says each thing once for each client id. Of a great many ids the older ones are forgotten, and told again."""
 
-    def __init__(self, remarks: Sparingly) -> None:
+    def __init__(self, remarks: RateLimitedLog) -> None:
         self._remarks = remarks
         self._told: dict[tuple[str, str], None] = {}
 

@@ -20,9 +20,8 @@ from muster.server.cluster import (
     offset_for_leader_epoch,
     topic_partitions,
 )
-from muster.server.cluster.cluster import Cluster, Node
+from muster.server.cluster.cluster import EMPTY_PARTITION, Cluster, Node, PartitionOffsets
 from muster.server.cluster.fetch import ParkedFetch
-from muster.server.cluster.partitions import EMPTY_PARTITION, PartitionOffsets
 from muster.server.cluster.topics import MemoryTopics, Topic, Topics, TopicStorage
 
 MODULES: dict[int, ModuleType] = {

@@ -119,7 +119,7 @@ def test_nothing_heavy_is_imported() -> None:
     modules = ", ".join(f"{module.__name__}" for module in MODULES.values())
     script = (
         f"import sys, {modules}, muster.server.settings, muster.config.properties, muster.server.listeners\n"
-        "import muster.server.cluster.disk_partition\n"
+        "import muster.server.cluster.cluster\n"
         "print([name for name in ('numpy', 'numba', 'pyarrow', 'kio', 'asyncio') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -7,8 +7,7 @@ import pytest
 
 from muster.log.config import LogConfig
 from muster.log.partition import DiskLog
-from muster.server.cluster.disk_partition import DiskPartition
-from muster.server.cluster.partitions import UNKNOWN_EPOCH_END, EmptyPartition, PartitionOffsets
+from muster.server.cluster.cluster import UNKNOWN_EPOCH_END, DiskPartition, EmptyPartition, PartitionOffsets
 
 
 @pytest.fixture

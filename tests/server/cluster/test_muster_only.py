@@ -8,13 +8,12 @@ from muster.codec.error_codes import ErrorCode
 from muster.config.broker import BrokerConfig
 from muster.errors import LogDamaged
 from muster.server.cluster import create_partitions, create_topics, delete_topics, describe_configs, metadata
-from muster.server.cluster.cluster import Cluster
+from muster.server.cluster.cluster import Cluster, EmptyPartition
 from muster.server.cluster.create_partitions import CreatePartitionsRequest, MorePartitions
 from muster.server.cluster.create_topics import CreateTopicsRequest, NewTopic
 from muster.server.cluster.delete_topics import DeleteTopicsRequest, TopicNamed
 from muster.server.cluster.describe_configs import BROKER, GROUP, TOPIC, DescribeConfigsRequest, ResourceAsked
 from muster.server.cluster.metadata import MetadataRequest, TopicAsked
-from muster.server.cluster.partitions import EmptyPartition
 from muster.server.cluster.topic_configs import typed
 from muster.server.cluster.topics import MemoryTopics, Outcome, TopicChange
 from tests.server.cluster.asking import a_topic, memory_cluster

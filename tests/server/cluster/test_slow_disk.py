@@ -12,8 +12,8 @@ import pytest
 
 from muster.protocol.apis import ApiKey
 from muster.segments.files import File, RealFile, RealFiles
-from muster.server.journal import Journal
 from muster.server.server import Server
+from muster.server.server_log import ServerLog
 from muster.server.settings import settings_from
 from tests.server.raw import Raw, ServerProcess, commit_body, create_topic, fetch_offsets
 from tests.server.test_power_cut import QUIET, Client
@@ -77,7 +77,7 @@ class GatedFiles(RealFiles):
 def served(data: Path, story: Callable[[Server, GatedFiles], Awaitable[None]]) -> None:
     async def run() -> None:
         files, settings = GatedFiles(), settings_from(SETTINGS)
-        server = Server(data, settings.groups, settings.broker, Journal(QUIET), files)
+        server = Server(data, settings.groups, settings.broker, ServerLog(QUIET), files)
         await server.start()
         try:
             await asyncio.wait_for(story(server, files), GIVE_UP_S)
@@ -152,7 +152,7 @@ def test_changes_are_made_one_after_the_other(tmp_path: Path) -> None:
 def test_large_requests_that_wait_for_their_turn_are_few_and_small_ones_are_not_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("muster.server.topic_changes.MOST_WAITING_BYTES", 700_000)
+    monkeypatch.setattr("muster.server.cluster.topic_storage.MOST_WAITING_BYTES", 700_000)
 
     async def story(server: Server, files: GatedFiles) -> None:
         clients = [Client((server.host, server.port)) for _ in range(8)]

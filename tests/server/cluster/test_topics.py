@@ -5,8 +5,16 @@ from collections.abc import Sequence
 import pytest
 
 from muster.errors import LogDamaged
-from muster.server.cluster.names import metric_name, name_problem
-from muster.server.cluster.topics import Happened, MemoryTopics, Outcome, Topic, TopicChange, Topics
+from muster.server.cluster.topics import (
+    Happened,
+    MemoryTopics,
+    Outcome,
+    Topic,
+    TopicChange,
+    Topics,
+    metric_name,
+    name_problem,
+)
 from tests.server.cluster.asking import a_topic
 
 

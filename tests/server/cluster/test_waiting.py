@@ -8,11 +8,10 @@ import pytest
 from muster.codec.error_codes import ErrorCode
 from muster.config.broker import BrokerConfig
 from muster.server.cluster import fetch, list_offsets, offset_for_leader_epoch
-from muster.server.cluster.cluster import Cluster
+from muster.server.cluster.cluster import NO_EPOCH, UNKNOWN_EPOCH_END, Cluster, EpochEnd, FoundRecord
 from muster.server.cluster.fetch import FetchAnswer, FetchRequest, ParkedFetch, PartitionAsked
 from muster.server.cluster.list_offsets import ListOffsetsRequest, OffsetAsked
 from muster.server.cluster.offset_for_leader_epoch import EpochAsked, OffsetForLeaderEpochRequest
-from muster.server.cluster.partitions import NO_EPOCH, UNKNOWN_EPOCH_END, EpochEnd, FoundRecord
 from tests.server.cluster.asking import a_topic, memory_cluster
 
 

@@ -10,13 +10,13 @@ from muster.broker import Broker
 
 
 @pytest.fixture(scope="module")
-def journal() -> io.StringIO:
+def server_log() -> io.StringIO:
     return io.StringIO()
 
 
 @pytest.fixture(scope="module")
-def broker(journal: io.StringIO) -> Iterator[Broker]:
-    with Broker(log=journal) as running:
+def broker(server_log: io.StringIO) -> Iterator[Broker]:
+    with Broker(log=server_log) as running:
         admin = AdminClient({"bootstrap.servers": running.bootstrap_servers})
         for future in admin.create_topics([NewTopic("orders", 6), NewTopic("payments", 3)]).values():
             future.result(10)

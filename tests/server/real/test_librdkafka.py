@@ -72,18 +72,18 @@ def test_commits_with_metadata_are_there_for_the_next_one(broker: Broker) -> Non
     assert found == {("orders", 1): (5, "so far"), ("orders", 2): (7, None)}
 
 
-def test_a_static_member_restarts_without_a_rebalance(broker: Broker, journal: Any) -> None:
+def test_a_static_member_restarts_without_a_rebalance(broker: Broker, server_log: Any) -> None:
     names = ["one", "two"]
     members = {name: consumer(broker, "static", **{"group.instance.id": name}) for name in names}
     poll_until(list(members.values()), lambda: shares(list(members.values())) == [3, 3])
-    before = journal.getvalue().count("group static: rebalanced")
+    before = server_log.getvalue().count("group static: rebalanced")
     had = sorted((each.topic, each.partition) for each in members["two"].assignment())
     members["two"].close()  # a static member does not leave
     members["two"] = consumer(broker, "static", **{"group.instance.id": "two"})
     poll_until(list(members.values()), lambda: shares(list(members.values())) == [3, 3])
     assert sorted((each.topic, each.partition) for each in members["two"].assignment()) == had
-    assert journal.getvalue().count("group static: rebalanced") == before
-    assert "group static: a static member restarted as two-" in journal.getvalue()
+    assert server_log.getvalue().count("group static: rebalanced") == before
+    assert "group static: a static member restarted as two-" in server_log.getvalue()
     for each in members.values():
         each.close()
 

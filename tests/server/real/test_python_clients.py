@@ -73,7 +73,7 @@ def test_aiokafka_commits_and_reads_back(broker: Broker) -> None:
     asyncio.run(story())
 
 
-def test_kafka_python_joins_commits_and_restarts_as_a_static_member(broker: Broker, journal: Any) -> None:
+def test_kafka_python_joins_commits_and_restarts_as_a_static_member(broker: Broker, server_log: Any) -> None:
     where = PythonTopicPartition("orders", 4)
 
     def consumer() -> KafkaConsumer:
@@ -95,8 +95,8 @@ def test_kafka_python_joins_commits_and_restarts_as_a_static_member(broker: Brok
     first = consumer()
     first.commit({where: OffsetAndMetadata(8, "from kafka-python", -1)})
     first.close()
-    rebalances = journal.getvalue().count("group kafka-python: rebalanced")
+    rebalances = server_log.getvalue().count("group kafka-python: rebalanced")
     second = consumer()
     assert second.committed(where) == 8
-    assert journal.getvalue().count("group kafka-python: rebalanced") == rebalances
+    assert server_log.getvalue().count("group kafka-python: rebalanced") == rebalances
     second.close()

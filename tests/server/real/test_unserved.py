@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
 from muster.broker import Broker
 from muster.protocol.apis import ApiKey
-from muster.server.sparingly import Sparingly
+from muster.server.server_log import RateLimitedLog
 from muster.server.unserved import MOST_REMEMBERED, Unserved
 from tests.server.raw import Raw
 
@@ -17,27 +17,27 @@ SOON_S = 60
 """Far below librdkafka's own patience, which is five minutes for a message and has no end for a group."""
 
 
-def lines_of(journal: io.StringIO, client_id: str) -> list[str]:
-    return [line for line in journal.getvalue().splitlines() if f"client {client_id!r}" in line]
+def lines_of(server_log: io.StringIO, client_id: str) -> list[str]:
+    return [line for line in server_log.getvalue().splitlines() if f"client {client_id!r}" in line]
 
 
-def test_a_producer(broker: Broker, journal: io.StringIO) -> None:
+def test_a_producer(broker: Broker, server_log: io.StringIO) -> None:
     errors: list[Any] = []
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "client.id": "my-producer"})
     for _ in range(3):
         producer.produce("orders", b"a record", on_delivery=lambda error, message: errors.append(error.code()))
     assert producer.flush(SOON_S) == 0, "it still waits"
     assert errors == [KafkaError.POLICY_VIOLATION] * 3
-    (line,) = lines_of(journal, "my-producer")
+    (line,) = lines_of(server_log, "my-producer")
     assert "is a producer, and muster keeps no records yet: Produce is refused with POLICY_VIOLATION(44)" in line
 
 
-def test_a_producer_that_wants_no_answer(broker: Broker, journal: io.StringIO) -> None:
+def test_a_producer_that_wants_no_answer(broker: Broker, server_log: io.StringIO) -> None:
     with Raw((broker.host, broker.port)) as raw:
         raw.send(ApiKey.PRODUCE, 9, acks=0, timeoutMs=1_000, topicData=[])
         with pytest.raises(EOFError):
             raw.frame()
-    assert "muster keeps no records" in lines_of(journal, "raw")[0]
+    assert "muster keeps no records" in lines_of(server_log, "raw")[0]
 
 
 @pytest.mark.parametrize("version", [3, 7, 8, 12])
@@ -55,7 +55,7 @@ def test_every_partition_is_refused(broker: Broker, version: int) -> None:
     )
 
 
-def test_a_consumer_of_the_newer_group_protocol(broker: Broker, journal: io.StringIO) -> None:
+def test_a_consumer_of_the_newer_group_protocol(broker: Broker, server_log: io.StringIO) -> None:
     consumer = Consumer(
         {
             "bootstrap.servers": broker.bootstrap_servers,
@@ -78,7 +78,7 @@ def test_a_consumer_of_the_newer_group_protocol(broker: Broker, journal: io.Stri
     assert error.code() == KafkaError._FATAL
     assert "not supported" in error.str()
     consumer.close()
-    (line,) = lines_of(journal, "my-consumer")
+    (line,) = lines_of(server_log, "my-consumer")
     assert "joins group 'newer' with group.protocol=consumer, and muster serves classic groups" in line
     assert line.endswith("Set group.protocol=classic.")
 
@@ -90,7 +90,7 @@ def test_many_client_ids_are_not_remembered_for_ever() -> None:
         def say(self, text: str, **fields: Any) -> None:
             said.append(text)
 
-    unserved = Unserved(cast(Sparingly, Remarks()))
+    unserved = Unserved(cast(RateLimitedLog, Remarks()))
     for number in range(3 * MOST_REMEMBERED):
         unserved.producer(f"client-{number}" + "x" * 1_000, "1.2.3.4:5")
         unserved.producer(f"client-{number}" + "x" * 1_000, "1.2.3.4:6")

@@ -11,8 +11,8 @@ from muster.broker import Broker
 from muster.core.router import Ownership
 from muster.protocol.apis import ApiKey
 from muster.protocol.messages import encode_request
-from muster.server.journal import Journal
 from muster.server.server import Server
+from muster.server.server_log import ServerLog
 from muster.server.settings import settings_from
 from muster.server.wire.join_group import decode_join_group
 from tests.kit.kafka import free_ports
@@ -29,7 +29,7 @@ def test_047_nobody_is_heard_before_the_coordinator_has_started(tmp_path: Path) 
     settings = settings_from({"listeners": f"PLAINTEXT://127.0.0.1:{port}", "offsets.topic.num.partitions": "3"})
 
     async def story() -> None:
-        server = Server(tmp_path / "data", settings.groups, settings.broker, Journal(io.StringIO()))
+        server = Server(tmp_path / "data", settings.groups, settings.broker, ServerLog(io.StringIO()))
         listen = server._listen
 
         async def look_first(host: str, at: int) -> None:

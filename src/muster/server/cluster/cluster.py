@@ -1,13 +1,156 @@
-"""The cluster as this node knows it: itself, the topics, the settings. What every handler is given."""
+"""The cluster as this node knows it: itself, the topics, the settings, and where each partition's log begins and ends.
+
+Every handler is given a `Cluster`. It finds the log of a partition as `PartitionOffsets`: as far as Fetch without
+records, ListOffsets and OffsetForLeaderEpoch need it. Nothing here reads records.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
+from muster.codec.error_codes import ErrorCode
 from muster.config.broker import BrokerConfig
 from muster.core.config import GroupConfig
-from muster.server.cluster.partitions import EMPTY_PARTITION, PartitionOffsets
+from muster.log.partition import DiskLog
 from muster.server.cluster.topics import Topic, Topics
+
+NO_EPOCH = -1
+NO_OFFSET = -1
+
+
+class FoundRecord(NamedTuple):
+    offset: int
+    timestamp_ms: int
+    leader_epoch: int
+
+
+class EpochEnd(NamedTuple):
+    """The largest epoch not above the one asked for, and the offset behind its last record."""
+
+    epoch: int
+    end_offset: int
+
+
+UNKNOWN_EPOCH_END = EpochEnd(NO_EPOCH, NO_OFFSET)
+
+
+class PartitionOffsets(Protocol):
+    """A partition as far as Fetch without records, ListOffsets and OffsetForLeaderEpoch need it."""
+
+    @property
+    def leader_epoch(self) -> int: ...
+
+    @property
+    def start_offset(self) -> int: ...
+
+    @property
+    def end_offset(self) -> int: ...
+
+    @property
+    def high_watermark(self) -> int: ...
+
+    @property
+    def last_stable_offset(self) -> int: ...
+
+    def epoch_end(self, epoch: int) -> EpochEnd:
+        """`UNKNOWN_EPOCH_END` for an epoch above the current one."""
+
+    def epoch_at(self, offset: int) -> int:
+        """The epoch in force at an offset."""
+
+    def first_since(self, timestamp_ms: int) -> FoundRecord | None:
+        """The first record that is at least so young."""
+
+    def youngest(self) -> FoundRecord | None:
+        """The first record with the largest timestamp."""
+
+
+class EmptyPartition:
+    """A partition nobody ever wrote to, or whose records are not kept yet."""
+
+    leader_epoch = 0
+    start_offset = 0
+    end_offset = 0
+    high_watermark = 0
+    last_stable_offset = 0
+
+    def __init__(self, leader_epoch: int = 0) -> None:
+        self.leader_epoch = leader_epoch
+
+    def epoch_end(self, epoch: int) -> EpochEnd:
+        return EpochEnd(epoch, 0) if epoch <= self.leader_epoch and epoch != NO_EPOCH else UNKNOWN_EPOCH_END
+
+    def epoch_at(self, offset: int) -> int:
+        return self.leader_epoch
+
+    def first_since(self, timestamp_ms: int) -> FoundRecord | None:
+        return None
+
+    def youngest(self) -> FoundRecord | None:
+        return None
+
+
+EMPTY_PARTITION = EmptyPartition()
+
+
+def epoch_problem(log: PartitionOffsets, known_epoch: int) -> ErrorCode:
+    """Whether a client that has heard of this leader epoch may ask here; `NO_EPOCH` if it has heard of none."""
+    if known_epoch in (NO_EPOCH, log.leader_epoch):
+        return ErrorCode.NONE
+    return ErrorCode.FENCED_LEADER_EPOCH if known_epoch < log.leader_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+class DiskPartition:
+    """What `Cluster.partition_of` gives for a log that is open."""
+
+    __slots__ = ("_log",)
+
+    def __init__(self, log: DiskLog) -> None:
+        self._log = log
+
+    @property
+    def leader_epoch(self) -> int:
+        return self._log.leader_epoch
+
+    @property
+    def start_offset(self) -> int:
+        return self._log.start_offset
+
+    @property
+    def end_offset(self) -> int:
+        return self._log.written_offset
+
+    @property
+    def high_watermark(self) -> int:
+        return self._log.high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        return self._log.last_stable_offset
+
+    def epoch_end(self, epoch: int) -> EpochEnd:
+        if epoch == NO_EPOCH or epoch > self.leader_epoch:
+            return UNKNOWN_EPOCH_END
+        # The current epoch is only written down with its first record; until then the one before it ends here.
+        written = self._log.epochs.latest
+        if written is None or epoch == self.leader_epoch:
+            return EpochEnd(epoch, self.end_offset)
+        known = self._log.epochs.end_offset_of(min(epoch, written), self.end_offset)
+        assert known is not None, "only epochs behind the last one have no end"
+        return EpochEnd(*known)
+
+    def epoch_at(self, offset: int) -> int:
+        begun = [epoch for epoch, start_offset in self._log.epochs.entries if start_offset <= offset]
+        return begun[-1] if begun else self.leader_epoch
+
+    def first_since(self, timestamp_ms: int) -> FoundRecord | None:
+        found = self._log.offset_for_timestamp(timestamp_ms)
+        return None if found is None else FoundRecord(*found)
+
+    def youngest(self) -> FoundRecord | None:
+        found = self._log.offset_of_largest_timestamp()
+        return None if found is None else FoundRecord(*found)
+
 
 NO_TOPIC_ID = bytes(16)
 NOT_ASKED = -(2**31)

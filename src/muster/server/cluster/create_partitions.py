@@ -16,11 +16,18 @@ from muster.codec.error_codes import ErrorCode
 from muster.codec.primitives import Buffer
 from muster.protocol.apis import ApiKey
 from muster.protocol.messages import decode_request, encode_response
-from muster.server.cluster.assignments import assignment_problem
 from muster.server.cluster.cluster import Cluster
 from muster.server.cluster.create_topics import MOST_CHANGES
-from muster.server.cluster.names import OFFSETS_TOPIC
-from muster.server.cluster.topics import Happened, Outcome, Plan, Topic, TopicChange, refusal_of
+from muster.server.cluster.topics import (
+    OFFSETS_TOPIC,
+    Happened,
+    Outcome,
+    Plan,
+    Topic,
+    TopicChange,
+    assignment_problem,
+    refusal_of,
+)
 
 
 class MorePartitions(NamedTuple):

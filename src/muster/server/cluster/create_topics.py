@@ -23,11 +23,19 @@ from muster.codec.error_codes import ErrorCode
 from muster.codec.primitives import Buffer
 from muster.protocol.apis import ApiKey
 from muster.protocol.messages import decode_request, encode_response
-from muster.server.cluster.assignments import assignment_problem
 from muster.server.cluster.cluster import NO_TOPIC_ID, Cluster
-from muster.server.cluster.names import METADATA_TOPIC, name_problem
 from muster.server.cluster.topic_configs import EffectiveConfig, config_problem, effective_configs
-from muster.server.cluster.topics import Happened, Outcome, Plan, Topic, TopicChange, refusal_of
+from muster.server.cluster.topics import (
+    METADATA_TOPIC,
+    Happened,
+    Outcome,
+    Plan,
+    Topic,
+    TopicChange,
+    assignment_problem,
+    name_problem,
+    refusal_of,
+)
 
 MOST_CHANGES = 10_000
 """Partitions in one request, and records that Kafka's controller would write for it."""

@@ -20,8 +20,7 @@ from muster.codec.primitives import Buffer
 from muster.protocol.apis import ApiKey
 from muster.protocol.messages import decode_request, encode_response
 from muster.server.cluster.cluster import NO_TOPIC_ID, Cluster
-from muster.server.cluster.names import OFFSETS_TOPIC
-from muster.server.cluster.topics import Happened, Outcome, Plan, Topic, TopicChange, refusal_of
+from muster.server.cluster.topics import OFFSETS_TOPIC, Happened, Outcome, Plan, Topic, TopicChange, refusal_of
 
 _FIRST_WITH_DISABLED = 3
 

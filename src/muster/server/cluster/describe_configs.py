@@ -24,9 +24,8 @@ from muster.core.config import GroupConfig
 from muster.protocol.apis import ApiKey
 from muster.protocol.messages import decode_request, encode_response
 from muster.server.cluster.cluster import Cluster
-from muster.server.cluster.names import name_problem
 from muster.server.cluster.topic_configs import MIN_ISR, Source, TopicSetting, effective_configs, is_given
-from muster.server.cluster.topics import Topic
+from muster.server.cluster.topics import Topic, name_problem
 from muster.server.settings import group_kinds
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32

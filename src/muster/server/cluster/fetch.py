@@ -26,16 +26,17 @@ from muster.codec.error_codes import ErrorCode
 from muster.codec.primitives import Buffer
 from muster.protocol.apis import ApiKey
 from muster.protocol.messages import decode_request, encode_response
-from muster.server.cluster.cluster import Cluster, Node
-from muster.server.cluster.list_offsets import READ_COMMITTED, READ_UNCOMMITTED
-from muster.server.cluster.partitions import (
+from muster.server.cluster.cluster import (
     NO_EPOCH,
     NO_OFFSET,
     UNKNOWN_EPOCH_END,
+    Cluster,
     EpochEnd,
+    Node,
     PartitionOffsets,
     epoch_problem,
 )
+from muster.server.cluster.list_offsets import READ_COMMITTED, READ_UNCOMMITTED
 from muster.server.cluster.topics import Topic
 
 FIRST_WITH_IDS = 13

@@ -21,8 +21,7 @@ from muster.codec.error_codes import ErrorCode
 from muster.codec.primitives import Buffer
 from muster.protocol.apis import ApiKey
 from muster.protocol.messages import decode_request, encode_response
-from muster.server.cluster.cluster import Cluster
-from muster.server.cluster.partitions import NO_EPOCH, NO_OFFSET, FoundRecord, PartitionOffsets, epoch_problem
+from muster.server.cluster.cluster import NO_EPOCH, NO_OFFSET, Cluster, FoundRecord, PartitionOffsets, epoch_problem
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 _FIRST_VERSION = {

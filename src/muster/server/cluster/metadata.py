@@ -25,8 +25,17 @@ from muster.codec.primitives import Buffer
 from muster.protocol.apis import ApiKey
 from muster.protocol.messages import decode_request, encode_response
 from muster.server.cluster.cluster import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS, NO_TOPIC_ID, NOT_ASKED, Cluster
-from muster.server.cluster.names import INTERNAL_TOPICS, METADATA_TOPIC, OFFSETS_TOPIC, name_problem
-from muster.server.cluster.topics import NO_CONFIGS, Happened, Plan, Topic, TopicChange
+from muster.server.cluster.topics import (
+    INTERNAL_TOPICS,
+    METADATA_TOPIC,
+    NO_CONFIGS,
+    OFFSETS_TOPIC,
+    Happened,
+    Plan,
+    Topic,
+    TopicChange,
+    name_problem,
+)
 
 _FIRST_WITH_IDS = 12
 MOST_MADE = 100

@@ -10,8 +10,7 @@ from muster.codec.error_codes import ErrorCode
 from muster.codec.primitives import Buffer
 from muster.protocol.apis import ApiKey
 from muster.protocol.messages import decode_request, encode_response
-from muster.server.cluster.cluster import Cluster
-from muster.server.cluster.partitions import NO_EPOCH, UNKNOWN_EPOCH_END, EpochEnd, epoch_problem
+from muster.server.cluster.cluster import NO_EPOCH, UNKNOWN_EPOCH_END, Cluster, EpochEnd, epoch_problem
 
 
 class EpochAsked(NamedTuple):

@@ -13,7 +13,7 @@ from muster.codec.primitives import Buffer
 from muster.protocol.apis import ApiKey
 from muster.protocol.messages import decode_request, encode_response
 from muster.server.cluster.cluster import ALL_TOPIC_OPERATIONS, NO_TOPIC_ID, NOT_ASKED, Cluster
-from muster.server.cluster.names import INTERNAL_TOPICS, name_problem
+from muster.server.cluster.topics import INTERNAL_TOPICS, name_problem
 
 
 class Cursor(NamedTuple):

@@ -1,12 +1,13 @@
-"""The topics there are: a view in memory of what the storage holds, changed through it alone.
+"""The topics there are: a view in memory of what the storage holds, changed through it alone. And their names.
 
-A change is made in the storage first, then seen here, then told to whoever listens; so a listener (the coordinator, who
+A change is made in the storage first, then seen here, then told to the listeners; so a listener (the coordinator, which
 forgets a deleted topic's offsets; fetches that wait for it) never acts on something that a crash could take back.
 
 The storage may take its time. What a request wants to change is a `Plan`: decided by the topics there are, made in the
 storage (which a server leaves to a thread, one plan after the other), seen here, answered.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from types import MappingProxyType
@@ -15,7 +16,6 @@ from typing import Any, NamedTuple, Protocol
 from muster.codec.error_codes import ErrorCode
 from muster.errors import MusterError
 from muster.log.topics import TopicRefused
-from muster.server.cluster.names import metric_name
 
 NO_CONFIGS: Mapping[str, str] = MappingProxyType({})
 
@@ -211,3 +211,50 @@ class Topics:
     def _tell(self, change: TopicChange) -> None:
         for listener in self._listeners:
             listener(change)
+
+
+LONGEST_NAME = 249
+OFFSETS_TOPIC = "__consumer_offsets"
+TRANSACTIONS_TOPIC = "__transaction_state"
+SHARE_TOPIC = "__share_group_state"
+METADATA_TOPIC = "__cluster_metadata"
+"""The log of Kafka's controllers. No topic may be called that."""
+
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, SHARE_TOPIC})
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def name_problem(name: str) -> str | None:
+    """Why a topic cannot be called that, in Kafka's words; None if it can."""
+    if not name:
+        reason = "the empty string is not allowed"
+    elif name in (".", ".."):
+        reason = f"'{name}' is not allowed"
+    elif len(name) > LONGEST_NAME:
+        reason = f"the length of '{name}' is longer than the max allowed length {LONGEST_NAME}"
+    elif not _LEGAL.fullmatch(name):
+        reason = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+    else:
+        return None
+    return f"Topic name is invalid: {reason}"
+
+
+def metric_name(name: str) -> str | None:
+    """What two topics must not have in common: in the names of Kafka's metrics, dots and underscores look the same.
+
+    None for a name that has neither, and so cannot clash.
+    """
+    return name.replace(".", "_") if "." in name or "_" in name else None
+
+
+def assignment_problem(node_ids: Sequence[int], node_id: int) -> str | None:
+    """What is wrong with the replicas of one partition, in Kafka's words."""
+    if not node_ids:
+        return "The manual partition assignment includes an empty replica list."
+    ordered = sorted(node_ids)
+    for before, one in zip([None, *ordered], ordered, strict=False):
+        if one == before:
+            return f"The manual partition assignment includes the broker {one} more than once."
+        if one != node_id:
+            return f"The manual partition assignment includes broker {one}, but no such broker is registered."
+    return None

@@ -16,8 +16,8 @@ from muster.core.outcome import Cause, Notice, NoticeKind
 from muster.log.producers import Producer
 from muster.segments.checkpoints import TopicPartition
 from muster.server.housekeeping import Housekeeping
-from muster.server.journal import LONGEST_TEXT, Journal, sentence
 from muster.server.server import Server
+from muster.server.server_log import LONGEST_TEXT, ServerLog, sentence
 from muster.server.settings import settings_from
 from tests.log.disk.faults import FaultyFiles
 from tests.server.shared_disk import SharedFiles
@@ -53,23 +53,23 @@ MOST_LINES = 4_000
             "commits both in transactions and without; offsets will jump between the two",
         ),
     ],
-    ids=lambda value: value.kind.value if isinstance(value, Notice) else "",
+    ids=lambda value: value.what.value if isinstance(value, Notice) else "",
 )
 def test_sentences(notice: Notice, words: str) -> None:
     assert sentence(notice) == words
 
 
 def test_there_is_a_sentence_for_everything() -> None:
-    for kind in NoticeKind:
-        assert sentence(Notice(kind, "g", Cause.MEMBER_LEFT, "m", "because", 1, 2, 3))
+    for what in NoticeKind:
+        assert sentence(Notice(what, "g", Cause.MEMBER_LEFT, "m", "because", 1, 2, 3))
 
 
 def test_text_and_json_say_the_same() -> None:
     notice = Notice(NoticeKind.STABLE, "g", Cause.MEMBER_LEFT, generation=5, size=2, duration_ms=30)
     text, data = io.StringIO(), io.StringIO()
-    for journal in (Journal(text, wall=lambda: 1_000.25), Journal(data, as_json=True, wall=lambda: 1_000.25)):
-        journal.group(3, notice)
-        assert journal.close(WAIT_S)
+    for server_log in (ServerLog(text, wall=lambda: 1_000.25), ServerLog(data, as_json=True, wall=lambda: 1_000.25)):
+        server_log.group(3, notice)
+        assert server_log.close(WAIT_S)
     words = "group g: rebalanced in 30 ms to generation 5 with 2 members (member left)"
     assert text.getvalue()[8:] == f".250 {words}\n"
     assert json.loads(data.getvalue()) == {
@@ -84,21 +84,21 @@ def test_text_and_json_say_the_same() -> None:
 )
 def test_a_name_cannot_forge_a_line(name: str, as_json: bool) -> None:
     stream = io.TextIOWrapper(io.BytesIO(), "utf-8")
-    journal = Journal(stream, as_json=as_json)
-    journal.group(0, Notice(NoticeKind.JOINED, name, member_id=name, reason=name))
-    assert journal.close(WAIT_S)
+    server_log = ServerLog(stream, as_json=as_json)
+    server_log.group(0, Notice(NoticeKind.JOINED, name, member_id=name, reason=name))
+    assert server_log.close(WAIT_S)
     stream.seek(0)
     (line,) = stream.read().splitlines()
-    assert journal.lost_lines == 0
+    assert server_log.lost_lines == 0
     assert line.isprintable()
     assert ("é漢" in line) == (name == "é漢" and not as_json)
 
 
 def test_a_long_name_is_cut() -> None:
     stream = io.StringIO()
-    journal = Journal(stream)
-    journal.group(0, Notice(NoticeKind.CREATED, "g" * 30_000))
-    assert journal.close(WAIT_S)
+    server_log = ServerLog(stream)
+    server_log.group(0, Notice(NoticeKind.CREATED, "g" * 30_000))
+    assert server_log.close(WAIT_S)
     assert LONGEST_TEXT < len(stream.getvalue()) < LONGEST_TEXT + 100
     assert "(30015 characters)" in stream.getvalue()
 
@@ -107,10 +107,10 @@ def test_a_long_name_is_cut() -> None:
 @pytest.mark.parametrize("as_json", [False, True])
 def test_a_line_is_short_whatever_a_client_says(letter: str, as_json: bool) -> None:
     stream = io.StringIO()
-    journal = Journal(stream, as_json=as_json)
+    server_log = ServerLog(stream, as_json=as_json)
     long = letter * 1_000_000
-    journal.group(0, Notice(NoticeKind.LEFT, long, member_id=long, reason=long))
-    assert journal.close(WAIT_S)
+    server_log.group(0, Notice(NoticeKind.LEFT, long, member_id=long, reason=long))
+    assert server_log.close(WAIT_S)
     line = stream.getvalue()
     assert len(line) <= 8_001
     if as_json:
@@ -126,11 +126,11 @@ def test_with_debug_it_says_where_an_error_came_from() -> None:
     try:
         raise KeyError("nobody")
     except KeyError as error:
-        for journal in (Journal(plain), Journal(debug, debug=True)):
-            journal.traceback(error)
-            assert journal.close(WAIT_S)
+        for server_log in (ServerLog(plain), ServerLog(debug, debug=True)):
+            server_log.traceback(error)
+            assert server_log.close(WAIT_S)
     assert plain.getvalue() == ""
-    assert "test_journal.py" in debug.getvalue()
+    assert "test_server_log.py" in debug.getvalue()
     assert all(line[2] == ":" for line in debug.getvalue().splitlines()), "every line has its time"
 
 
@@ -143,11 +143,11 @@ def test_a_log_that_nobody_reads_harms_nobody() -> None:
     closed = io.StringIO()
     closed.close()
     for stream in (Broken(), closed):
-        journal = Journal(stream)
-        journal.say("lost")
-        journal.group(0, Notice(NoticeKind.CREATED, "g"))
-        assert journal.close(WAIT_S)
-        assert journal.lost_lines == 2
+        server_log = ServerLog(stream)
+        server_log.say("lost")
+        server_log.group(0, Notice(NoticeKind.CREATED, "g"))
+        assert server_log.close(WAIT_S)
+        assert server_log.lost_lines == 2
 
 
 class FullDisk:
@@ -168,35 +168,35 @@ class FullDisk:
 
 def test_lines_that_could_not_be_written_are_counted_where_they_are_missing() -> None:
     disk: Any = FullDisk()
-    journal = Journal(disk)
+    server_log = ServerLog(disk)
     for number in range(3):
-        journal.say(f"lost {number}")
-    assert journal.close(WAIT_S)
+        server_log.say(f"lost {number}")
+    assert server_log.close(WAIT_S)
     disk.is_full = False
-    journal.say("there is room again")
-    assert journal.close(WAIT_S)
+    server_log.say("there is room again")
+    assert server_log.close(WAIT_S)
     assert [line[13:] for line in disk.text.splitlines()] == [
         "3 lines were lost here: the log could not be written", "there is room again",
     ]  # fmt: skip
-    assert journal.lost_lines == 3
+    assert server_log.lost_lines == 3
 
 
 def test_a_pipe_that_nobody_reads_stops_nobody_and_the_lines_that_got_lost_are_counted() -> None:
     """Whoever reads it sleeps, and later goes on reading."""
     reading, writing = os.pipe()
     with open(writing, "w") as pipe, open(reading) as reader:
-        journal = Journal(pipe, as_json=True)
+        server_log = ServerLog(pipe, as_json=True)
 
         def say_a_lot() -> None:
             for number in range(MOST_LINES):
-                journal.say("x" * 1_000, event="said", number=number)
+                server_log.say("x" * 1_000, event="said", number=number)
 
         speaker = threading.Thread(target=say_a_lot, daemon=True)
         speaker.start()
         speaker.join(WAIT_S)
         assert not speaker.is_alive(), "it waits for whoever reads"
-        assert journal.lost_lines > 0
-        assert not journal.close(0.01)
+        assert server_log.lost_lines > 0
+        assert not server_log.close(0.01)
         gaps: list[int] = []
         expected = 0
         while expected < MOST_LINES:
@@ -208,40 +208,40 @@ def test_a_pipe_that_nobody_reads_stops_nobody_and_the_lines_that_got_lost_are_c
                 assert line["number"] == expected, "a line is missing and nothing says so"
                 expected += 1
         assert expected == MOST_LINES
-        assert sum(gaps) == journal.lost_lines
+        assert sum(gaps) == server_log.lost_lines
         assert len(gaps) <= 2, "lines that follow one another are lost: few gaps, not many"
-        journal.say("flows again")
+        server_log.say("flows again")
         assert json.loads(reader.readline())["text"] == "flows again"
-        assert journal.close(WAIT_S)
+        assert server_log.close(WAIT_S)
 
 
 def test_the_thread_of_a_log_ends_with_it_and_another_line_begins_anew(tmp_path: Path) -> None:
     path = tmp_path / "log"
     others = set(threading.enumerate())  # of logs that other tests have not closed
     with path.open("w") as stream:
-        journal = Journal(stream)
+        server_log = ServerLog(stream)
         for number in range(50):
-            journal.say(f"line {number}")
-            assert journal.close(WAIT_S)
+            server_log.say(f"line {number}")
+            assert server_log.close(WAIT_S)
     deadline = time.monotonic() + WAIT_S
-    while "muster-journal" in [thread.name for thread in set(threading.enumerate()) - others]:
+    while "muster-log" in [thread.name for thread in set(threading.enumerate()) - others]:
         assert time.monotonic() < deadline
         time.sleep(0.01)
     assert [line[13:] for line in path.read_text().splitlines()] == [f"line {number}" for number in range(50)]
 
 
-# What the server does without being asked.
+# NoticeKind the server does without being asked.
 
 
 def on_a_disk(data: Path, story: str) -> str:
     """Run a server on a disk in memory and let something happen; what it said."""
     data.mkdir()
     said, files = io.StringIO(), SharedFiles(data)
-    journal = Journal(said)
+    server_log = ServerLog(said)
     settings = settings_from({"listeners": "PLAINTEXT://127.0.0.1:0", "offsets.topic.num.partitions": "2"})
 
     async def run() -> None:
-        server = Server(data, settings.groups, settings.broker, journal, files)
+        server = Server(data, settings.groups, settings.broker, server_log, files)
         await server.start()
         try:
             await STORIES[story](server, server._housekeeping, files)
@@ -250,7 +250,7 @@ def on_a_disk(data: Path, story: str) -> str:
             await server.stop()
 
     asyncio.run(run())
-    assert journal.close(WAIT_S)
+    assert server_log.close(WAIT_S)
     return said.getvalue()
 
 

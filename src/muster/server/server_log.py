@@ -1,7 +1,7 @@
 """The server's own log: one line for everything an operator may want to read, as text or as JSON.
 
-Whatever a client calls itself, a line is one line and of bounded length. Whoever reads the log, or does not, the server
-never waits for it.
+A line is one line and of bounded length, whatever names clients use. The server never waits for the reader of its log.
+Lines that clients can cause go through `RateLimitedLog`: a flood of bad requests must not become a flood of lines.
 """
 
 import io
@@ -66,7 +66,7 @@ def sentence(notice: Notice) -> str:
             return f"nothing was changed, because the log refused the record of it ({notice.reason})"
 
 
-class Journal:
+class ServerLog:
     """Writes lines; `as_json` makes each an object, `debug` adds tracebacks.
 
     A thread writes them, so that nobody waits for whoever reads them: a pipe that is not read, a terminal that was
@@ -159,7 +159,7 @@ class Journal:
 
     def _start_writer(self) -> None:
         self._is_closing = False
-        self._writer = threading.Thread(target=self._write_on, name="muster-journal", daemon=True)
+        self._writer = threading.Thread(target=self._write_on, name="muster-log", daemon=True)
         try:
             self._writer.start()
         except RuntimeError:  # no more threads just now; the next line tries again
@@ -199,3 +199,42 @@ class Journal:
 
 def _cut(text: str, longest: int) -> str:
     return text if len(text) <= longest else f"{text[:longest]}... ({len(text)} characters)"
+
+
+WINDOW_S = 60.0
+LINES_IN_A_WINDOW = 100
+
+
+class RateLimitedLog:
+    """Lines of one kind (`event`): the first of every minute are written, the rest are counted and told together."""
+
+    def __init__(self, server_log: ServerLog, event: str, time_s: Callable[[], float]) -> None:
+        self._server_log = server_log
+        self._event = event
+        self._time_s = time_s
+        self._since_s = float("-inf")
+        self._lines = self._untold = 0
+        self._last = ""
+
+    def say(self, text: str, **fields: Any) -> None:
+        self.look()
+        if not self._lines:
+            self._since_s = self._time_s()
+        self._lines += 1
+        if self._lines <= LINES_IN_A_WINDOW:
+            self._server_log.say(text, event=self._event, **fields)
+        else:
+            self._untold += 1
+            self._last = text
+
+    def look(self) -> None:
+        """Called every second: tell what was not told, once its minute is over."""
+        if self._lines and self._time_s() - self._since_s >= WINDOW_S:
+            if self._untold:
+                self._server_log.say(
+                    f"{self._untold} more like this in {WINDOW_S:.0f} s, the last: {self._last}",
+                    event=self._event,
+                    untold=self._untold,
+                )
+            self._lines = self._untold = 0
+            self._last = ""

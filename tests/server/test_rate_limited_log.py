@@ -3,8 +3,7 @@
 import io
 import json
 
-from muster.server.journal import Journal
-from muster.server.sparingly import LINES_IN_A_WINDOW, WINDOW_S, Sparingly
+from muster.server.server_log import LINES_IN_A_WINDOW, WINDOW_S, RateLimitedLog, ServerLog
 
 
 class Told:
@@ -13,7 +12,7 @@ class Told:
     def __init__(self) -> None:
         self.now_s = 0.0
         self._stream = io.StringIO()
-        self.sparingly = Sparingly(Journal(self._stream, as_json=True), "sent away", lambda: self.now_s)
+        self.sparingly = RateLimitedLog(ServerLog(self._stream, as_json=True), "sent away", lambda: self.now_s)
 
     def say(self, count: int) -> None:
         for number in range(count):

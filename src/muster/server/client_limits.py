@@ -1,7 +1,7 @@
-"""Memory for what is on its way: requests that have not come whole, and answers that have not been read.
+"""What clients share, and how it is divided: memory, and the time of the event loop.
 
-Requests. Every connection may hold a little (`RESERVE_BYTES`), so that small requests always get through. What it holds
-beyond that is borrowed from one pool for all. While the pool is empty nothing more is read from a connection that would
+Requests. A connection may hold `RESERVE_BYTES`, so that small requests always get through. What it holds beyond that is
+borrowed from one pool for all (`Intake`). While the pool is empty nothing more is read from a connection that would
 borrow (it is "muted", as in Kafka): its bytes stay in the client's socket, and no client is dropped for coming late.
 
 Clients that begin large requests and do not finish them could keep the pool for ever, and so could clients that send
@@ -10,10 +10,16 @@ holders are dropped until an eighth of the pool is free: those that could have f
 those that are read from and send nothing more, and the largest first. A request that is not whole after
 `muster.request.timeout.ms` ends its connection in any case. No time counts in which a connection was muted.
 
-Answers. A client that does not read is not read from, so it holds the answers to what it asked before, and no more. If
-all clients together hold too much, the ones that have not read for longest are dropped.
+Answers. A client that does not read is not read from, so it holds the answers to what it asked before, and no more
+(`Unread`). If all clients together hold too much, the ones that have not read for longest are dropped.
+
+Time. Of the clients that have sent more than can be handled at once, one goes on in each turn of the loop, the one that
+has waited longest, for a few milliseconds (`FairTurns`). So a client with one request waits for one of them at a time,
+however many there are.
 """
 
+import asyncio
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
@@ -22,10 +28,11 @@ GIVE_WAY_S = 5.0
 READ_BYTES = 256 << 10
 """The most that the event loop hands over at a time: a connection may pass the limit by so much."""
 PART_TO_FREE = 8
+TURN_S = 0.002
 
 
 class Holder(Protocol):
-    """A connection."""
+    """A connection, as far as it holds memory."""
 
     unfinished_since: float | None
     """When the first bytes came of a request that is not whole yet, by the loop's clock; None if there is none."""
@@ -136,3 +143,25 @@ class Unread:
 
     def drained(self, connection: Holder) -> None:
         self._total_bytes -= self._full.pop(connection, 0)
+
+
+class FairTurns:
+    """Clients that wait for their turn to go on."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._waiting: deque[Callable[[], None]] = deque()
+
+    def wait(self, go_on: Callable[[], None]) -> None:
+        self._waiting.append(go_on)
+        if len(self._waiting) == 1:
+            self._loop.call_soon(self._next)
+
+    def _next(self) -> None:
+        go_on = self._waiting[0]  # stays until it has had its turn, so that nobody else calls for the next one
+        try:
+            go_on()
+        finally:
+            self._waiting.popleft()
+            if self._waiting:
+                self._loop.call_soon(self._next)

@@ -73,7 +73,7 @@ class Held:
 
 
 @dataclass(slots=True)
-class PartitionShell:
+class LedPartition:
     """One partition of the offsets topic: its log, its coordinator, and answers that wait for the disk."""
 
     partition: int
@@ -97,7 +97,7 @@ class PartitionShell:
         return len(self.turn) + sum(len(held.replies) for held in list(self.held))
 
 
-class Shards:
+class LedPartitions:
     """All partitions of the offsets topic. Everything here runs in the thread of the event loop."""
 
     def __init__(
@@ -110,7 +110,7 @@ class Shards:
         now: Callable[[], Instant],
         call_soon: Callable[[Callable[[], None]], object],
         tell: Callable[[int, Notice], None],
-        broken: Callable[[PartitionShell, LogDamaged], None],
+        broken: Callable[[LedPartition, LogDamaged], None],
         fault: Callable[..., None],
     ) -> None:
         self._config = config
@@ -123,8 +123,8 @@ class Shards:
         self._tell = tell
         self._broken = broken
         self._fault = fault
-        self.shells: dict[int, PartitionShell] = {}
-        self._dirty: list[PartitionShell] = []
+        self.shells: dict[int, LedPartition] = {}
+        self._dirty: list[LedPartition] = []
         self._turn_now: Instant | None = None
         self._out = Outcome()  # empty between requests: making one for each costs more than looking into it
         self._waits_for_disk = config.offsets_commit_required_acks == -1
@@ -161,7 +161,7 @@ class Shards:
                 self._broke_off(shell, event, out, error)
             raise
 
-    def happen(self, shell: PartitionShell, event: Event) -> None:
+    def happen(self, shell: LedPartition, event: Event) -> None:
         """Something that nobody asked for: a timer, an expiration, a topic that is gone. Never raises."""
         if shell.coordinator is not None:
             out = Outcome()
@@ -193,7 +193,7 @@ class Shards:
         for shell in list(self.shells.values()):
             self._forget_topics(shell, gone, one_has)
 
-    def _forget_topics(self, shell: PartitionShell, gone: TopicsDeleted, then: Callable[[], None]) -> None:
+    def _forget_topics(self, shell: LedPartition, gone: TopicsDeleted, then: Callable[[], None]) -> None:
         self.happen(shell, gone)
         forgotten = _Forgotten(self, shell, gone, then)
         if shell.coordinator is not None and shell.is_behind:
@@ -201,10 +201,10 @@ class Shards:
         else:
             forgotten.answer(None)
 
-    def is_durable(self, shell: PartitionShell, end_offset: int) -> bool:
+    def is_durable(self, shell: LedPartition, end_offset: int) -> bool:
         return self._safe_offset(shell) >= end_offset
 
-    def hold_on(self, shell: PartitionShell, waiter: Waiter) -> None:
+    def hold_on(self, shell: LedPartition, waiter: Waiter) -> None:
         self._hold(shell, [(waiter, None)])
 
     def timer_fired(self, key: Any) -> None:
@@ -248,7 +248,7 @@ class Shards:
 
     # Doing what was decided.
 
-    def _carry_out(self, shell: PartitionShell, out: Outcome) -> None:
+    def _carry_out(self, shell: LedPartition, out: Outcome) -> None:
         if out.writes:
             self._append(shell, out)
             out.writes.clear()
@@ -265,7 +265,7 @@ class Shards:
         elif out.replies:
             self._hold(shell, out.replies)
 
-    def _append(self, shell: PartitionShell, out: Outcome) -> None:
+    def _append(self, shell: LedPartition, out: Outcome) -> None:
         coordinator, append = shell.coordinator, shell.log.append
         assert coordinator is not None
         wall_ms = self.now().wall_ms
@@ -289,7 +289,7 @@ class Shards:
             else:
                 self._timers.cancel((partition, timer.key))
 
-    def _hold(self, shell: PartitionShell, replies: list[tuple[Any, Any]]) -> None:
+    def _hold(self, shell: LedPartition, replies: list[tuple[Any, Any]]) -> None:
         """Let answers wait for all that is appended so far; behind the first append of a turn, for all of that turn."""
         if shell.is_dirty:
             shell.turn += replies
@@ -301,7 +301,7 @@ class Shards:
         shells = [shell for shell in self.shells.values() if shell.coordinator is not None and shell.is_behind]
         self._answer_behind([(shell, shell.log.end_offset) for shell in shells], waiter, answer)
 
-    def _answer_behind(self, behind: list[tuple[PartitionShell, int]], waiter: Waiter, answer: Any) -> None:
+    def _answer_behind(self, behind: list[tuple[LedPartition, int]], waiter: Waiter, answer: Any) -> None:
         while behind:
             shell, end_offset = behind.pop()
             if shell.coordinator is not None and shell.is_behind and not self.is_durable(shell, end_offset):
@@ -309,7 +309,7 @@ class Shards:
                 return
         waiter.answer(answer)
 
-    def _safe_offset(self, shell: PartitionShell) -> int:
+    def _safe_offset(self, shell: LedPartition) -> int:
         return shell.log.high_watermark if self._waits_for_disk else shell.log.written_offset
 
     # The end of a turn.
@@ -334,7 +334,7 @@ class Shards:
                 for shell in dirty:
                     self._release(shell)
 
-    def _write(self, shell: PartitionShell) -> None:
+    def _write(self, shell: LedPartition) -> None:
         try:
             shell.log.write()
         except LogDamaged as error:
@@ -342,7 +342,7 @@ class Shards:
         else:
             self._release(shell)
 
-    def _flushed(self, shell: PartitionShell, log: DiskLog, asked: Instant, error: LogDamaged | None) -> None:
+    def _flushed(self, shell: LedPartition, log: DiskLog, asked: Instant, error: LogDamaged | None) -> None:
         if shell.log is not log:
             return  # of a log that was given up meanwhile
         self._stats.flush.observe((self._clock().monotonic_ms - asked.monotonic_ms) / 1000)
@@ -351,21 +351,21 @@ class Shards:
         else:
             self._release(shell)
 
-    def _release(self, shell: PartitionShell) -> None:
+    def _release(self, shell: LedPartition) -> None:
         held, safe_offset = shell.held, self._safe_offset(shell)
         shell.is_behind = shell.log.end_offset > safe_offset
         while held and held[0].end_offset <= safe_offset:
             for waiter, answer in held.popleft().replies:
                 waiter.answer(answer)
 
-    def _log_broke(self, shell: PartitionShell, error: LogDamaged) -> None:
+    def _log_broke(self, shell: LedPartition, error: LogDamaged) -> None:
         """Nobody knows what is on the disk: drop what memory says, and read the log again."""
         if shell.coordinator is None:
             return
         self.resign(shell.partition)
         self._broken(shell, error)
 
-    def _broke_off(self, shell: PartitionShell, event: Event, out: Outcome, error: Exception) -> None:
+    def _broke_off(self, shell: LedPartition, event: Event, out: Outcome, error: Exception) -> None:
         """An event may be half done: memory is not to be believed any more. The log is, and is read again."""
         if isinstance(error, LogDamaged):
             self._log_broke(shell, error)
@@ -378,11 +378,11 @@ class Shards:
             if waiter is not None and waiter.event is not None and waiter.event is not event:
                 self._refuse(waiter, ErrorCode.NOT_COORDINATOR)
 
-    def _fault_of(self, shell: PartitionShell, event: Event, error: Exception) -> None:
+    def _fault_of(self, shell: LedPartition, event: Event, error: Exception) -> None:
         what = _described(event)
         self._fault(f"partition {shell.partition}: {what} broke off", error, partition=shell.partition)
 
-    def _fail_held(self, shell: PartitionShell, error: ErrorCode) -> None:
+    def _fail_held(self, shell: LedPartition, error: ErrorCode) -> None:
         failed = [reply for held in shell.held for reply in held.replies] + shell.turn
         shell.held, shell.turn = deque(), []
         for waiter, _ in failed:
@@ -439,7 +439,9 @@ class _Forgotten:
     event = DeleteGroup(None, "")
     """Stands for a request, as all have one who wait there. The answer to it is not looked at."""
 
-    def __init__(self, shards: Shards, shell: PartitionShell, gone: TopicsDeleted, then: Callable[[], None]) -> None:
+    def __init__(
+        self, shards: LedPartitions, shell: LedPartition, gone: TopicsDeleted, then: Callable[[], None]
+    ) -> None:
         self._shards = shards
         self._shell = shell
         self._gone = gone

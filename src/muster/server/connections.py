@@ -1,12 +1,12 @@
-"""Who is connected, and who is not let in."""
+"""The connections that are open, and those that are refused."""
 
 from collections import Counter
 from collections.abc import Callable
 
 from muster.config.broker import BrokerConfig
-from muster.server import open_files
+from muster.server import process
 from muster.server.connection import Connection
-from muster.server.journal import Journal
+from muster.server.server_log import ServerLog
 from muster.server.stats import Stats
 
 REFUSALS_TOLD_EVERY_S = 10.0
@@ -15,9 +15,9 @@ REFUSALS_TOLD_EVERY_S = 10.0
 class Admission:
     """Keeps to `max.connections`, `max.connections.per.ip` and the files that this process may open."""
 
-    def __init__(self, config: BrokerConfig, journal: Journal, stats: Stats, time_s: Callable[[], float]) -> None:
+    def __init__(self, config: BrokerConfig, server_log: ServerLog, stats: Stats, time_s: Callable[[], float]) -> None:
         self._config = config
-        self._journal = journal
+        self._server_log = server_log
         self._stats = stats
         self._time_s = time_s
         self.connections: set[Connection] = set()
@@ -53,8 +53,8 @@ class Admission:
             return f"max.connections is {config.max_connections}"
         if self._per_host.get(connection.client_host, 0) >= config.max_connections_per_ip:
             return f"{connection.client_host[1:]} has max.connections.per.ip, which is {config.max_connections_per_ip}"
-        most_files = open_files.limit()
-        if connection.file_number > open_files.last_for_clients(most_files):
+        most_files = process.limit()
+        if connection.file_number > process.last_for_clients(most_files):
             return f"this process may open {most_files} files (ulimit -n)"
         return ""
 
@@ -64,7 +64,7 @@ class Admission:
         self._untold += 1
         if now_s - self._told_s >= REFUSALS_TOLD_EVERY_S:
             refused, self._untold, self._told_s = self._untold, 0, now_s
-            self._journal.say(
+            self._server_log.say(
                 f"{refused} connection{'s' if refused > 1 else ''} refused beside {len(self.connections)} open ones: "
                 f"{problem}",
                 event="refused", refused=refused, connections=len(self.connections),

@@ -1,7 +1,7 @@
 """Who waits and who gives way when there is no room for requests or answers."""
 
-from muster.server import buffers
-from muster.server.buffers import GIVE_WAY_S, RESERVE_BYTES, Intake, Unread
+from muster.server import client_limits
+from muster.server.client_limits import GIVE_WAY_S, RESERVE_BYTES, Intake, Unread
 
 LIMIT = 8 << 20
 MEGABYTE = 1 << 20
@@ -73,10 +73,10 @@ def test_there_is_room_for_everybody_in_turn() -> None:
     """However many wait, they are not all let in for one byte of room."""
     world = World()
     holder = world.connect("holder")
-    holder.holds(LIMIT - buffers.READ_BYTES)
+    holder.holds(LIMIT - client_limits.READ_BYTES)
     crowd = [world.connect(str(number)) for number in range(20)]
     for one in crowd:
-        one.holds(buffers.READ_BYTES)
+        one.holds(client_limits.READ_BYTES)
     assert sum(one.is_muted for one in crowd) == 19
     holder.finishes()
     assert 0 < sum(one.is_muted for one in crowd) < 19

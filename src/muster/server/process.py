@@ -1,0 +1,68 @@
+"""What the server asks of its own process: the number of open files, and the search for reference cycles.
+
+Files. The system's soft limit is often 1,024, which is there for programs that use `select`; a server is expected to
+raise it to the hard limit, and a Java machine does so by itself.
+
+Cycles. Python looks for reference cycles among all objects there are; with a million groups that takes seconds each
+time. Groups and offsets are not cyclic and live long. So the objects that have survived a full search are set aside and
+not searched again: the next search is among those that came since. An object that is set aside is still freed when the
+last reference to it goes; only cycles would stay. The one large cycle, a coordinator that gives up its partition, asks
+for a search of everything. Both concern the whole process, so only `muster serve` calls them, not `muster.Broker`.
+"""
+
+import contextlib
+import gc
+import os
+import resource
+from typing import Any, Literal
+
+RESERVED = 128
+"""Kept from clients: segments that are rolled and compacted, topics that are made, operators."""
+
+
+def raise_limit() -> int:
+    """Let this process open as many files as it may, if it may not already; returns how many that is."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(ValueError, OSError):  # some systems have a hard limit that they do not grant
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return limit()
+
+
+def limit() -> int:
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return 1 << 30 if soft == resource.RLIM_INFINITY else soft
+
+
+def room_for_logs() -> int:
+    """How many files more logs may keep open; a quarter of all is kept for clients and for work on the logs."""
+    return limit() * 3 // 4 - in_use()
+
+
+def in_use() -> int:
+    return len(os.listdir("/dev/fd"))
+
+
+def last_for_clients(most_files: int) -> int:
+    """The number of the last file that may be a client's: the system gives out the lowest number that is free."""
+    return most_files - min(RESERVED, most_files // 2) - 1
+
+
+OLDEST = 2
+
+
+def set_aside_survivors() -> None:
+    """From now on, after every full search."""
+    if _full_search_ended not in gc.callbacks:
+        gc.callbacks.append(_full_search_ended)
+
+
+def search_everything_once() -> None:
+    """The next full search is one of all objects; it comes when it would have come anyway."""
+    if _full_search_ended in gc.callbacks:
+        gc.unfreeze()
+
+
+def _full_search_ended(phase: Literal["start", "stop"], info: dict[str, Any]) -> None:
+    if phase == "stop" and info["generation"] == OLDEST:
+        gc.freeze()
