@@ -1,7 +1,7 @@
 """`make bench`: every measurement of muster beside Kafka's own tools, in one run.
 
 `python -m bench coordinator` measures the server beside a broker and nothing else, `python -m bench pipeline` the
-tables on Spark.
+tables on Spark, `python -m bench versus FOLDER` this source beside an older one.
 """
 
 import json
@@ -11,7 +11,7 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
-from bench import compaction, coordinator, core, disk, dump, load, pipeline
+from bench import compaction, coordinator, core, disk, dump, load, pipeline, versus
 from bench.dump import CACHE, Line
 
 
@@ -70,7 +70,10 @@ if __name__ == "__main__":
             sys.exit(coordinator.main(stages))
         case ["pipeline"]:
             pipeline.main()
+        case ["versus", folder, *words]:
+            sys.exit(versus.main([folder, *words]))
         case []:
             main()
         case unknown:
-            sys.exit(f"python -m bench [pipeline | coordinator [STAGE ...]]: what is '{' '.join(unknown)}'?")
+            usage = "python -m bench [pipeline | coordinator [STAGE ...] | versus FOLDER [--rounds 5] [STAGE ...]]"
+            sys.exit(f"{usage}: what is '{' '.join(unknown)}'?")
