@@ -27,7 +27,7 @@ ENTRY_POINTS = {
     "muster.pipeline.datasource",
 }
 """Started by their names: from a command line, by pytest, by make, by Spark."""
-PUBLIC = {"muster.codec", "muster.pipeline.frames", "muster.pipeline.kafka_rows"}
+PUBLIC = {"muster.codec", "muster.pipeline.frames"}
 """Documented in docs/python.md and docs/pipeline.md for the programs of others."""
 
 

@@ -275,7 +275,8 @@ def test_an_archive_for_workers(tmp_path: Path) -> None:
     with tarfile.open(archive) as tar:
         names = tar.getnames()
     assert told["files"] == len(names) == len(set(names))
-    for module in ("muster/pipeline/extract.py", "duckdb/__init__.py", "numba/__init__.py", "pyarrow/__init__.py"):
+    ours = "muster/pipeline/extract/partition.py"
+    for module in (ours, "duckdb/__init__.py", "numba/__init__.py", "pyarrow/__init__.py"):
         assert module in names, module
     assert not [name for name in names if name.startswith(("/", "..", "pyspark/", "deltalake/"))]
 

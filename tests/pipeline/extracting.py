@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 
-from muster.pipeline.extract import extract
+from muster.pipeline.extract.partition import extract
 from muster.pipeline.model import ExtractContext, Extracted, PartitionReport, PartitionWork
 from muster.pipeline.replicas import describe_partition
 from muster.segments.sources import partitions_under

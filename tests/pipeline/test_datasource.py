@@ -207,7 +207,7 @@ def kafka_rows(spark: "SparkSession", log: Path) -> "DataFrame":
 
 
 def test_rows_of_the_kafka_source(muster: "SparkSession", log: Path) -> None:
-    from muster.pipeline.kafka_rows import commits_of, group_records_of
+    from muster.pipeline.frames import commits_of, group_records_of
 
     frame = kafka_rows(muster, log)
     with Sources([log]) as sources:

@@ -24,7 +24,8 @@ from muster.codec.offsets_topic import (
 )
 from muster.codec.records import TRANSACTIONAL, Record
 from muster.errors import BadInput
-from muster.pipeline import extract_files, extract_rows
+from muster.pipeline.extract import files as extract_files
+from muster.pipeline.extract import rows as extract_rows
 from muster.pipeline.model import PartitionWork
 from muster.tables.schemas import ACTIVITY, OFFSETS
 from tests.codec.corpus_records import CORPORA, NAMES

@@ -11,9 +11,9 @@ from muster.codec.batches import encode_batch
 from muster.codec.columns.chunks import Scratch
 from muster.codec.transactions import Markers
 from muster.errors import LogDamaged
-from muster.pipeline import ranges
-from muster.pipeline.extract_gaps import Gaps
-from muster.pipeline.ranges import RangeReader, survey
+from muster.pipeline.extract import ranges
+from muster.pipeline.extract.partition import Gaps
+from muster.pipeline.extract.ranges import RangeReader, survey
 from muster.segments import sources
 from muster.segments.sources import segments_of
 from tests.log import batch, commit, write_segment
@@ -92,7 +92,7 @@ class TestACompactionMeanwhile:
             change()
             return found
 
-        monkeypatch.setattr("muster.pipeline.extract_partition.survey", survey_then_change)
+        monkeypatch.setattr("muster.pipeline.extract.partition.survey", survey_then_change)
         found = run(works, context_in(tmp_path / "out"))
         assert found.offsets("commits") == [3, 7, 8, 9, 10, 11]
         assert (found.report.gaps, found.report.complete_since_offset) == (6, 7)

@@ -10,8 +10,8 @@ from pyarrow import fs
 from muster.errors import BadInput
 from muster.live import download as live
 from muster.pipeline import job
-from muster.pipeline.extract import extract
-from muster.pipeline.extract_store import is_local, open_store
+from muster.pipeline.extract.files import is_local, open_store
+from muster.pipeline.extract.partition import extract
 from muster.pipeline.model import LiveLog, PartitionWork, SegmentFiles
 from muster.pipeline.replicas import describe_partition
 from muster.tables.reading import open_tables

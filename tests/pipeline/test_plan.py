@@ -4,9 +4,21 @@ from itertools import pairwise
 
 import pytest
 
-from muster.pipeline.landmarks import Parting, spread, thinned
 from muster.pipeline.model import PartitionReport, SegmentFiles
-from muster.pipeline.plan import Behind, Conflict, Cut, PartitionState, Plan, advanced, packed, plan, withdrawn
+from muster.pipeline.plan import (
+    Behind,
+    Conflict,
+    Cut,
+    Parting,
+    PartitionState,
+    Plan,
+    advanced,
+    packed,
+    plan,
+    spread,
+    thinned,
+    withdrawn,
+)
 from muster.tables.manifest import PartitionProgress as Progress
 
 FILES = SegmentFiles(("somewhere",), ())

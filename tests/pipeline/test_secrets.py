@@ -16,7 +16,7 @@ from muster.pipeline import live_source, sources
 from muster.pipeline.job import Request, run
 from muster.pipeline.model import LiveLog
 from muster.pipeline.plan import PartitionState
-from muster.pipeline.secrets import put_aside
+from muster.pipeline.session import put_aside
 from muster.references import is_secret, resolved
 from tests.cli import corpus
 from tests.cli import run as run_command

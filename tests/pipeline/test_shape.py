@@ -20,7 +20,7 @@ from muster.codec.records import TRANSACTIONAL, Record
 from muster.codec.transactions import Markers
 from muster.errors import CodecError
 from muster.log.columns import record_batches
-from muster.pipeline.shape import Shaped, first_after, shape
+from muster.pipeline.extract.shape import Shaped, first_after, shape
 from muster.segments.reader import read_markers
 from muster.segments.sources import Sources
 from muster.tables.schemas import COMMITS, GROUP_RECORDS, MARKERS

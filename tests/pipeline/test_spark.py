@@ -11,10 +11,9 @@ import pytest
 
 from muster.cli.status import Status
 from muster.errors import BadInput, Unexpected
-from muster.pipeline.failures import Failure, Told, all_answers, attempts, gist, ours
 from muster.pipeline.job import OnSpark, Request, run
 from muster.pipeline.log_ends import moment_of, numbered
-from muster.pipeline.session import complaint, spark_session
+from muster.pipeline.session import Failure, Told, all_answers, attempts, complaint, gist, ours, spark_session
 from muster.pipeline.sources import LogDirectories
 from muster.tables import lag_queries, queries
 from muster.tables.schemas import GROUPS, LAG, LOG_ENDS, MEMBERS, OFFSETS, TABLES, TIMES
@@ -121,7 +120,7 @@ def test_what_spark_itself_cannot_do_is_not_called_our_mistake() -> None:
         "\tat org.apache.spark.X(X.scala:1)"
     )
     assert ours(RuntimeError(text)) == (
-        "ValueError: zip() argument 2 is longer than argument 1 (in a task, pipeline/ranges.py, line 88)"
+        "ValueError: zip() argument 2 is longer than argument 1 (in a task, pipeline/extract/ranges.py, line 88)"
     )
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from muster.log.columns import record_batches
-from muster.pipeline.shape import Shaped, shape
+from muster.pipeline.extract.shape import Shaped, shape
 from muster.segments.reader import read_markers
 from muster.segments.sources import SourcePartition, Sources
 from muster.tables import queries

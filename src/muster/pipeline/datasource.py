@@ -170,8 +170,8 @@ def read_range(work: PartitionWork, table: str, mode: str, topic_names: Mapping[
     from muster.codec.columns.chunks import Scratch
     from muster.codec.columns.latest import LatestTable
     from muster.codec.columns.select import in_force
-    from muster.pipeline.extract_fetch import fetch_to_segments
-    from muster.pipeline.ranges import RangeReader, survey
+    from muster.pipeline.extract.fetch import fetch_to_segments
+    from muster.pipeline.extract.ranges import RangeReader, survey
 
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(fetch_to_segments(work, Path(folder)).directories[0])
@@ -194,7 +194,7 @@ def _shaped(
     chunk: Any, work: PartitionWork, rows: Any, table: str, markers: Any, topic_names: Mapping[str, str]
 ) -> Iterator[pa.RecordBatch]:
     from muster.codec.columns.arrow import to_arrow
-    from muster.pipeline.shape import shape
+    from muster.pipeline.extract.shape import shape
 
     batch = to_arrow(chunk, work.offsets_partition, rows)
     if table == "records":

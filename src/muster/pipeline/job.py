@@ -9,16 +9,26 @@ from typing import TYPE_CHECKING, Any, Protocol
 from uuid import uuid4
 
 from muster.errors import BadInput, MusterError, Unexpected
-from muster.pipeline.extract import extract
-from muster.pipeline.failures import Told, all_answers, attempts, gist, ours
+from muster.pipeline.extract.partition import extract
 from muster.pipeline.log_ends import moment_of, numbered
-from muster.pipeline.merge_task import MergeAnswer, MergeWork, merge_task
+from muster.pipeline.merge import MergeAnswer, MergeWork, merge_task
 from muster.pipeline.model import ExtractContext, Extracted, PartitionReport, PartitionWork, WrittenFile
-from muster.pipeline.plan import Cut, PartitionState, advanced, packed, plan, shared, withdrawn
+from muster.pipeline.plan import (
+    Cut,
+    PartitionState,
+    Source,
+    advanced,
+    check_same_cluster,
+    check_same_log,
+    left_alone,
+    packed,
+    plan,
+    shared,
+    withdrawn,
+)
 from muster.pipeline.progress import Watch
-from muster.pipeline.same_log import check_same_cluster, check_same_log, left_alone
-from muster.pipeline.secrets import put_aside
-from muster.pipeline.sources import Source, open_source
+from muster.pipeline.session import Told, all_answers, attempts, gist, ours, put_aside
+from muster.pipeline.sources import open_source
 from muster.segments.archives import DEFAULT_LIMIT, UnpackLimit
 from muster.tables.clocks import shown
 from muster.tables.manifest import Manifest, PartitionProgress

@@ -10,11 +10,9 @@ from muster.errors import ClusterError
 from muster.live.cluster import Asked, Cluster, LogEnds, printed_id
 from muster.live.messages import NO_TOPIC_ID, EpochEnd, ListedOffset, TopicPartition
 from muster.live.times import data_ends, timestamps_at
-from muster.pipeline.landmarks import Parting
 from muster.pipeline.log_ends import times_table
 from muster.pipeline.model import LiveLog
-from muster.pipeline.plan import PartitionState
-from muster.pipeline.sources import Look, Times, Wanted
+from muster.pipeline.plan import Look, Parting, PartitionState, Times, Wanted
 from muster.segments.sources import OFFSETS_TOPIC
 from muster.tables.manifest import PartitionProgress
 from muster.tables.schemas import LOG_ENDS

@@ -84,7 +84,7 @@ class PartitionReport(NamedTuple):
     damage: tuple[str, ...]
     size_bytes: int
     landmarks: tuple[tuple[int, int], ...] = ()
-    """Some of the records (`pipeline/landmarks.py`)."""
+    """Some of the records (`pipeline/plan.py`)."""
     dated_ahead: int | None = None
     """The latest time that cannot be, as others far earlier stand behind it; it is not `newest_timestamp_ms`."""
 

@@ -5,13 +5,44 @@ is merely shorter than what was read (an older copy, a follower that lags, a tai
 until it has caught up or a newer epoch says more. A log with other records than were read is not the same log.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
-from muster.pipeline.landmarks import Parting, thinned
+import pyarrow as pa
+
+from muster.errors import BadInput
 from muster.pipeline.model import LiveLog, PartitionReport, PartitionWork, SegmentFiles
+from muster.segments.sources import OFFSETS_TOPIC
 from muster.tables.clocks import AHEAD_MS
+from muster.tables.manifest import Manifest
 from muster.tables.manifest import PartitionProgress as Progress
+
+Landmark = tuple[int, int]
+"""Offset and timestamp of a record."""
+
+
+class Parting(NamedTuple):
+    """Where a log differs from what was read."""
+
+    log_offset: int
+    """The first landmark that it has another record at."""
+    agreed_until: int
+    """Behind the last landmark before that; 0 where there is none."""
+
+
+def thinned(landmarks: Iterable[Landmark]) -> tuple[Landmark, ...]:
+    """The newest, and in every distance twice as far from it one: some thirty of any log, rising."""
+    rising = sorted(set(landmarks))
+    kept: dict[int, Landmark] = {}
+    for landmark in rising:
+        kept.setdefault((rising[-1][0] - landmark[0]).bit_length(), landmark)
+    return tuple(kept.values())
+
+
+def spread(count: int) -> list[int]:
+    """Places in a list of so many records from which landmarks may be taken: the first, and more towards the end."""
+    return sorted({0, *(count - (1 << power) for power in range(count.bit_length()))}) if count else []
+
 
 SMALL_BYTES = 32 * 1024 * 1024
 
@@ -28,6 +59,47 @@ class PartitionState(NamedTuple):
     size_bytes: int
     parting: Parting | None = None
     """Where it differs from what earlier runs read, if it does."""
+
+
+Wanted = Mapping[tuple[str, int], Sequence[int]]
+Times = Callable[[Wanted], pa.Table]
+"""Timestamps of the records at these offsets of the data (`schemas.TIMES`); picklable."""
+
+
+class Look(NamedTuple):
+    """Where all logs of a cluster end, looked at once: the offsets topic's first, right after it the data's.
+
+    In this order a group that is caught up is never beyond the data's end, and its lag is what was written in between.
+    """
+
+    partitions: list[PartitionState]
+    log_ends: pa.Table
+    """Of the data (`schemas.LOG_ENDS`), without the moment and the number of the run: those are for the run to say."""
+    looked_at_ms: int
+    """By the clock of this machine, between the two."""
+    is_live: bool = False
+    """False: the logs may be a copy from long ago."""
+
+
+class Source(Protocol):
+    """One cluster's offsets topic, and what is known of the data it speaks of."""
+
+    kind: str
+    cluster_id: str | None
+
+    def partitions(self, known: Mapping[int, Progress]) -> list[PartitionState]:
+        """Every partition; `known` is what earlier runs read of some of them."""
+
+    def topic_names(self) -> dict[str, str]:
+        """Topic id to name, as far as known."""
+
+    def look(self, known: Mapping[int, Progress]) -> Look:
+        """The partitions, and the ends of the data's logs at the same moment."""
+
+    def times(self) -> Times:
+        """How to ask for timestamps of records of the data, from any task."""
+
+    def close(self) -> None: ...
 
 
 class Cut(NamedTuple):
@@ -169,3 +241,62 @@ def withdrawn(known: Progress, cut: Cut) -> Progress:
     """Progress without what a truncation has taken from the log."""
     left = tuple(landmark for landmark in known.landmarks if landmark[0] < cut.log_offset)
     return known._replace(landmarks=left)
+
+
+# Whether a source is the log that the tables were made of, in sentences.
+
+MOST_TOLD = 5
+
+
+def check_same_cluster(manifest: Manifest, cluster_id: str | None, topic_names: Mapping[str, str], tables: str) -> None:
+    """Refuse a source of another cluster, or of another offsets topic, as far as ids tell."""
+    known = manifest.source
+    if known.get("cluster_id") and cluster_id and known["cluster_id"] != cluster_id:
+        raise BadInput(
+            f"the tables in {tables} are of cluster {known['cluster_id']}, the source is of {cluster_id}. "
+            "Give every cluster a directory of its own."
+        )
+    ids, known_ids = (
+        {topic_id for topic_id, name in names.items() if name == OFFSETS_TOPIC}
+        for names in (topic_names, known.get("topic_names") or {})
+    )
+    if ids and known_ids and not ids & known_ids:
+        raise BadInput(
+            f"the tables in {tables} are of the {OFFSETS_TOPIC} with the id {min(known_ids)}, the source's has the id "
+            f"{min(ids)}: another cluster, or a topic that was created anew. Give it tables of its own."
+        )
+
+
+def check_same_log(planned: Plan, tables: str) -> None:
+    """Refuse a log that has other records than were read."""
+    if planned.conflicts:
+        number, offset = planned.conflicts[0]
+        raise BadInput(
+            f"the log of partition {number} in the source is not the one that the tables in {tables} were made of: at "
+            f"offset {offset} it has another record than was read before, and no newer leader epoch says that it was "
+            "cut. It is of another cluster, or of a copy that went on by itself. Nothing was changed. Give every "
+            "cluster tables of its own; if this log was set back (a backup was restored), --accept-truncation "
+            "withdraws what was read behind the last record known to both."
+        )
+
+
+def left_alone(planned: Plan) -> list[str]:
+    """Notes about partitions of which the source has less than the tables."""
+    notes = []
+    if planned.behind:
+        told = [f"{number} ends at offset {end}, read up to {known}" for number, end, known in planned.behind]
+        notes.append(
+            f"the source has less than what was read of {_partitions(told)}. No newer leader epoch says that the log "
+            "was cut (an older copy, a follower that lags, a tail that was lost): left as it was. "
+            "--accept-truncation takes the shorter log for the truth."
+        )
+    if planned.missing:
+        told = [str(number) for number in planned.missing]
+        notes.append(f"the source does not have {_partitions(told)} any more; what was read of it stays.")
+    return notes
+
+
+def _partitions(told: Sequence[str]) -> str:
+    """A list that stays readable however long it is."""
+    more = f" and {len(told) - MOST_TOLD} more" if len(told) > MOST_TOLD else ""
+    return f"{len(told)} partition{'' if len(told) == 1 else 's'} ({'; '.join(told[:MOST_TOLD])}{more})"

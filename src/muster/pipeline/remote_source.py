@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import fs
 
+from muster.config.properties import parse_properties
 from muster.errors import BadInput
-from muster.pipeline.extract_store import open_store
+from muster.pipeline.extract.files import open_store
 from muster.pipeline.model import SegmentFiles
-from muster.pipeline.plan import PartitionState
-from muster.pipeline.sources import Look, Times, Wanted, parsed_properties
+from muster.pipeline.plan import Look, PartitionState, Times, Wanted
 from muster.segments.sources import OFFSETS_TOPIC, PARTITION_NAME, SEGMENT_NAME
 from muster.tables.manifest import PartitionProgress
 from muster.tables.schemas import LOG_ENDS, TIMES
@@ -61,7 +61,7 @@ class RemoteDirectories:
                 self._found[number] = (place, min(known[1], int(segment[1])), known[2] + entry.size)
 
     def _check_cluster(self, address: str, text: str) -> None:
-        cluster = parsed_properties(text).get("cluster.id")
+        cluster = dict(parse_properties(text)).get("cluster.id")
         if cluster and self.cluster_id and cluster != self.cluster_id:
             raise BadInput(
                 f"{address} is of cluster {cluster}, the others are of {self.cluster_id}. Run once for each."

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from muster.codec.columns import scan
 from muster.errors import BadInput, CodecError, LogDamaged, Malformed, SourceMissing
 from muster.pipeline.data_log import DataLog
-from muster.pipeline.extract_fetch import peek
-from muster.pipeline.extract_store import is_local, local_path
-from muster.pipeline.landmarks import Landmark, Parting
+from muster.pipeline.extract.fetch import peek
+from muster.pipeline.extract.files import is_local, local_path
 from muster.pipeline.model import SegmentFiles
+from muster.pipeline.plan import Landmark, Parting
 from muster.segments.checkpoints import read_epochs
 from muster.segments.files import RealFiles
 from muster.segments.reader import read_headers

@@ -1,21 +1,108 @@
-"""A Spark session that fits the job: few tasks, no console noise, the Java that is there."""
+"""What the job needs of Spark: a session, the errors of tasks, and secrets that tasks look up where they run.
+
+The session has few tasks, no console noise, and the Java that is there.
+
+Spark hands a task's error on as the text of a Java exception. A full disk or a log that was moved away should reach the
+person at the keyboard as one sentence, so an error with a meaning comes back as an answer and is raised again here.
+
+Secrets do not travel. Settings from a file travel without theirs (`config.client.without_secrets`), references travel
+as they are. A secret that a program passes as text is put into a file that only this user may read, for as long as the
+run takes; on a cluster it is refused.
+"""
 
 import atexit
 import os
+import re
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from muster.errors import BadInput
+from muster.errors import BadInput, MusterError
 from muster.java import java_env
-from muster.pipeline.failures import gist
+from muster.references import literal_secrets
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+MOST_CHARACTERS = 300
+_JAVA_STACK = re.compile(r"^\s+at [\w.$]+\(|^Driver stacktrace:|^JVM stacktrace:", re.MULTILINE)
+_SAID = re.compile(r"^(?:: )?([A-Za-z_][\w.]*: \S.*)$", re.MULTILINE)
+"""Lines like `ValueError: ...`, and `: org.apache.spark.SparkException: ...` as py4j has it."""
+
+
+_OUR_LINE = re.compile(r'File "[^"]*[/\\\\]muster[/\\\\]([^"]+)", line (\d+)')
+
+
+class Failure(NamedTuple):
+    """Instead of an answer."""
+
+    error: Exception
+
+
+class Told(NamedTuple):
+    """A task that answers `Failure` where there is no point in another attempt. Picklable as the task is."""
+
+    task: Callable[[Any], Any]
+    attempts: int
+    """How often Spark tries. Only the last attempt's `OSError` is told: disks and networks have bad moments."""
+
+    def __call__(self, work: Any) -> Any:
+        try:
+            return self.task(work)
+        except MusterError as error:
+            return Failure(error)
+        except OSError as error:
+            if _attempt() + 1 < self.attempts:
+                raise
+            return Failure(error)
+
+
+def _attempt() -> int:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return 0 if context is None else int(context.attemptNumber())
+
+
+def all_answers(given: Sequence[Any]) -> list[Any]:
+    """The answers, if all are; raises the first failure among them."""
+    for each in given:
+        if isinstance(each, Failure):
+            raise each.error
+    return list(given)
+
+
+def attempts(master: str, most_failures: str | None) -> int:
+    """How often a task is tried under this master: once on one machine, unless it is written local[N,F]."""
+    if master.startswith("local[") and "," in master:
+        return int(master.rstrip("]").split(",")[1])
+    if master == "local" or master.startswith("local["):
+        return 1
+    return int(most_failures or 4)
+
+
+def ours(error: BaseException) -> str:
+    """What a task raised that nobody foresaw, and where in muster: a mistake. Empty where it is Spark's own trouble."""
+    before_java = _JAVA_STACK.split(str(error), maxsplit=1)[0]
+    places = _OUR_LINE.findall(before_java)
+    if "Traceback (most recent" not in before_java or not places:
+        return ""
+    file, line = places[-1]
+    return f"{gist(error)} (in a task, {file}, line {line})"
+
+
+def gist(error: BaseException) -> str:
+    """What Spark's error is about, in one line: the end of a Python traceback inside, or Java's own first words."""
+    before_java = _JAVA_STACK.split(str(error), maxsplit=1)[0]
+    said = _SAID.findall(before_java)
+    if not said:
+        return type(error).__name__
+    return str(said[-1] if "Traceback (most recent" in before_java else said[0])[:MOST_CHARACTERS].rstrip(". ")
+
 
 LOCAL = "local[*]"
 _GREETINGS = (
@@ -144,3 +231,25 @@ def _chatter_aside() -> Iterator[Path]:
         os.dup2(ours, 2)
         os.close(ours)
         file.close()
+
+
+@contextmanager
+def put_aside(settings: Mapping[str, str], is_local: bool) -> Iterator[dict[str, str]]:
+    """The settings with references for secrets."""
+    names = literal_secrets(settings)
+    if not names:
+        yield dict(settings)
+        return
+    if not is_local:
+        raise BadInput(
+            f"{names[0]} is given as text, and would travel to every worker, and lie in Spark's temporary files. Give "
+            "it as ${env:NAME} or ${file:PATH}, and have the variable or the file on every worker."
+        )
+    with tempfile.TemporaryDirectory(prefix="muster-secrets-") as folder:  # nobody else may enter
+        references = {}
+        for number, name in enumerate(names):
+            place = Path(folder) / str(number)
+            with os.fdopen(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+                file.write(settings[name] + "\n")
+            references[name] = f"${{file:{place}}}"
+        yield {**settings, **references}

@@ -4,59 +4,21 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import pyarrow as pa
 
+from muster.config.properties import parse_properties
 from muster.errors import BadInput
-from muster.pipeline.plan import PartitionState
+from muster.pipeline.plan import Look, PartitionState, Source, Times, Wanted
 from muster.segments.archives import DEFAULT_LIMIT, UnpackLimit, is_archive, unpack
 from muster.segments.sources import OFFSETS_TOPIC, PARTITION_NAME, Sources
 from muster.tables.manifest import PartitionProgress
 
 LIVE = "kafka://"
-Wanted = Mapping[tuple[str, int], Sequence[int]]
-Times = Callable[[Wanted], pa.Table]
-"""Timestamps of the records at these offsets of the data (`schemas.TIMES`); picklable."""
-
-
-class Look(NamedTuple):
-    """Where all logs of a cluster end, looked at once: the offsets topic's first, right after it the data's.
-
-    In this order a group that is caught up is never beyond the data's end, and its lag is what was written in between.
-    """
-
-    partitions: list[PartitionState]
-    log_ends: pa.Table
-    """Of the data (`schemas.LOG_ENDS`), without the moment and the number of the run: those are for the run to say."""
-    looked_at_ms: int
-    """By the clock of this machine, between the two."""
-    is_live: bool = False
-    """False: the logs may be a copy from long ago."""
-
-
-class Source(Protocol):
-    """One cluster's offsets topic, and what is known of the data it speaks of."""
-
-    kind: str
-    cluster_id: str | None
-
-    def partitions(self, known: Mapping[int, PartitionProgress]) -> list[PartitionState]:
-        """Every partition; `known` is what earlier runs read of some of them."""
-
-    def topic_names(self) -> dict[str, str]:
-        """Topic id to name, as far as known."""
-
-    def look(self, known: Mapping[int, PartitionProgress]) -> Look:
-        """The partitions, and the ends of the data's logs at the same moment."""
-
-    def times(self) -> "Times":
-        """How to ask for timestamps of records of the data, from any task."""
-
-    def close(self) -> None: ...
 
 
 def open_source(
@@ -125,7 +87,7 @@ class LogDirectories:
         return sorted({partition.directory.resolve().parent for partition in self._found})
 
     def partitions(self, known: Mapping[int, PartitionProgress]) -> list[PartitionState]:
-        from muster.pipeline.ranges import survey
+        from muster.pipeline.extract.ranges import survey
         from muster.pipeline.replicas import describe_partition, parting
 
         by_number: dict[int, list[Path]] = {}
@@ -193,15 +155,9 @@ def one_cluster(log_dirs: Iterable[Path]) -> str | None:
 
 def _properties(path: Path) -> dict[str, str]:
     try:
-        return parsed_properties(path.read_text(encoding="utf-8", errors="replace"))
+        return dict(parse_properties(path.read_text(encoding="utf-8", errors="replace")))
     except OSError:
         return {}
-
-
-def parsed_properties(text: str) -> dict[str, str]:
-    """Lines NAME=VALUE, as brokers write them."""
-    lines = (line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#"))
-    return {key.strip(): value.strip() for key, value in lines}
 
 
 def _topic_id(directory: Path) -> str | None:

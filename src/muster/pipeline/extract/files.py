@@ -6,15 +6,51 @@ orphans that nobody names.
 
 import time
 import uuid
+from collections.abc import Iterable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow import fs
 
-from muster.pipeline.extract_store import Options, is_local, local_path, make_directory, open_store
+from muster.errors import BadInput
 from muster.pipeline.model import WrittenFile
+from muster.tables.addresses import OBJECT_STORES, filesystem
 from muster.tables.durable import sync
+
+Options = Iterable[tuple[str, str]]
+
+
+def is_local(address: str) -> bool:
+    return "://" not in address or address.startswith("file://")
+
+
+def local_path(address: str) -> Path:
+    return Path(address.removeprefix("file://"))
+
+
+def open_store(address: str, options: Options = ()) -> tuple[Any, str]:  # of pyarrow.fs.FileSystem
+    """The file system of an address, and the path in it. `BadInput` for an address that no file system answers to."""
+    if is_local(address):
+        return fs.LocalFileSystem(), str(local_path(address))
+    if address.partition("://")[0].lower() in OBJECT_STORES:
+        return filesystem(address, dict(options))
+    try:
+        store, path = fs.FileSystem.from_uri(address)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
+        raise BadInput(
+            f"{address} cannot be opened: {error}. A path, s3://, gs:// and abfss:// are what can be."
+        ) from None
+    return store, path
+
+
+def make_directory(store: Any, path: str) -> None:
+    """Object stores have none, and an empty object that stands for one would be in the way."""
+    if isinstance(store, fs.LocalFileSystem):
+        store.create_dir(path, recursive=True)
+
 
 Array = Any  # pyarrow has no types of its own
 

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from muster.codec.columns.activity import NONE, UNSEEN
-from muster.pipeline.extract_store import Options, open_store
-from muster.pipeline.shape import COMMIT, DELETED, EXPIRED
+from muster.pipeline.extract.files import Options, open_store
+from muster.pipeline.extract.shape import COMMIT, DELETED, EXPIRED
 
 Array = Any  # pyarrow has no types of its own
 Longs = NDArray[np.int64]

@@ -1,8 +1,24 @@
-"""The range of one partition, from its segments to rows, winners and a report."""
+"""One task: ranges of some partitions of the offsets topic to history, winners and a report. No Spark in here.
 
+    for each partition          survey its headers, then read its records once, in log order
+      history    every record   -> Parquet files under <tables>/commits, group_records, markers
+      open       commits whose transaction the range does not end -> staged `open_commits`
+      winners    the newest visible record of each key -> staged `winners_commits`, `winners_groups`; without history
+                 also all commits of transactions that have ended, committed or aborted
+      other replicas            -> records that the leading one's cleaner has removed, history only
+
+The newest record is taken by log order among plain records and those of transactions that the range has committed. So a
+deletion that stands before a commit does not delete it, wherever the marker stands.
+"""
+
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from muster.codec.columns.activity import Activity
 from muster.codec.columns.chunks import Longs, Scratch
@@ -10,16 +26,103 @@ from muster.codec.columns.commits import C_KIND, K_BAD, K_CONTROL, K_UNKNOWN
 from muster.codec.columns.latest import LatestTable
 from muster.codec.columns.scan import B_LEADER_EPOCH, B_SIZE, R_BATCH, R_OFFSET, R_TIMESTAMP
 from muster.codec.columns.select import in_force
-from muster.pipeline.extract_activity import Past, PreviousActivity, PreviousOffsets
-from muster.pipeline.extract_gaps import Gaps
-from muster.pipeline.extract_rows import History, Outputs, PartitionRows
-from muster.pipeline.landmarks import Landmark, spread, thinned
-from muster.pipeline.model import ExtractContext, PartitionReport, PartitionWork, SegmentFiles
-from muster.pipeline.ranges import RangeChunk, RangeReader, joined, survey
+from muster.errors import BadInput
+from muster.pipeline.extract.activity import Past, PreviousActivity, PreviousOffsets
+from muster.pipeline.extract.fetch import fetch_to_segments, is_here
+from muster.pipeline.extract.files import ProgressFile
+from muster.pipeline.extract.ranges import RangeChunk, RangeReader, joined, survey
+from muster.pipeline.extract.rows import History, Outputs, PartitionRows
+from muster.pipeline.model import ExtractContext, Extracted, PartitionReport, PartitionWork, SegmentFiles
+from muster.pipeline.plan import Landmark, spread, thinned
 from muster.pipeline.replicas import Lineage, agreeing
 from muster.segments.reader import Progress
 from muster.segments.sources import segments_of
 from muster.tables.clocks import AHEAD_MS, is_ahead
+
+NO_TIME = -1
+
+
+@dataclass(slots=True)
+class Gaps:
+    """Which offsets from `from_offset` on are missing. Records come in order; then `finish`, and only then `fill`."""
+
+    from_offset: int
+    keeps_all: bool = False
+    """Keep where every gap is, sixteen bytes each and its time, because another replica may fill them."""
+    missing: int = 0
+    since_offset: int = field(init=False)
+    """From here on nothing is missing."""
+    since_ms: int | None = None
+    """Timestamp of the first record there."""
+    starts: Longs = field(init=False)
+    ends: Longs = field(init=False)
+    _times: Longs = field(init=False)  # of the record behind each gap
+    _expected: int = field(init=False)
+    _pieces: list[tuple[Longs, Longs, Longs]] = field(default_factory=list)
+    _first: tuple[int, int] | None = None  # offset and timestamp of the first record
+
+    def __post_init__(self) -> None:
+        self.since_offset = self._expected = self.from_offset
+        self.starts = self.ends = self._times = np.empty(0, np.int64)
+
+    def take(self, offsets: Longs, timestamps_ms: Longs) -> None:
+        """The next records; offsets rise, and are in the range."""
+        if not len(offsets):
+            return
+        before = np.concatenate([[self._expected], offsets[:-1] + 1])
+        jumps = np.flatnonzero(offsets > before)
+        if len(jumps):
+            self.missing += int((offsets[jumps] - before[jumps]).sum())
+            self._begin_at(int(offsets[jumps[-1]]), int(timestamps_ms[jumps[-1]]))
+            if self.keeps_all:
+                self._pieces.append((before[jumps], offsets[jumps], timestamps_ms[jumps]))
+        elif self._first is None:
+            self._begin_at(self.from_offset, int(timestamps_ms[0]))
+        if self._first is None:
+            self._first = int(offsets[0]), int(timestamps_ms[0])
+        self._expected = int(offsets[-1]) + 1
+
+    def _begin_at(self, offset: int, timestamp_ms: int) -> None:
+        self.since_offset = offset
+        self.since_ms = timestamp_ms if timestamp_ms >= 0 else None
+
+    def finish(self, next_offset: int) -> None:
+        """The range ends here; behind the last record there may be offsets whose records are gone."""
+        if next_offset > self._expected:
+            self.missing += next_offset - self._expected
+            self._begin_at(next_offset, NO_TIME)
+            end = np.array([next_offset])
+            self._pieces.append((np.array([self._expected]), end, np.array([NO_TIME])))
+        if self.keeps_all and self._pieces:
+            self.starts, self.ends, self._times = (np.concatenate(some) for some in zip(*self._pieces, strict=True))
+
+    def has(self, offsets: Longs) -> NDArray[np.bool_]:
+        """Which of these offsets are missing."""
+        if not len(self.starts):
+            return np.zeros(len(offsets), np.bool_)
+        places = np.searchsorted(self.starts, offsets, "right") - 1
+        return (places >= 0) & (offsets < self.ends[np.maximum(places, 0)])
+
+    def fill(self, offsets: Longs, timestamps_ms: Longs) -> None:
+        """Records of another replica at offsets that were missing, each once, in any order."""
+        if not len(offsets):
+            return
+        # A record cuts its gap in two. Sorted each for itself, starts and ends of what is left pair up again.
+        starts, ends = np.concatenate([self.starts, offsets + 1]), np.concatenate([self.ends, offsets])
+        times = np.concatenate([self._times, timestamps_ms])
+        order = np.argsort(ends, kind="stable")
+        starts, ends, times = np.sort(starts), ends[order], times[order]
+        lowest = int(np.argmin(offsets))
+        first = int(offsets[lowest]), int(timestamps_ms[lowest])
+        self._first = first if self._first is None else min(self._first, first)
+        left = starts < ends
+        self.starts, self.ends, self._times = starts[left], ends[left], times[left]
+        self.missing = int((self.ends - self.starts).sum())
+        if left.any():
+            self._begin_at(int(self.ends[-1]), int(self._times[-1]))
+        else:
+            self._begin_at(self.from_offset, self._first[1])
+
 
 MOST_DAMAGE_TOLD = 100
 
@@ -176,3 +279,39 @@ class PartitionExtract:
             landmarks=thinned(self._landmarks),
             dated_ahead=self._dated_ahead,
         )
+
+
+def extract(works: Sequence[PartitionWork], context: ExtractContext) -> Extracted:
+    """Read these ranges and write what is in them; run again, it writes other files and reports the same.
+
+    Raises `BadInput` for a partition that is not there and `OSError` for a disk that fails; files written until then
+    are nobody's. Damage in a log is no error: it is in the report.
+    """
+    progress = ProgressFile(context.staging)
+    scratch = Scratch()
+    outputs = Outputs(context)
+    try:
+        reports = [_extract_partition(work, context, outputs, scratch, progress) for work in works]
+        files = outputs.close()
+    except BaseException:
+        outputs.abandon()
+        raise
+    finally:
+        progress.flush()
+    return Extracted(tuple(files), tuple(reports))
+
+
+def _extract_partition(
+    work: PartitionWork, context: ExtractContext, outputs: Outputs, scratch: Scratch, progress: ProgressFile
+) -> PartitionReport:
+    with ExitStack() as stack:
+        folder = Path(".") if is_here(work.source) else Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        source = fetch_to_segments(work, folder)
+        return PartitionExtract(work, _checked(source), context, outputs, scratch, progress.add).run()
+
+
+def _checked(source: SegmentFiles) -> SegmentFiles:
+    for directory in source.directories:
+        if not Path(directory).is_dir():
+            raise BadInput(f"{directory} is not there any more, or no directory. Was the log moved while it was read?")
+    return source
