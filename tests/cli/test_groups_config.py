@@ -1,78 +1,18 @@
-"""A Java client's properties in the words of librdkafka."""
+"""`--command-config`: whose settings count, and what is said of a file that cannot be used."""
 
 from pathlib import Path
 
 import pytest
 
-from muster.cli.groups.config import client_settings
 from muster.cli.groups.connect import DEFAULTS, Asked, settings_of
 from muster.cli.options import Format
 from muster.cli.status import Status
-from muster.errors import BadInput
 from tests.cli import run
-
-PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
-SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required"
 
 
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
     return tmp_path / "client.properties"
-
-
-@pytest.mark.parametrize(
-    ("java", "ours"),
-    [
-        ({"security.protocol": "SASL_SSL"}, {"security.protocol": "SASL_SSL"}),
-        (
-            {"sasl.jaas.config": f'{PLAIN} username="alice" password="s3\\"cret;=";'},
-            {"sasl.username": "alice", "sasl.password": 's3"cret;='},
-        ),
-        (
-            {"sasl.jaas.config": f"{SCRAM} password=pw username=bob;", "sasl.mechanism": "SCRAM-SHA-512"},
-            {"sasl.username": "bob", "sasl.password": "pw", "sasl.mechanism": "SCRAM-SHA-512"},
-        ),
-        ({"ssl.truststore.location": "/c/ca.pem"}, {"ssl.ca.location": "/c/ca.pem"}),
-        ({"ssl.truststore.location": "/c/ca", "ssl.truststore.type": "PEM"}, {"ssl.ca.location": "/c/ca"}),
-        (
-            {"ssl.keystore.location": "/c/me.p12", "ssl.keystore.password": "pw", "ssl.keystore.type": "PKCS12"},
-            {"ssl.keystore.location": "/c/me.p12", "ssl.keystore.password": "pw"},
-        ),
-        (
-            {"ssl.keystore.location": "/c/me", "ssl.keystore.type": "pkcs12"},
-            {"ssl.keystore.location": "/c/me"},
-        ),
-        (
-            {"ssl.keystore.location": "/c/me.pem"},
-            {"ssl.certificate.location": "/c/me.pem", "ssl.key.location": "/c/me.pem"},
-        ),
-        ({"ssl.truststore.certificates": "-----BEGIN"}, {"ssl.ca.pem": "-----BEGIN"}),
-        (
-            {"ssl.endpoint.identification.algorithm": ""},
-            {"ssl.endpoint.identification.algorithm": "none"},
-        ),
-    ],
-)
-def test_what_has_another_name(java: dict[str, str], ours: dict[str, str]) -> None:
-    assert client_settings(java, "f") == ours
-
-
-@pytest.mark.parametrize(
-    ("java", "words"),
-    [
-        (
-            {"ssl.truststore.location": "/c/trust.jks"},
-            "Java trust store, which only Java reads. Write its certificates",
-        ),
-        ({"ssl.keystore.location": "/c/key.jks"}, r"Java key store, which only Java reads. Turn it into PKCS#12"),
-        ({"sasl.jaas.config": "com.sun.security.auth.module.Krb5LoginModule required;"}, "sasl.kerberos"),
-        ({"sasl.jaas.config": 'x.OtherLoginModule required username="a" password="b";'}, "only PlainLoginModule and"),
-        ({"sasl.jaas.config": f'{PLAIN} username="alice";'}, "with a username and a password"),
-    ],
-)
-def test_what_cannot_be_said_is_refused_with_a_way_out(java: dict[str, str], words: str) -> None:
-    with pytest.raises(BadInput, match=f"^client.properties: .*{words}"):
-        client_settings(java, "client.properties")
 
 
 def asked(bootstrap: str | None, config: Path | None) -> Asked:
@@ -89,6 +29,15 @@ def test_the_command_line_wins_over_the_file_and_the_file_over_our_defaults(conf
     assert settings_of(asked("here:2", config))["bootstrap.servers"] == "here:2"
 
 
+def test_a_pkcs12_store_goes_to_librdkafka_without_its_type(config: Path) -> None:
+    config.write_text("ssl.keystore.location=/c/me\nssl.keystore.type=PKCS12\nssl.keystore.password=pw\n")
+    assert settings_of(asked("here:2", config)) == DEFAULTS | {
+        "bootstrap.servers": "here:2",
+        "ssl.keystore.location": "/c/me",
+        "ssl.keystore.password": "pw",
+    }
+
+
 class TestOnTheCommandLine:
     def refused(self, *arguments: str | Path) -> str:
         ran = run("groups", "list", "-b", "127.0.0.1:1", *arguments)
@@ -96,10 +45,11 @@ class TestOnTheCommandLine:
         return ran.err
 
     def test_a_file_that_is_not_there_and_a_directory(self, tmp_path: Path) -> None:
-        assert "none.properties does not exist. --command-config names a file" in self.refused(
-            "--command-config", tmp_path / "none.properties"
+        assert (
+            "none.properties cannot be read: No such file or directory. Name a file such as client.properties"
+            in self.refused("--command-config", tmp_path / "none.properties")
         )
-        assert "is a directory" in self.refused("--command-config", tmp_path)
+        assert "cannot be read: Is a directory. Name a file" in self.refused("--command-config", tmp_path)
 
     def test_a_damaged_and_a_huge_file(self, config: Path) -> None:
         config.write_text("a=\\u12")

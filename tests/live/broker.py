@@ -23,10 +23,11 @@ from tests.kit.kafka import KafkaBroker, free_ports
 
 PASSWORDS = {"reader": 'p"a\\ss,=word', "stranger": "other"}
 DOORS = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 HIDDEN, DATA = "secrets", "data"
 _PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
+_OAUTH = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 
 
 class GuardedBroker(KafkaBroker):
@@ -68,6 +69,10 @@ class GuardedBroker(KafkaBroker):
             settings[f"listener.name.{door}.plain.sasl.jaas.config"] = _escaped(f"{_PLAIN} required {users};")
             for mechanism in ("scram-sha-256", "scram-sha-512"):
                 settings[f"listener.name.{door}.{mechanism}.sasl.jaas.config"] = f"{_SCRAM} required;"
+            # Tokens need no signature here; their `sub` is the user.
+            settings[f"listener.name.{door}.oauthbearer.sasl.jaas.config"] = (
+                f'{_OAUTH} required unsecuredLoginStringClaim_sub="broker";'
+            )
         config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         return config
 
@@ -83,7 +88,13 @@ class GuardedBroker(KafkaBroker):
                 "ssl.key.location": str(self.data_dir / "client.key"),
                 "ssl.key.password": "key-password",
             }
-        if door.startswith("SASL"):
+        if door.startswith("SASL") and mechanism == "OAUTHBEARER":
+            config |= {
+                "sasl.mechanism": mechanism,
+                "enable.sasl.oauthbearer.unsecure.jwt": "true",
+                "sasl.oauthbearer.config": f"principal={user}",
+            }
+        elif door.startswith("SASL"):
             config |= {"sasl.mechanism": mechanism, "sasl.username": user, "sasl.password": PASSWORDS[user]}
         return config
 
@@ -118,7 +129,8 @@ def _rights() -> list[AclBinding]:
 
 
 def make_certificates(folder: Path) -> None:
-    """A CA, a broker's certificate with its key in one file, a client's with a password on its key."""
+    """A CA with its list of revoked certificates, a broker's certificate with its key in one file, a client's with a
+    password on its key, and as a PKCS#12 store."""
 
     def openssl(*arguments: str) -> None:
         subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True, timeout=60)
@@ -139,3 +151,13 @@ def make_certificates(folder: Path) -> None:
         )  # fmt: skip
     (folder / "server.pem").write_text((folder / "server.plain").read_text() + (folder / "server.crt").read_text())
     openssl("pkcs8", "-topk8", "-in", "client.plain", "-out", "client.key", "-passout", "pass:key-password")
+    openssl(
+        "pkcs12", "-export", "-in", "client.crt", "-inkey", "client.plain", "-certfile", "ca.pem",
+        "-out", "client.p12", "-passout", "pass:store-password",
+    )  # fmt: skip
+    (folder / "index").touch()
+    (folder / "ca.cnf").write_text("[ca]\ndefault_ca=here\n[here]\ndatabase=index\ndefault_md=sha256\n")
+    openssl(
+        "ca", "-config", "ca.cnf", "-gencrl", "-keyfile", "ca.plain", "-cert", "ca.pem", "-crldays", "30",
+        "-out", "crl.pem",
+    )  # fmt: skip

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from muster.config.client import read_properties
+from muster.config.client import read_client_properties
 from muster.errors import ClusterError, ClusterRefused, ClusterUnreachable
 from muster.live import connection
 from muster.live import download as module
@@ -219,5 +219,5 @@ def test_a_java_clients_file(guarded: GuardedBroker, tmp_path: Path) -> None:
         "sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required \\\n"
         f'  username="reader" password="{password}";\n'
     )
-    with Cluster(read_properties(path)) as cluster:
+    with Cluster(read_client_properties(path)) as cluster:
         assert cluster.metadata().cluster_id == CLUSTER_ID

@@ -3,8 +3,8 @@
 import pytest
 
 from muster.errors import Malformed
-from muster.live.sasl import MOST_ITERATIONS, authenticate
-from muster.live.settings import Sasl
+from muster.live.sasl import MOST_ITERATIONS, Sasl, authenticate
+from muster.live.tokens import Token
 
 # RFC 7677, section 3.
 NONCE = "rOprNGfwEbeRWgbNEkqO"
@@ -69,3 +69,14 @@ def test_plain() -> None:
 
 def test_a_password_is_not_shown() -> None:
     assert "pencil" not in repr(USER)
+
+
+def test_oauthbearer() -> None:
+    """The client's message of RFC 7628, section 4.1, with extensions as Kafka's KIP-342 has them."""
+    token = Token("vF9dft4qmTc2Nvb3RlckBhbHRhdmlzdGEuY29tCg==", 0.0, {"host": "h", "port": "1"})
+    for answer in (b"", b'{"status":"invalid_token"}', b"\xff"):
+        exchange = authenticate(Sasl("OAUTHBEARER"), "", token)
+        expected = b"n,,\x01auth=Bearer vF9dft4qmTc2Nvb3RlckBhbHRhdmlzdGEuY29tCg==\x01host=h\x01port=1\x01\x01"
+        assert next(exchange) == expected
+        with pytest.raises(Malformed if answer else StopIteration, match=r"invalid_token|not text|^$"):
+            exchange.send(answer)

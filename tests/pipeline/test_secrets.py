@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark import cloudpickle
 
-from muster.config.client import SECRETS_FILE, read_properties, with_secrets, without_secrets
+from muster.config.client import SECRETS_FILE, read_client_properties, with_secrets, without_secrets
 from muster.errors import BadInput
 from muster.live.settings import client_settings
 from muster.pipeline import live_source, sources
@@ -97,7 +97,7 @@ def test_a_password_is_not_in_the_bytes_of_a_task_and_tasks_log_in(
     if how == "a properties file":
         file = tmp_path / "client.properties"
         file.write_text("".join(f"{name}={value}\n" for name, value in config.items()))
-        config = without_secrets(read_properties(file), file)
+        config = without_secrets(read_client_properties(file), file)
     runner = Pickling()
     summary = run(runner, Request(["kafka://127.0.0.1:1"], str(tmp_path / "t"), {"AWS_SECRET_ACCESS_KEY": KEY}, config))
     assert summary.records > 0

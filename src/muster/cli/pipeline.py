@@ -120,7 +120,7 @@ def run_pipeline(
     Readers see the last whole run until this one is whole. A run that is killed leaves nothing behind but files that
     the next one cleans up.
     """
-    from muster.config.client import read_properties, without_secrets
+    from muster.config.client import read_client_properties, without_secrets
 
     interval_s = None if follow is None else _interval_s(follow)
     retention_ms = int(parse_length_s("--offsets-retention", offsets_retention) * 1000)
@@ -129,7 +129,7 @@ def run_pipeline(
     warn_of_secrets("--conf", settings, "it into spark-defaults.conf")
     unpacked = unpack_limit_of(unpack_limit)
     client = one_config(command_config, kafka_config)
-    config = {} if client is None else without_secrets(read_properties(client), client)
+    config = {} if client is None else without_secrets(read_client_properties(client), client)
 
     from muster.pipeline.job import OnSpark, Request, run
     from muster.pipeline.sources import open_source

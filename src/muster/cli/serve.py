@@ -9,7 +9,6 @@ import typer
 
 from muster.cli.options import DEBUG, pairs, wants_traceback
 from muster.cli.status import Status
-from muster.errors import BadInput
 
 if TYPE_CHECKING:
     from muster.cli.stop_signals import StopSignals
@@ -88,15 +87,9 @@ def serve(
 
 
 def _settings(config: Path | None, settings: list[str]) -> list[tuple[str, str]]:
-    from muster.config.properties import parse_properties
+    from muster.config.properties import read_properties
 
-    found: list[tuple[str, str]] = []
-    if config is not None:
-        try:
-            found += parse_properties(config.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError) as error:
-            why = error.strerror if isinstance(error, OSError) else error
-            raise BadInput(f"{config} cannot be read: {why}. It should be a file of NAME=VALUE lines.") from error
+    found = [] if config is None else read_properties(config, "It should be a file of NAME=VALUE lines.")
     given = pairs("--set", settings, "num.partitions=4")
     return [*found, *((name, value.strip()) for name, value in given.items())]
 

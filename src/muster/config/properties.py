@@ -4,14 +4,17 @@ A line is a name and a value with `=`, `:` or blanks between them; `#` and `!` b
 of a line joins the next one to it, without the blanks it begins with. `\\t`, `\\n`, `\\r`, `\\f`, `\\uXXXX` stand for
 a character, a backslash before anything else for that thing itself. Blanks at the end of a value belong to it.
 
-Kafka reads such files as Latin-1.
+Kafka reads such files as Latin-1, librdkafka's users write them as UTF-8. Text that is valid UTF-8 and not plain ASCII
+is hardly ever meant as Latin-1, so a file is taken as UTF-8 where it can be, and as Latin-1 where it cannot.
 """
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
-from muster.errors import ConfigError
+from muster.errors import BadInput, ConfigError
 
+LARGEST_FILE_BYTES = 1 << 20
 _BLANKS = " \t\f"
 _LINE_END = re.compile(r"\r\n|[\r\n]")
 _ESCAPED = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
@@ -19,6 +22,25 @@ _BAD_UNICODE = re.compile(r"(?<!\\)(?:\\\\)*\\u(?![0-9a-fA-F]{4})")
 _NAME = re.compile(r"(?:[^\\=: \t\f]|\\.)*", re.DOTALL)
 _BETWEEN = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
 _LETTERS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+def read_properties(path: Path, hint: str) -> list[tuple[str, str]]:
+    """The names and values of a file. `BadInput` says why there are none; `hint` ends the sentence: what to name."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(LARGEST_FILE_BYTES + 1)
+    except OSError as problem:
+        raise BadInput(f"{path} cannot be read: {problem.strerror}. {hint}") from None
+    if len(data) > LARGEST_FILE_BYTES:
+        raise BadInput(f"{path} is larger than 1 MB, and hardly a properties file. {hint}")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        text = data.decode("latin-1")
+    try:
+        return parse_properties(text)
+    except ConfigError as problem:
+        raise BadInput(f"{path}: {problem}.") from None
 
 
 def parse_properties(text: str) -> list[tuple[str, str]]:

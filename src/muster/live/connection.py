@@ -12,13 +12,15 @@ import ssl
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from muster.errors import ClusterError, ClusterRefused, ClusterUnreachable, CodecError, Malformed
 from muster.live import messages
 from muster.live.frames import SPOKEN, Api, decode_frame_header, encode_frame, error_name
-from muster.live.sasl import authenticate
+from muster.live.sasl import Sasl, authenticate
 from muster.live.settings import Address, ClientSettings, reason
+from muster.live.tokens import Token
 
 SLACK_BYTES = 64
 """Spare bytes behind every answer (in the object of its memoryview), which the kernels of `codec/columns` ask for."""
@@ -143,7 +145,7 @@ class Connection:
             )
         self._check(handshake.error, "SaslHandshake")
         version = self.version_of(Api.SASL_AUTHENTICATE)
-        exchange = authenticate(sasl, secrets.token_urlsafe(24))
+        exchange = authenticate(sasl, secrets.token_urlsafe(24), self._token(sasl, deadline))
         started = time.monotonic()
         token = next(exchange)
         while True:
@@ -156,9 +158,14 @@ class Connection:
             )
             if reply.error:
                 said = f" ({reply.message})" if reply.message else ""
+                who, what = (
+                    (repr(sasl.username), "sasl.username, sasl.password")
+                    if sasl.tokens is None
+                    else ("us", "sasl.oauthbearer.*")
+                )
                 raise ClusterRefused(
-                    f"{self.address} does not let {sasl.username!r} in: authentication failed{said}. Check "
-                    f"sasl.username, sasl.password and sasl.mechanism={sasl.mechanism}."
+                    f"{self.address} does not let {who} in: authentication failed{said}. Check {what} and "
+                    f"sasl.mechanism={sasl.mechanism}."
                 )
             try:
                 token = exchange.send(reply.auth_bytes)
@@ -168,6 +175,17 @@ class Connection:
                 raise ClusterRefused(f"authentication at {self.address} failed: {problem}.") from None
         if reply.session_lifetime_ms > 0:
             self._expires = started + _SESSION_SHARE * reply.session_lifetime_ms / 1000
+
+    def _token(self, sasl: Sasl, deadline: float) -> Token | None:
+        if sasl.tokens is None:
+            return None
+        left_s = self._left(deadline)
+        token = _in_time(partial(sasl.tokens.token, left_s), left_s)
+        if token is None:
+            raise ClusterUnreachable(
+                "the token endpoint (sasl.oauthbearer.token.endpoint.url) does not answer in time."
+            )
+        return token
 
     def _check(self, error: int, what: str) -> None:
         if error:
@@ -301,20 +319,33 @@ def _shown(api: Api) -> str:
 
 
 def _resolved(host: str, port: int, timeout_s: float, address: Address) -> list[tuple[Any, Any, int, str, Any]]:
-    """The addresses of a name. In a thread, because a resolver may take its time and cannot be told to hurry."""
-    found: queue.SimpleQueue[list[tuple[Any, Any, int, str, Any]] | OSError] = queue.SimpleQueue()
-
-    def look_up() -> None:
-        try:
-            found.put(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
-        except (OSError, UnicodeError) as problem:
-            found.put(OSError(None, reason(problem)))
-
-    threading.Thread(target=look_up, name="muster-resolver", daemon=True).start()
+    """The addresses of a name."""
+    why = "no answer"
+    places = None
     try:
-        places = found.get(timeout=max(timeout_s, 0.001))
-    except queue.Empty:
-        places = OSError(None, "no answer")
-    if isinstance(places, OSError):
-        raise ClusterUnreachable(f"the name of {address} cannot be resolved: {reason(places)}. Is it spelled right?")
+        places = _in_time(lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM), timeout_s)
+    except (OSError, UnicodeError) as problem:
+        why = reason(problem)
+    if places is None:
+        raise ClusterUnreachable(f"the name of {address} cannot be resolved: {why}. Is it spelled right?")
     return places
+
+
+def _in_time(work: Callable[[], Answer], timeout_s: float) -> Answer | None:
+    """What some work returns or raises; None if that takes longer. In a thread, for work that cannot be interrupted."""
+    done: queue.SimpleQueue[tuple[Answer | None, BaseException | None]] = queue.SimpleQueue()
+
+    def run() -> None:
+        try:
+            done.put((work(), None))
+        except BaseException as problem:
+            done.put((None, problem))
+
+    threading.Thread(target=run, name="muster-waits", daemon=True).start()
+    try:
+        result, problem = done.get(timeout=max(timeout_s, 0.001))
+    except queue.Empty:
+        return None
+    if problem is not None:
+        raise problem
+    return result

@@ -1,21 +1,23 @@
-"""SASL PLAIN and SCRAM (RFC 5802) as generators: yield what to send, be sent what came back. No I/O.
+"""SASL: PLAIN, SCRAM (RFC 5802) and OAUTHBEARER (RFC 7628) as generators without I/O.
 
-    exchange = authenticate(sasl, nonce)
+    exchange = authenticate(sasl, nonce, token)
     to_send = next(exchange)
-    to_send = exchange.send(answer)       # until StopIteration: the server is known to know the password too
+    to_send = exchange.send(answer)       # until StopIteration: both sides have proved themselves
 
-As in Kafka, names and passwords are taken as they are, without SASLprep.
+As in Kafka, names and passwords are taken as they are, without SASLprep. `tokens` is where OAUTHBEARER's come from.
 """
 
 import base64
 import binascii
 import hashlib
 import hmac
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
 
-from muster.errors import Malformed
-from muster.live.settings import Sasl
+from muster.errors import BadInput, Malformed
+from muster.live.tokens import Token, TokenSource
 
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 LEAST_ITERATIONS = 4096
 """Kafka's default, and what Java's client insists on: a server that asks for less is after a password easy to guess."""
 MOST_ITERATIONS = 1_000_000
@@ -24,13 +26,52 @@ MOST_ITERATIONS = 1_000_000
 Exchange = Generator[bytes, bytes, None]
 
 
-def authenticate(sasl: Sasl, nonce: str) -> Exchange:
+@dataclass(frozen=True, slots=True)
+class Sasl:
+    """How to log in: with a name and a password, or with a token."""
+
+    mechanism: str
+    username: str = ""
+    password: str = field(default="", repr=False)
+    tokens: TokenSource | None = None
+
+
+def sasl_settings(given: Mapping[str, str], protocol: str) -> Sasl:
+    """How to log in, from a client's settings. `BadInput` names what is missing."""
+    mechanism = given.get("sasl.mechanism", "")
+    if mechanism not in MECHANISMS:
+        raise BadInput(
+            f"security.protocol={protocol} with sasl.mechanism={mechanism or '(none)'}: {', '.join(MECHANISMS)} can be "
+            "used here. Set sasl.mechanism to the one the cluster has."
+        )
+    if mechanism == "OAUTHBEARER":
+        return Sasl(mechanism, tokens=TokenSource(given))
+    missing = [name for name in ("sasl.username", "sasl.password") if name not in given]
+    if missing:
+        raise BadInput(f"sasl.mechanism={mechanism} needs {' and '.join(missing)} (or a sasl.jaas.config with both).")
+    return Sasl(mechanism, given["sasl.username"], given["sasl.password"])
+
+
+def authenticate(sasl: Sasl, nonce: str, token: Token | None = None) -> Exchange:
     """Raises `Malformed` for an answer that is no answer, and for a server that does not know the password."""
-    return _plain(sasl) if sasl.mechanism == "PLAIN" else _scram(sasl, nonce)
+    match sasl.mechanism:
+        case "PLAIN":
+            return _plain(sasl)
+        case "OAUTHBEARER":
+            assert token is not None
+            return _oauthbearer(token)
+    return _scram(sasl, nonce)
 
 
 def _plain(sasl: Sasl) -> Exchange:
     yield f"\0{sasl.username}\0{sasl.password}".encode()
+
+
+def _oauthbearer(token: Token) -> Exchange:
+    pairs = "".join(f"{name}={value}\x01" for name, value in token.extensions.items())
+    answer = yield f"n,,\x01auth=Bearer {token.value}\x01{pairs}\x01".encode()
+    if answer:  # a server that takes the token says nothing more
+        raise Malformed(f"the server says {_text(answer)[:500]!r}")
 
 
 def _scram(sasl: Sasl, nonce: str) -> Exchange:

@@ -2,16 +2,18 @@
 
 import os
 import re
+import secrets
 import ssl
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from pathlib import Path
 
 from muster.config.client import librdkafka_names, with_secrets
 from muster.errors import BadInput
+from muster.live.sasl import Sasl, sasl_settings
 from muster.references import resolved
 
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 DEFAULT_PORT = 9092
 
@@ -20,15 +22,16 @@ REQUEST_TIMEOUT_MS = 30_000
 LARGEST_ANSWER_BYTES = 100_000_000
 """librdkafka's default for `receive.message.max.bytes`; an answer can be as large as the largest batch of a topic."""
 
-# Settings that say how to connect, and that we would have to follow. Those of other mechanisms do not matter: the
-# mechanism itself is refused. What Java or OpenSSL may negotiate is left to Python's own defaults.
+# Settings of TLS that are followed. Another one is refused: without it the connection would not be the one asked for.
+# What Java or OpenSSL may negotiate is left to Python's own defaults.
 _TLS_SETTINGS = {
-    "ssl.ca.location", "ssl.ca.pem", "ssl.certificate.location", "ssl.certificate.pem", "ssl.key.location",
-    "ssl.key.pem", "ssl.key.password", "ssl.endpoint.identification.algorithm",
+    "ssl.ca.location", "ssl.ca.pem", "ssl.crl.location", "ssl.certificate.location", "ssl.certificate.pem",
+    "ssl.key.location", "ssl.key.pem", "ssl.key.password", "ssl.keystore.location", "ssl.keystore.password",
+    "ssl.keystore.type", "ssl.endpoint.identification.algorithm",
 }  # fmt: skip
 _TLS_LEFT_ALONE = re.compile(
-    r"ssl\.(protocol|provider|enabled\.protocols|cipher\.suites|curves\.list|sigalgs\.list"
-    r"|(key|trust)manager\.algorithm|secure\.random\.implementation|keystore\.password)$"
+    r"ssl\.(protocol|provider|providers|enabled\.protocols|cipher\.suites|curves\.list|sigalgs\.list"
+    r"|(key|trust)manager\.algorithm|secure\.random\.implementation|ca\.certificate\.stores)$"
 )
 _ADDRESS = re.compile(r"(?:\w+://)?(?:\[([^\]]+)\]|([^:\[\]]+))(?::(\d{1,5}))?$")
 
@@ -40,13 +43,6 @@ class Address:
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-@dataclass(frozen=True, slots=True)
-class Sasl:
-    mechanism: str
-    username: str
-    password: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,18 +63,23 @@ def client_settings(config: Mapping[str, str]) -> ClientSettings:
     Settings that do not concern connections are left out, as both clients leave out what they do not know. References
     (`${env:NAME}`) are looked up, and secrets read from their file, here: a configuration on its way has neither.
     """
-    given = resolved(librdkafka_names(with_secrets(config), "the cluster's configuration"))
+    return connection_settings(resolved(librdkafka_names(with_secrets(config), "the cluster's configuration")))
+
+
+def connection_settings(given: Mapping[str, str]) -> ClientSettings:
+    """The same for settings by librdkafka's names, references looked up."""
     protocol = given.get("security.protocol", "PLAINTEXT").upper()
     if protocol not in PROTOCOLS:
         raise BadInput(f"security.protocol={protocol} does not exist; there are {', '.join(PROTOCOLS)}.")
+    timeout = "socket.timeout.ms" if "socket.timeout.ms" in given else "request.timeout.ms"
     return ClientSettings(
         _addresses(given.get("bootstrap.servers", "")),
         protocol,
         tls_context(given) if protocol.endswith("SSL") else None,
-        _sasl(given, protocol) if protocol.startswith("SASL") else None,
+        sasl_settings(given, protocol) if protocol.startswith("SASL") else None,
         given.get("client.id", "muster"),
         _number(given, "socket.connection.setup.timeout.ms", CONNECT_TIMEOUT_MS) / 1000,
-        _number(given, "socket.timeout.ms", REQUEST_TIMEOUT_MS) / 1000,
+        _number(given, timeout, REQUEST_TIMEOUT_MS) / 1000,
         _number(given, "receive.message.max.bytes", LARGEST_ANSWER_BYTES),
     )
 
@@ -103,19 +104,6 @@ def _number(given: Mapping[str, str], name: str, default: int) -> int:
     return int(text)
 
 
-def _sasl(given: Mapping[str, str], protocol: str) -> Sasl:
-    mechanism = given.get("sasl.mechanism", "")
-    if mechanism not in MECHANISMS:
-        raise BadInput(
-            f"security.protocol={protocol} with sasl.mechanism={mechanism or '(none)'}: {', '.join(MECHANISMS)} can be "
-            "used here. Set sasl.mechanism to the one the cluster has."
-        )
-    missing = [name for name in ("sasl.username", "sasl.password") if name not in given]
-    if missing:
-        raise BadInput(f"sasl.mechanism={mechanism} needs {' and '.join(missing)} (or a sasl.jaas.config with both).")
-    return Sasl(mechanism, given["sasl.username"], given["sasl.password"])
-
-
 def tls_context(given: Mapping[str, str]) -> ssl.SSLContext:
     """Reads the certificates that the configuration names."""
     odd = [
@@ -125,7 +113,7 @@ def tls_context(given: Mapping[str, str]) -> ssl.SSLContext:
     if odd:
         raise BadInput(
             f"{', '.join(sorted(odd))} cannot be followed here. Certificates come from ssl.ca.location, "
-            "ssl.certificate.location and ssl.key.location, all PEM."
+            "ssl.certificate.location and ssl.key.location, all PEM, or from a PKCS#12 store, ssl.keystore.location."
         )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     algorithm = given.get("ssl.endpoint.identification.algorithm", "https").lower()
@@ -137,6 +125,7 @@ def tls_context(given: Mapping[str, str]) -> ssl.SSLContext:
     elif algorithm != "https":
         raise BadInput(f"ssl.endpoint.identification.algorithm={algorithm} does not exist; it is https or none.")
     _trust(context, given)
+    _check_revocation(context, given)
     _present(context, given)
     return context
 
@@ -157,27 +146,86 @@ def _trust(context: ssl.SSLContext, given: Mapping[str, str]) -> None:
         raise BadInput(f"{name} cannot be used: {reason(problem)}. It has certificates in PEM form.") from None
 
 
+def _check_revocation(context: ssl.SSLContext, given: Mapping[str, str]) -> None:
+    location = given.get("ssl.crl.location")
+    if not location:
+        return
+    try:
+        context.load_verify_locations(cafile=location)
+    except (OSError, ValueError) as problem:
+        raise BadInput(
+            f"ssl.crl.location={location} cannot be used: {reason(problem)}. It is a CRL in PEM form."
+        ) from None
+    context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+
+
 def _present(context: ssl.SSLContext, given: Mapping[str, str]) -> None:
-    """Our own certificate, for clusters that ask for one."""
+    """Our own certificate, for clusters that ask for one: from a PKCS#12 store, as PEM text, or from PEM files."""
+    if given.get("ssl.keystore.location"):
+        _load(context, "ssl.keystore.location", *_opened_store(given))
+        return
     certificate, key = given.get("ssl.certificate.location"), given.get("ssl.key.location")
     password = given.get("ssl.key.password", "")  # an empty one rather than a question at the terminal
-    chain = given.get("ssl.certificate.pem", "") + "\n" + given.get("ssl.key.pem", "")
-    try:
-        if chain.strip():
-            with tempfile.NamedTemporaryFile("w", suffix=".pem", encoding="utf-8") as file:  # nobody else may read it
-                file.write(chain.replace("\\n", "\n"))
-                file.flush()
-                context.load_cert_chain(file.name, password=password)
-        elif certificate is not None:
+    texts = [given[name].replace("\\n", "\n") for name in ("ssl.certificate.pem", "ssl.key.pem") if given.get(name)]
+    if texts:
+        texts += [_text_of(path) for path in (certificate, key) if path]
+        _load(context, "ssl.certificate.pem", "\n".join(texts), password)
+    elif certificate is not None:
+        try:
             context.load_cert_chain(certificate, key, password)
-        elif key is not None:
-            raise BadInput("ssl.key.location without ssl.certificate.location: a key needs its certificate.")
+        except (OSError, ValueError) as problem:
+            raise _no_chain(f"ssl.certificate.location={certificate}", problem) from None
+    elif key is not None:
+        raise BadInput("ssl.key.location without ssl.certificate.location: a key needs its certificate.")
+
+
+def _load(context: ssl.SSLContext, name: str, chain: str, password: str) -> None:
+    """Python's TLS takes a chain from a file only: from one of ours, which no other user can read."""
+    try:
+        with tempfile.NamedTemporaryFile("w", suffix=".pem", encoding="utf-8") as file:
+            file.write(chain)
+            file.flush()
+            context.load_cert_chain(file.name, password=password)
     except (OSError, ValueError) as problem:
-        name = "ssl.certificate.pem" if chain.strip() else f"ssl.certificate.location={certificate}"
+        raise _no_chain(name, problem) from None
+
+
+def _no_chain(name: str, problem: Exception) -> BadInput:
+    return BadInput(
+        f"{name} with its key cannot be used: {reason(problem)}. Both are PEM, they belong together, and "
+        "ssl.key.password opens the key."
+    )
+
+
+def _text_of(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace")
+    except OSError as problem:
+        raise BadInput(f"{path} cannot be read: {reason(problem)}.") from None
+
+
+def _opened_store(given: Mapping[str, str]) -> tuple[str, str]:
+    """Certificates and key of a PKCS#12 store as PEM, and a password for the key: it is never written down in plain."""
+    from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
+    from cryptography.hazmat.primitives.serialization.pkcs12 import load_key_and_certificates
+
+    location = given["ssl.keystore.location"]
+    password = given.get("ssl.keystore.password", "").encode()
+    try:
+        key, own, others = load_key_and_certificates(Path(location).read_bytes(), password or None)
+    except OSError as problem:
+        raise BadInput(f"ssl.keystore.location={location} cannot be read: {reason(problem)}.") from None
+    except ValueError:
         raise BadInput(
-            f"{name} with its key cannot be used: {reason(problem)}. Both are PEM, they belong together, and "
-            "ssl.key.password opens the key."
+            f"ssl.keystore.location={location} is not a PKCS#12 store, or ssl.keystore.password does not open it."
         ) from None
+    if key is None or own is None:
+        raise BadInput(f"ssl.keystore.location={location} has no key with its certificate.")
+    passing = secrets.token_urlsafe(32)
+    encryption = BestAvailableEncryption(passing.encode())
+    parts = [key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption)]
+    parts += [certificate.public_bytes(Encoding.PEM) for certificate in (own, *others)]
+    return b"".join(parts).decode(), passing
 
 
 def reason(problem: BaseException) -> str:

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from muster.cli.groups.config import SECURITY, client_settings
 from muster.cli.options import Format
 from muster.cli.output import say
 from muster.cli.status import Status
-from muster.config.properties import parse_properties
-from muster.errors import BadInput, ConfigError
+from muster.config.client import read_client_properties
+from muster.errors import BadInput
 from muster.references import resolved
 
 if TYPE_CHECKING:
@@ -30,7 +29,8 @@ DEFAULTS = {
     "socket.nagle.disable": "true",
 }
 NO_SUCH_SETTING = re.compile(r"No such configuration property: \"([^\"]+)\"")
-LARGEST_CONFIG_BYTES = 1 << 20
+SECURITY = ("ssl.", "sasl.", "security.", "enable.ssl.", "enable.sasl.", "https.")
+"""Settings that must not be dropped quietly begin like this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +54,8 @@ def settings_of(asked: Asked) -> dict[str, str]:
     """librdkafka's settings: ours, then the file's, then the command line's."""
     settings = dict(DEFAULTS)
     if asked.command_config is not None:
-        name = str(asked.command_config)
-        settings |= resolved(client_settings(_properties(asked.command_config), name))
+        settings |= resolved(read_client_properties(asked.command_config))
+        settings.pop("ssl.keystore.type", None)  # librdkafka has PKCS#12 stores only, and no setting that says so
     if asked.bootstrap_server is not None:
         settings["bootstrap.servers"] = asked.bootstrap_server
     if not settings.get("bootstrap.servers"):
@@ -63,22 +63,6 @@ def settings_of(asked: Asked) -> dict[str, str]:
             "name a broker of the cluster, for instance localhost:9092", param_hint="--bootstrap-server"
         )
     return settings
-
-
-def _properties(path: Path) -> dict[str, str]:
-    try:
-        with path.open("rb") as file:
-            data = file.read(LARGEST_CONFIG_BYTES + 1)
-    except FileNotFoundError:
-        raise BadInput(f"{path} does not exist. --command-config names a file such as client.properties.") from None
-    except IsADirectoryError:
-        raise BadInput(f"{path} is a directory. --command-config names a file such as client.properties.") from None
-    if len(data) > LARGEST_CONFIG_BYTES:
-        raise BadInput(f"{path} is larger than 1 MB, and hardly a properties file.")
-    try:
-        return dict(parse_properties(data.decode("latin-1")))
-    except ConfigError as problem:
-        raise BadInput(f"{path}: {problem}.") from None
 
 
 def run(asked: Asked, work: "Callable[[Cluster], Status]") -> Status:
