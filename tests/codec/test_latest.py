@@ -415,7 +415,7 @@ def test_the_columns_of_survivors_are_those_of_the_log(name: str) -> None:
 
 
 def _columns_of_survivors(name: str) -> Iterator[tuple[list[dict[str, Any]], list[dict[str, Any]]]]:
-    from muster.log.columns import record_batches
+    from muster.segments.reader import record_batches
 
     with Sources([CORPORA / name / f"{name}.tar.zst"]) as sources:
         for partition in sources.partitions:

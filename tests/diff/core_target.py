@@ -17,13 +17,14 @@ from muster.core.coordinator import Coordinator
 from muster.core.group import State
 from muster.core.outcome import Outcome, SetTimer
 from muster.core.router import Router
-from muster.log.memory import AppendRefused, MemoryLog
+from muster.log.validation import AppendRefused
 from tests.diff.core_messages import TOPIC_IDS, Asked, Body, ReplyTo, answer_without_core, events_of, response_to
 from tests.diff.messages import as_version
 from tests.diff.play import Transcript, play
 from tests.diff.records import LogIndex
 from tests.diff.requests import Cast
 from tests.diff.script import Script
+from tests.kit.memory_log import MemoryLog
 
 PARTITIONS = 4
 MIN_SESSION_MS = 100

@@ -4,7 +4,8 @@ import pytest
 
 from muster.codec.error_codes import ErrorCode
 from muster.errors import LogDamaged
-from muster.log.memory import AppendRefused, MemoryLog, PartitionLog
+from muster.log.validation import AppendRefused
+from tests.kit.memory_log import MemoryLog, PartitionLog
 
 T = 1_700_000_000_000
 KEY = bytes.fromhex("000200026731")

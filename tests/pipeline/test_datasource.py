@@ -13,8 +13,8 @@ from muster.codec.columns.schema import RECORDS
 from muster.codec.offsets_topic import OffsetValue, encode_key, encode_offset_value, offset_key
 from muster.codec.records import Record
 from muster.errors import BadInput
-from muster.log.columns import record_batches
 from muster.pipeline import datasource
+from muster.segments.reader import record_batches
 from muster.segments.sources import OFFSETS_TOPIC, Sources
 from muster.tables.schemas import TABLES
 from tests.pipeline.test_job import sorted_rows, without

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from muster.codec.transactions import Markers
-from muster.log.columns import record_batches
 from muster.pipeline.extract.shape import shape
 from muster.pipeline.rebalances import rebalances_of, rebalances_table, snapshot_of, with_first_commit
+from muster.segments.reader import record_batches
 from muster.tables.schemas import GROUP_RECORDS, LATEST_REBALANCES, REBALANCES
 from tests.codec.corpus_records import CORPORA, NAMES
 

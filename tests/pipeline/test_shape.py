@@ -19,9 +19,8 @@ from muster.codec.consumer_protocol import decode_assignment, decode_subscriptio
 from muster.codec.records import TRANSACTIONAL, Record
 from muster.codec.transactions import Markers
 from muster.errors import CodecError
-from muster.log.columns import record_batches
 from muster.pipeline.extract.shape import Shaped, first_after, shape
-from muster.segments.reader import read_markers
+from muster.segments.reader import read_markers, record_batches
 from muster.segments.sources import Sources
 from muster.tables.schemas import COMMITS, GROUP_RECORDS, MARKERS
 from tests.codec.corpus_records import CORPORA, NAMES

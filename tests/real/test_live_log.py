@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from muster.log.columns import record_batches
+from muster.segments.reader import record_batches
 from tests.kit.kafka import KafkaBroker
 from tests.real.drive import Drive
 

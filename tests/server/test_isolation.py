@@ -17,7 +17,7 @@ from muster.broker import Broker
 from muster.codec.partitioning import partition_for
 from muster.core.membership import Membership
 from muster.core.offsets import Offsets
-from muster.log.pauses import GrowingPause
+from muster.log.steps import GrowingPause
 from muster.protocol.apis import ApiKey
 from muster.protocol.messages import decode_response, encode_request
 from muster.server import housekeeping, led_partitions

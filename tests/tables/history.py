@@ -10,9 +10,8 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from muster.log.columns import record_batches
 from muster.pipeline.extract.shape import Shaped, shape
-from muster.segments.reader import read_markers
+from muster.segments.reader import read_markers, record_batches
 from muster.segments.sources import SourcePartition, Sources
 from muster.tables import queries
 from muster.tables.manifest import PartitionProgress

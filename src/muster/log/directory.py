@@ -18,21 +18,31 @@ from typing import Self, TypeVar
 from muster.codec.error_codes import ErrorCode
 from muster.errors import ConfigError, LogDamaged, Malformed
 from muster.log.config import LogConfig
-from muster.log.directory_meta import META_PROPERTIES, MetaProperties, settle_meta
-from muster.log.directory_topics import TakingOver, remove_deleted_directories, remove_half_made, remove_topics
 from muster.log.partition import DiskLog
-from muster.log.recovery_loss import LOST, Loss, LossRefused
-from muster.log.topic_changes import DirectoryChanges, Logs, Made
-from muster.log.topics import REGISTRY, Topic, TopicRefused, TopicRegistry, new_topic_id
+from muster.log.recovery_scan import LOST, Loss, LossRefused
+from muster.log.taking_over import TakingOver
+from muster.log.topic_changes import (
+    DirectoryChanges,
+    Logs,
+    Made,
+    remove_deleted_directories,
+    remove_half_made,
+    remove_topics,
+)
+from muster.log.topics import REGISTRY, Topic, TopicRefused, TopicRegistry
 from muster.segments.checkpoints import (
     CLEANER_OFFSETS,
     HIGH_WATERMARKS,
     LOG_STARTS,
+    META_PROPERTIES,
     RECOVERY_POINTS,
+    MetaProperties,
     Offsets,
     TopicPartition,
+    new_topic_id,
     read_offsets,
     read_partition_metadata,
+    settle_meta,
     write_offsets,
     write_partition_metadata,
 )

@@ -12,9 +12,9 @@ from typing import Self
 
 from muster.errors import LogDamaged
 from muster.log.config import LogConfig
-from muster.log.partition_rolls import RollPlan
 from muster.log.recovery import LoadedLog, load_log, producers_up_to
 from muster.log.segment import DELETED, SNAPSHOT, SWAP, Segment, offset_in_name
+from muster.log.staging import RollPlan
 from muster.log.steps import Steps, carry_out
 from muster.log.writes import AppendedLog, RolledSegment
 from muster.segments.files import REAL_FILES, Files

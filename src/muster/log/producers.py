@@ -1,16 +1,22 @@
-"""What a partition remembers of its producers: enough to refuse a duplicate, a gap, a zombie, and to know what is open.
+"""What a partition remembers of its producers.
 
-Of every producer the last five batches by sequence number (the newest alone survives a restart, in the snapshot), its
-epoch, and where its open transaction began. From the open transactions follows the last stable offset: nobody under
-read_committed may read past the first record whose fate is open, or whose marker is not yet durable.
+`ProducerStates` keeps enough to refuse a duplicate batch, a gap, and a batch of a fenced producer, and to know which
+transactions are open. Of every producer it keeps the last five batches by sequence number (a snapshot keeps the newest
+alone), its epoch, and where its open transaction began. The last stable offset follows from the open transactions: a
+reader under read_committed reads up to the first record that is undecided, or whose marker is not yet durable.
 
-Pure: batches and offsets go in, refusals and snapshot bytes come out. Kafka's `ProducerStateManager` and
-`ProducerAppendInfo` have the same rules; the coordinator's own appends have their epoch checked and not their sequence.
+`ProducerStates` is pure: batches and offsets go in, refusals and snapshot bytes come out. The rules are those of
+Kafka's `ProducerStateManager` and `ProducerAppendInfo`; the coordinator's own appends have their epoch checked and not
+their sequence.
+
+A snapshot is Kafka's `.snapshot` file. The producers as of an offset are the newest snapshot at or before it, brought
+forward over the headers of the batches in between (`newest_snapshot`, `replay`).
 """
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -18,9 +24,12 @@ from crc32c import crc32c
 from muster.codec.batches import decode_control, decode_records
 from muster.codec.error_codes import ErrorCode
 from muster.codec.records import COMMIT, BatchHeader
-from muster.errors import CodecError, Malformed
-from muster.log.partition_refusals import AppendRefused
-from muster.segments.txn_index import AbortedTransaction
+from muster.errors import CodecError, LogDamaged, Malformed
+from muster.log.segment import SNAPSHOT, Segment, offset_in_name
+from muster.log.validation import AppendRefused
+from muster.segments.batches import walk_headers
+from muster.segments.files import Files, read_file
+from muster.segments.indexes import AbortedTransaction
 
 BATCHES_REMEMBERED = 5
 NO_EPOCH = -1
@@ -273,3 +282,68 @@ def decode_snapshot(data: bytes) -> Iterable[Producer]:
             Producer(producer_id, epoch, coordinator_epoch, timestamp_ms, max(first_offset, NO_OFFSET), batches)
         )
     return found
+
+
+# Snapshots on disk.
+
+
+def snapshot_offsets(files: Files, directory: Path) -> list[int]:
+    """The offsets of all snapshots, whole or not, rising."""
+    return sorted(
+        offset for entry in files.entries(directory) if (offset := offset_in_name(entry.name, SNAPSHOT)) is not None
+    )
+
+
+def newest_snapshot(files: Files, directory: Path, up_to_offset: int) -> ProducerStates:
+    """The newest whole snapshot at or before an offset; nothing known at all where there is none.
+
+    One that is torn (snapshots between rolls are not synced) is passed over.
+    """
+    for offset in reversed(snapshot_offsets(files, directory)):
+        if offset <= up_to_offset:
+            try:
+                return ProducerStates.from_snapshot(read_file(files, directory / f"{offset:020}{SNAPSHOT}"), offset)
+            except Malformed:
+                continue
+    return ProducerStates()
+
+
+def replay(
+    producers: ProducerStates, segments: Sequence[Segment], end_offset: int
+) -> tuple[list[tuple[Segment, AbortedTransaction]], int]:
+    """Bring producers forward to an offset; the aborted transactions that ended on the way, and the bytes stepped over.
+
+    Only headers are read, and the few bytes of markers. Where the row of batches breaks off (damage below the recovery
+    point, which nobody looks for) the rest of that segment is left out.
+    """
+    aborted: list[tuple[Segment, AbortedTransaction]] = []
+    stepped_over = 0
+    for number, segment in enumerate(segments):
+        following = segments[number + 1].base_offset if number + 1 < len(segments) else end_offset
+        if following <= producers.end_offset or segment.base_offset >= end_offset:
+            continue
+        try:
+            found, size = _replay_segment(producers, segment, end_offset)
+        except (CodecError, LogDamaged):
+            continue
+        aborted += [(segment, one) for one in found]
+        stepped_over += size
+    producers.end_offset = max(producers.end_offset, end_offset)
+    return aborted, stepped_over
+
+
+def _replay_segment(
+    producers: ProducerStates, segment: Segment, end_offset: int
+) -> tuple[list[AbortedTransaction], int]:
+    aborted: list[AbortedTransaction] = []
+    start = position = segment.start_of(producers.end_offset)
+    with segment.opened() as log:
+        for position, header in walk_headers(log, start, segment.size_bytes):
+            if header.base_offset >= end_offset:
+                break
+            if header.last_offset >= producers.end_offset:
+                data = log.pread(header.size_bytes, position) if header.is_control else b""
+                found = producers.replay(header, data)
+                if found is not None:
+                    aborted.append(found)
+    return aborted, position - start

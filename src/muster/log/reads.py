@@ -12,18 +12,26 @@ from typing import NamedTuple
 from muster.codec.batches import ReadBatch, computed_crc, decode_records
 from muster.codec.error_codes import ErrorCode
 from muster.codec.records import BatchHeader, Record
-from muster.errors import CodecError, LogDamaged, Malformed
-from muster.log.partition_refusals import ReadRefused
+from muster.errors import CodecError, LogDamaged, Malformed, MusterError
 from muster.log.segment import LOG, Segment
 from muster.segments.batches import walk_batches
 from muster.segments.files import Files
-from muster.segments.txn_index import AbortedTransaction, overlapping
+from muster.segments.indexes import AbortedTransaction, overlapping
 
 LOAD_BUFFER_BYTES = 5 * 1024 * 1024
 """Kafka's `offsets.load.buffer.size`."""
 
 Progress = Callable[[int], None]
 NOTHING = memoryview(b"")
+
+
+class ReadRefused(MusterError):
+    """The log has nothing at that offset, and never will or no longer has; `error` is Kafka's name for it."""
+
+    def __init__(self, error: ErrorCode, reason: str) -> None:
+        super().__init__(f"read refused: {error.name}: {reason}")
+        self.error = error
+        self.reason = reason
 
 
 class FoundOffset(NamedTuple):

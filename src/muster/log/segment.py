@@ -20,14 +20,16 @@ from muster.segments.files import Buffer, File, Files, read_file
 from muster.segments.indexes import (
     MAX_RELATIVE_OFFSET,
     NO_TIMESTAMP,
+    TXN_ENTRY,
+    AbortedTransaction,
     IndexBuilder,
     OffsetEntry,
     OffsetIndex,
     TimeEntry,
     TimeIndex,
+    decode_aborted,
+    encode_aborted,
 )
-from muster.segments.txn_index import ENTRY as TXN_ENTRY
-from muster.segments.txn_index import AbortedTransaction, decode_aborted, encode_aborted
 
 LOG, INDEX, TIMEINDEX, TXNINDEX = ".log", ".index", ".timeindex", ".txnindex"
 SNAPSHOT = ".snapshot"

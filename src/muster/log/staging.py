@@ -3,6 +3,10 @@
 This is the busiest code of the server. All batches of a turn grow in one buffer, one behind the other; plain records
 of a turn share a batch (a new one begins when it would become larger than allowed), whose 61 bytes of header are left
 free until it is sealed. A record costs one join and two appends, and no object of its own.
+
+`RollPlan` decides when a new segment begins. It decides when a batch is staged and not when it is written: a segment
+begins with a snapshot of the producers as they were before its first batch, and by the time of the write they have
+moved on.
 """
 
 import struct
@@ -12,7 +16,9 @@ from crc32c import crc32c
 
 from muster.codec import compression
 from muster.codec.batches import HEADER, HEADER_SIZE
-from muster.log.segment import WrittenBatch
+from muster.log.config import LogConfig
+from muster.log.segment import WritableSegment, WrittenBatch
+from muster.segments.indexes import MAX_RELATIVE_OFFSET, NO_TIMESTAMP
 
 COORDINATOR_BASE_SEQUENCE = 0
 """What Kafka's coordinators write on every batch but markers, with or without a producer."""
@@ -169,3 +175,32 @@ def _encoded(head: bytes, delta: int, key: bytes | None, value: bytes | None) ->
     for part in (key, value):
         parts += [_NULL] if part is None else [varint(len(part)), part]
     return b"".join((*parts, b"\0"))
+
+
+class RollPlan:
+    """The active segment as it will be when everything staged is written."""
+
+    __slots__ = ("_base_offset", "_first_ms", "_size_bytes", "config", "is_full")
+
+    def __init__(self, config: LogConfig, active: WritableSegment) -> None:
+        self.config = config
+        self._base_offset = active.base_offset
+        self._size_bytes = active.size_bytes
+        self._first_ms = active.first_timestamp_ms
+        self.is_full = active.is_full
+        """Whether an index has no room left; to be looked at after every write."""
+
+    def begins_segment(self, batch: WrittenBatch) -> bool:
+        """Whether this batch, the next one, is the first of a new segment."""
+        begins = self._size_bytes > 0 and (
+            self._size_bytes + batch.size_bytes > self.config.segment_bytes
+            or self.is_full
+            or batch.last_offset - self._base_offset > MAX_RELATIVE_OFFSET
+            or (self._first_ms != NO_TIMESTAMP and batch.max_timestamp_ms - self._first_ms > self.config.segment_ms)
+        )
+        if begins:
+            self._base_offset, self._size_bytes, self.is_full = batch.base_offset, 0, False
+        if self._size_bytes == 0:
+            self._first_ms = batch.max_timestamp_ms
+        self._size_bytes += batch.size_bytes
+        return begins

@@ -1,7 +1,8 @@
-"""Work that belongs to one thread, with waits in between that belong in another.
+"""Work that waits: steps with a wait between them, and growing pauses between two tries.
 
-A log's thread must not wait for the disk, and nobody else may change the log. So a change that needs syncs between its
-parts is a generator: each part runs in the owner's thread, and yields what is to be done, and waited for, elsewhere.
+A log's thread must not wait for the disk, and no other thread may change the log. A change that needs syncs between its
+parts is therefore a generator. Each part runs in the owner's thread and yields a call that is made, and waited for, in
+another thread.
 """
 
 from collections.abc import Callable, Generator
@@ -32,3 +33,16 @@ def advance(steps: Steps, error: OSError | None) -> Callable[[], None] | None:
         return next(steps) if error is None else steps.throw(error)
     except StopIteration:
         return None
+
+
+class GrowingPause:
+    """Pauses in seconds, each twice as long as the one before it, up to the longest."""
+
+    def __init__(self, first_s: float, longest_s: float) -> None:
+        self._next_s = first_s
+        self._longest_s = longest_s
+
+    def next_s(self) -> float:
+        pause_s = min(self._next_s, self._longest_s)
+        self._next_s = 2 * pause_s
+        return pause_s

@@ -7,10 +7,14 @@ there, and what was made of it is removed: at once, or when the directory is ope
 Removing: the registry says that it is being deleted. That is the moment of deletion. Directories, checkpoints and the
 entry go behind it; what does not go then goes when the directory is opened next, or when a topic of that name is made.
 
-Many topics cost as many writes of the registry as one.
+A partition's directory that is being deleted is renamed to `TOPIC-PARTITION.UNIQUE-delete` first, as in Kafka: from
+then on it belongs to no topic, and its files may go in any order. Many topics cost as many writes of the registry as
+one.
 """
 
-from collections.abc import Callable, Sequence
+import re
+import uuid
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -18,13 +22,15 @@ from typing import NamedTuple
 
 from muster.codec.error_codes import ErrorCode
 from muster.errors import LogDamaged, MusterError
-from muster.log.directory_topics import remove_half_made, remove_topics
 from muster.log.partition import DiskLog
+from muster.log.taking_over import DELETE_SUFFIX, partition_directories
 from muster.log.topics import Topic, TopicRefused, TopicRegistry, check_name
 from muster.segments.checkpoints import TopicPartition
 from muster.segments.files import Files
 
 Logs = dict[TopicPartition, DiskLog]
+LONGEST_DIRECTORY_NAME = 255
+_DELETED_DIRECTORY = re.compile(r".+\.[0-9a-f]{8,32}-delete")
 
 
 class Made(NamedTuple):
@@ -171,3 +177,70 @@ def _not_made(topic: Topic, error: Exception) -> LogDamaged:
 def _names(topics: Sequence[Topic]) -> str:
     shown = ", ".join(topic.name for topic in topics[:5])
     return f"topic {shown}" if len(topics) <= 5 else f"topics {shown} and {len(topics) - 5} more"
+
+
+# Files and directories.
+
+
+def remove_topics(
+    files: Files,
+    path: Path,
+    registry: TopicRegistry,
+    topics: Iterable[Topic],
+    forget_offsets: Callable[[set[str]], None],
+) -> None:
+    """Remove topics that the registry has as being deleted, their directories first by name, then by content.
+
+    Can be done again from wherever it broke off.
+    """
+    names = {topic.name for topic in topics}
+    renamed = [
+        set_aside(files, path / f"{name}-{number}")
+        for name, numbers in partition_directories(files, path).items()
+        if name in names
+        for number in numbers
+    ]
+    forget_offsets(names)  # which syncs the directory, so the new names last before the topics are forgotten
+    registry.remove(*names)
+    for directory in renamed:
+        remove_directory(files, directory)
+
+
+def remove_half_made(files: Files, path: Path, registry: TopicRegistry, topics: Iterable[Topic]) -> None:
+    """Remove partitions whose making has begun and not ended; their topics are then as they were before.
+
+    The registry says that they are not there, so nobody ever wrote to them. Can be done again.
+    """
+    topics = list(topics)
+    there = {entry.name for entry in files.entries(path) if entry.is_directory}
+    for topic in topics:
+        for number in range(topic.partitions, topic.planned):
+            if f"{topic.name}-{number}" in there:
+                remove_directory(files, path / f"{topic.name}-{number}")
+    files.sync_directory(path, "topic.half-made")
+    kept = [Topic(topic.name, topic.topic_id, topic.partitions, topic.configs) for topic in topics if topic.partitions]
+    registry.change(kept, [topic.name for topic in topics if not topic.partitions])
+
+
+def set_aside(files: Files, directory: Path) -> Path:
+    """Give a directory a name under which it is nobody's."""
+    unique = f".{uuid.uuid4().hex}{DELETE_SUFFIX}"
+    target = directory.with_name(directory.name[: LONGEST_DIRECTORY_NAME - len(unique)] + unique)
+    files.rename(directory, target)
+    return target
+
+
+def remove_deleted_directories(files: Files, path: Path, notes: list[str]) -> None:
+    for entry in files.entries(path):
+        if entry.is_directory and _DELETED_DIRECTORY.fullmatch(entry.name):
+            remove_directory(files, path / entry.name)
+            notes.append(f"{entry.name}: removed, left over from the deletion of a topic")
+
+
+def remove_directory(files: Files, directory: Path) -> None:
+    for entry in files.entries(directory):
+        if entry.is_directory:
+            remove_directory(files, directory / entry.name)
+        else:
+            files.unlink(directory / entry.name)
+    files.rmdir(directory)

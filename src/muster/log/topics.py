@@ -6,9 +6,7 @@ partitions that are being made: their directories come and go one by one, and a 
 with half of them.
 """
 
-import base64
 import json
-import os
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -52,16 +50,6 @@ class Topic:
     def is_whole(self) -> bool:
         """Whether it is there for clients; what is half made, or half deleted, is not."""
         return self.partitions > 0 and not self.deleting
-
-
-def new_topic_id() -> str:
-    """A random id. Kafka avoids those that begin with a dash, since its tools take them for options."""
-    while True:
-        data = bytearray(os.urandom(16))
-        data[6], data[8] = (data[6] & 0x0F) | 0x40, (data[8] & 0x3F) | 0x80  # a version 4 UUID
-        topic_id = base64.urlsafe_b64encode(data).decode().rstrip("=")
-        if not topic_id.startswith("-"):
-            return topic_id
 
 
 def check_name(name: str) -> None:

@@ -1,9 +1,10 @@
-"""A batch that a client made, looked at before it may enter a log, and made the log's own.
+"""A batch that a client made: checked before it enters a log, and then given its offsets.
 
 The rules and the errors are those of Kafka's `LogValidator`: one batch of magic 2, its checksum right, counts that
 agree with each other and with the records that are really in it, no control records, a key where the topic is
-compacted, timestamps near enough to the clock. What a client cannot know is filled in without touching its records:
-offset, leader epoch, and under LogAppendTime the time.
+compacted, timestamps near enough to the clock. A batch that breaks a rule raises `AppendRefused` with Kafka's name for
+the error. The log then fills in what a client cannot know, without touching the records: offset, leader epoch, and
+under LogAppendTime the time.
 """
 
 import struct
@@ -15,9 +16,18 @@ from muster.codec import compression
 from muster.codec.batches import HEADER_SIZE, computed_crc, read_header
 from muster.codec.error_codes import ErrorCode
 from muster.codec.records import LOG_APPEND_TIME, BatchHeader
-from muster.errors import CodecError, Malformed, Truncated
+from muster.errors import CodecError, Malformed, MusterError, Truncated
 from muster.log.config import LogConfig
-from muster.log.partition_refusals import AppendRefused
+
+
+class AppendRefused(MusterError):
+    """The log did not take a batch, and not a byte of it was written; `error` is what Kafka would call the reason."""
+
+    def __init__(self, error: ErrorCode, reason: str = "") -> None:
+        super().__init__(f"append refused: {error.name}" + (f": {reason}" if reason else ""))
+        self.error = error
+        self.reason = reason
+
 
 NO_TIMESTAMP = -1
 

@@ -24,16 +24,14 @@ from muster.codec.records import TRANSACTIONAL, BatchHeader
 from muster.errors import LogDamaged, described
 from muster.log.config import Flush, LogConfig
 from muster.log.flush import SyncTicket
-from muster.log.partition_refusals import AppendRefused
-from muster.log.partition_rolls import RollPlan
 from muster.log.reads import SegmentedLog
 from muster.log.recovery import LoadedLog
 from muster.log.segment import LOG, SNAPSHOT, WritableSegment, WrittenBatch
-from muster.log.staging import COORDINATOR_BASE_SEQUENCE, Staging
-from muster.log.validation import assigned, checked_client_batch
+from muster.log.staging import COORDINATOR_BASE_SEQUENCE, RollPlan, Staging
+from muster.log.validation import AppendRefused, assigned, checked_client_batch
 from muster.segments.checkpoints import write_epochs
 from muster.segments.files import File, Files
-from muster.segments.txn_index import AbortedTransaction
+from muster.segments.indexes import AbortedTransaction
 
 NO_PRODUCER = -1
 

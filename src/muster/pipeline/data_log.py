@@ -13,7 +13,7 @@ from typing import NamedTuple
 from muster.codec.batches import computed_crc, decode_records
 from muster.codec.records import BatchHeader, Record
 from muster.errors import CodecError, LogDamaged, Malformed
-from muster.log.recovery_producers import newest_snapshot
+from muster.log.producers import newest_snapshot
 from muster.log.segment import INDEX, LOG, TIMEINDEX, Segment, offset_in_name
 from muster.segments.batches import checked_batches, walk_headers
 from muster.segments.files import File, Files

@@ -6,19 +6,27 @@
     cleaner-offset-checkpoint          first offsets that compaction has not looked at yet
     leader-epoch-checkpoint            in each partition: where each leader's records begin
     partition.metadata                 in each partition: the topic's id
+    meta.properties                    the ids of the cluster, of the node, and of the directory itself
 
-All but the last have a version, a count, and a line for each entry. A file that is damaged is `Malformed` here; what
-that means is for its reader to say, since none of them is worth a log.
+The first five have a version, a count, and a line for each entry. A damaged one is `Malformed`; its reader decides what
+that means, since none of them is worth a log.
+
+`meta.properties` is a Java properties file. Version 1 (KRaft) names a cluster, a node and the directory; version 0
+(ZooKeeper) a cluster and a broker. A directory keeps the ids it was made with.
 """
 
+import base64
+import os
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 from muster.codec.primitives import java_text
-from muster.errors import Malformed
+from muster.config.properties import parse_properties
+from muster.errors import ConfigError, Malformed
 from muster.segments.files import Files, read_file, replace_file, write_file, write_hint
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
@@ -32,6 +40,16 @@ VERSION = 0
 LARGEST_FILE_BYTES = 64 * 1024 * 1024
 TOPIC_ID = re.compile(r"[a-zA-Z0-9_-]{22}")
 """A topic's id as Kafka spells it: sixteen bytes in URL-safe base64."""
+
+
+def new_topic_id() -> str:
+    """A random id. Kafka avoids those that begin with a dash, since its tools take them for options."""
+    while True:
+        data = bytearray(os.urandom(16))
+        data[6], data[8] = (data[6] & 0x0F) | 0x40, (data[8] & 0x3F) | 0x80  # a version 4 UUID
+        topic_id = base64.urlsafe_b64encode(data).decode().rstrip("=")
+        if not topic_id.startswith("-"):
+            return topic_id
 
 
 class TopicPartition(NamedTuple):
@@ -175,3 +193,74 @@ def read_partition_metadata(files: Files, directory: Path) -> str | None:
 def write_partition_metadata(files: Files, directory: Path, topic_id: str) -> None:
     """For a topic that the registry has already: should this file be lost, it is written again from there."""
     write_hint(files, directory / PARTITION_METADATA, f"version: {VERSION}\ntopic_id: {topic_id}".encode())
+
+
+# `meta.properties`.
+
+
+META_PROPERTIES = "meta.properties"
+
+
+@dataclass(frozen=True, slots=True)
+class MetaProperties:
+    """Ids of a data directory; a broker before KRaft may have left some out."""
+
+    cluster_id: str | None
+    node_id: int | None
+    directory_id: str | None
+    version: int = 1
+
+
+def new_cluster_id() -> str:
+    return new_topic_id()
+
+
+def decode_meta(text: str, path: Path) -> MetaProperties:
+    try:
+        fields = {name: value.strip() for name, value in parse_properties(text)}
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    version = fields.get("version", "0")
+    if version not in ("0", "1"):
+        raise ConfigError(
+            f"{path} is of version {version[:20]!r}; 0 and 1 are known. A newer Kafka may have written it."
+        )
+    node = fields.get("node.id" if version == "1" else "broker.id")
+    try:
+        node_id = None if node is None else int(node)
+    except ValueError:
+        raise ConfigError(
+            f"{path} names node {node!r}, which is no number. Restore the file, or move it away."
+        ) from None
+    cluster_id = fields.get("cluster.id")
+    if version == "1" and (node_id is None or not cluster_id):
+        missing = "cluster.id" if not cluster_id else "node.id"
+        raise ConfigError(f"{path} has no {missing}. Restore the file, or move it away to have a new one written.")
+    return MetaProperties(cluster_id, node_id, fields.get("directory.id"), int(version))
+
+
+def encode_meta(meta: MetaProperties) -> bytes:
+    lines = [f"version={meta.version}"]
+    if meta.cluster_id is not None:
+        lines.append(f"cluster.id={meta.cluster_id}")
+    if meta.node_id is not None:
+        lines.append(f"{'node.id' if meta.version == 1 else 'broker.id'}={meta.node_id}")
+    if meta.directory_id is not None:
+        lines.append(f"directory.id={meta.directory_id}")
+    return ("\n".join(lines) + "\n").encode()
+
+
+def settle_meta(files: Files, directory: Path, cluster_id: str | None, node_id: int) -> MetaProperties:
+    """Read a directory's ids, or give it new ones. `ConfigError` where it belongs to another cluster or node."""
+    path = directory / META_PROPERTIES
+    if not files.exists(path):
+        meta = MetaProperties(cluster_id or new_cluster_id(), node_id, new_topic_id())
+        replace_file(files, path, encode_meta(meta), "meta")
+        return meta
+    meta = decode_meta(read_file(files, path, 65536).decode("utf-8", "replace"), path)
+    if cluster_id is not None and meta.cluster_id is not None and meta.cluster_id != cluster_id:
+        raise ConfigError(
+            f"{directory} belongs to cluster {meta.cluster_id}, and cluster {cluster_id} was asked for. Point at "
+            "another directory, or leave the cluster id out to go on as the one that is there."
+        )
+    return meta

@@ -1,13 +1,18 @@
-"""The two sparse indexes of a segment: by offset and by time.
+"""The sparse indexes of a segment, by offset and by time, and the index of aborted transactions.
 
 `.index` holds pairs of int32: a batch's last offset, counted from the segment's base, and the byte where that batch
 begins. `.timeindex` holds an int64 timestamp, the largest so far, and as int32 the last offset of the batch it came
 from. An entry is added behind every `index.interval.bytes` of log, so finding an offset is a search here and a short
 walk over batches there.
 
-An index is a hint, never the truth. It may miss entries (a crash before a sync), end in zeros (Kafka allocates 10 MB
-ahead), or be plainly wrong; whoever uses an entry compares it with the batch it points to. Here are the formats, and
-the search; nothing is kept in memory but the last entry.
+Such an index is a hint, never the truth. It may miss entries (a crash before a sync), end in zeros (Kafka allocates
+10 MB ahead), or be wrong; every user of an entry compares it with the batch it points to. Nothing is kept in memory but
+the last entry.
+
+`.txnindex` has one entry of 34 bytes for each ABORT marker in the segment whose transaction wrote something: int16
+version 0, then int64 producer id, first offset of the transaction, offset of the marker, and the last stable offset
+when the marker was written. A consumer under read_committed needs it to step over aborted records. The file exists only
+where there is such a transaction.
 """
 
 import struct
@@ -193,3 +198,53 @@ def valid_time_entries(data: bytes) -> int:
             break
         valid, last_timestamp_ms, last_offset = valid + 1, timestamp_ms, relative
     return valid
+
+
+# Aborted transactions.
+
+
+TXN_ENTRY = struct.Struct(">hqqqq")
+TXN_VERSION = 0
+
+
+class AbortedTransaction(NamedTuple):
+    """Records of `producer_id` from `first_offset` to the marker at `last_offset` never happened."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+def encode_aborted(transaction: AbortedTransaction) -> bytes:
+    return TXN_ENTRY.pack(TXN_VERSION, *transaction)
+
+
+def decode_aborted(data: bytes, base_offset: int) -> list[AbortedTransaction] | None:
+    """All entries of a file; None where they cannot be right: cut short, out of order, or of another version."""
+    if len(data) % TXN_ENTRY.size:
+        return None
+    found: list[AbortedTransaction] = []
+    last_offset = base_offset - 1
+    for version, *fields in TXN_ENTRY.iter_unpack(data):
+        transaction = AbortedTransaction(*fields)
+        if version != TXN_VERSION or transaction.last_offset <= last_offset:
+            return None
+        if not 0 <= transaction.first_offset <= transaction.last_offset:
+            return None
+        last_offset = transaction.last_offset
+        found.append(transaction)
+    return found
+
+
+def overlapping(
+    transactions: list[AbortedTransaction], from_offset: int, to_offset: int
+) -> tuple[list[AbortedTransaction], bool]:
+    """Those with records in a range (its end excluded), and whether later segments can have no more of them."""
+    found: list[AbortedTransaction] = []
+    for transaction in transactions:
+        if transaction.last_offset >= from_offset and transaction.first_offset < to_offset:
+            found.append(transaction)
+        if transaction.last_stable_offset >= to_offset:
+            return found, True
+    return found, False

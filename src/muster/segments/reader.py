@@ -3,6 +3,8 @@
 Nothing here stops at damage. A batch that cannot be trusted is stepped over; where the row of batches itself breaks off
 (a torn tail, a wild length) the rest of that segment is given up and the next segment is read, as a broker's own tools
 do. Every such place becomes a `Damage` with file, byte, batch and what still holds.
+
+`record_batches` is the whole of it for programs: every record under some paths, as Arrow record batches.
 """
 
 import os
@@ -10,7 +12,7 @@ import struct
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +22,7 @@ from muster.codec.columns.chunks import Chunk, Scratch, decode_chunk
 from muster.codec.columns.markers import MARKER_COLUMNS, find_markers
 from muster.codec.columns.words import SLACK
 from muster.codec.transactions import Markers
-from muster.segments.sources import Segment, SourcePartition
+from muster.segments.sources import Segment, SourcePartition, Sources
 
 CHUNK_BYTES = 8 * 1024 * 1024
 LARGEST_BATCH_BYTES = 1024 * 1024 * 1024
@@ -360,3 +362,30 @@ def read_headers(
                 return
     finally:
         window.close()
+
+
+def record_batches(
+    *paths: str | Path, latest: bool = False, damage: list[Damage] | None = None
+) -> Iterator[Any]:  # of pyarrow.RecordBatch
+    """Every record under these paths, partition by partition in log order, in batches of bounded size.
+
+    `latest` keeps only the newest record of each key, and all transactional ones with their outcome. What cannot be
+    read is appended to `damage`, if given, and left out.
+    """
+    from muster.codec.columns.arrow import to_arrow
+
+    if latest:
+        from muster.codec.columns.latest import LatestTable
+    notes = [] if damage is None else damage
+    with Sources([Path(path) for path in paths]) as sources:
+        scratch = Scratch()
+        for partition in sources.partitions:
+            table = LatestTable() if latest else None
+            for piece in read_partition(partition, scratch, notes):
+                if table is None:
+                    yield to_arrow(piece.chunk, partition.partition)
+                else:
+                    table.update(piece.chunk)
+            if table is not None:
+                for chunk in table.survivors():
+                    yield to_arrow(chunk, partition.partition)

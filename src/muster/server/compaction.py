@@ -10,11 +10,9 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from muster.errors import LogDamaged
-from muster.log.compaction.cleaner import Job, Report, clean
+from muster.log.compaction.cleaner import CleaningCancelled, Job, Pace, Report, clean
 from muster.log.compaction.manager import LogCleaner
-from muster.log.compaction.pace import CleaningCancelled, Pace
-from muster.log.compaction.plan import CompactionConfig
-from muster.log.compaction.retention import RetentionConfig
+from muster.log.compaction.plan import CompactionConfig, RetentionConfig
 from muster.log.segment import Segment
 from muster.log.steps import carry_out
 from muster.segments.checkpoints import TopicPartition

@@ -30,8 +30,8 @@ from muster.core.loading import LoadFailed, LoadReport, replay_batches, restore
 from muster.core.router import Ownership
 from muster.errors import LogDamaged, described
 from muster.log.partition import DiskLog
-from muster.log.pauses import GrowingPause
 from muster.log.segment import LOG
+from muster.log.steps import GrowingPause
 from muster.segments.checkpoints import TopicPartition
 from muster.segments.sources import OFFSETS_TOPIC
 from muster.server import process

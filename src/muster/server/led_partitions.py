@@ -43,7 +43,7 @@ from muster.errors import LogDamaged
 from muster.log.config import Flush
 from muster.log.flush import Flusher
 from muster.log.partition import DiskLog
-from muster.log.partition_refusals import AppendRefused
+from muster.log.validation import AppendRefused
 from muster.server.connection import Slot
 from muster.server.stats import Stats
 from muster.server.timers import Timers

@@ -21,7 +21,7 @@ from muster.core.router import Router
 from muster.errors import ConfigError, DataLost, LogDamaged, MusterError
 from muster.log.directory import LogDirectory
 from muster.log.flush import Flusher
-from muster.log.recovery_loss import LOST, LossRefused
+from muster.log.recovery_scan import LOST, LossRefused
 from muster.protocol.apis import ApiKey
 from muster.segments.checkpoints import TopicPartition
 from muster.segments.files import REAL_FILES, Files

@@ -10,7 +10,7 @@ from muster.log.compaction.columns import ColumnCompactor
 from muster.log.compaction.offset_map import BYTES_PER_ENTRY
 from muster.log.compaction.offset_map_columns import BYTES_PER_SLOT, LOAD_FACTOR
 from muster.log.compaction.rules import CleaningRules, Compactor, LastRecord, RowCompactor
-from muster.segments.txn_index import AbortedTransaction
+from muster.segments.indexes import AbortedTransaction
 
 START_MS = 1_800_000_000_000
 DAY_MS = 86_400_000

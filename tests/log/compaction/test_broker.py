@@ -25,7 +25,7 @@ from muster.log.producers import ProducerStates
 from muster.log.segment import Segment
 from muster.segments import checkpoints
 from muster.segments.files import REAL_FILES
-from muster.segments.txn_index import AbortedTransaction
+from muster.segments.indexes import AbortedTransaction
 from tests.kit.kafka import KafkaBroker, KafkaFailed, require_kafka
 from tests.log.compaction import COMPACTORS
 from tests.real.drive import check, consumer, transactional

@@ -10,8 +10,8 @@ from muster.core.coordinator import Coordinator
 from muster.core.loading import replay_batches
 from muster.log.compaction.rules import CleaningRules, LastRecord
 from muster.log.producers import ProducerStates
+from muster.segments.indexes import AbortedTransaction
 from muster.segments.sources import Sources
-from muster.segments.txn_index import AbortedTransaction
 from tests.log.compaction import COMPACTORS, DAY_MS, Round, compacted, split
 
 CORPORA = Path(__file__).parents[2] / "corpus"

@@ -11,13 +11,12 @@ import pytest
 
 from muster.codec.records import Record
 from muster.log.compaction.manager import LogCleaner, apply_retention
-from muster.log.compaction.plan import CompactionConfig
-from muster.log.compaction.retention import RetentionConfig
+from muster.log.compaction.plan import CompactionConfig, RetentionConfig
 from muster.log.config import LogConfig
 from muster.log.partition import DiskLog
 from muster.log.segment import INDEX, TIMEINDEX
 from muster.segments.checkpoints import TopicPartition
-from muster.segments.txn_index import AbortedTransaction
+from muster.segments.indexes import AbortedTransaction
 from tests.log.compaction import DAY_MS, START_MS
 from tests.log.disk.crashes import Journal, LossFound, Scenario, cut_everywhere, cuts
 from tests.log.disk.faults import FaultyFiles

@@ -14,11 +14,9 @@ import pytest
 from muster.codec.batches import iter_batches
 from muster.codec.records import Record
 from muster.errors import LogDamaged
-from muster.log.compaction.cleaner import Job, clean, make_compactor
+from muster.log.compaction.cleaner import CleaningCancelled, Job, Pace, clean, make_compactor
 from muster.log.compaction.manager import LogCleaner, apply_retention
-from muster.log.compaction.pace import CleaningCancelled, Pace
-from muster.log.compaction.plan import CompactionConfig
-from muster.log.compaction.retention import Reason, RetentionConfig
+from muster.log.compaction.plan import CompactionConfig, Reason, RetentionConfig
 from muster.log.compaction.rules import Compactor
 from muster.log.config import LogConfig
 from muster.log.partition import DiskLog

@@ -1,7 +1,6 @@
 """Which segments an ordinary log loses."""
 
-from muster.log.compaction.plan import SegmentFacts
-from muster.log.compaction.retention import Reason, Retained, RetentionConfig, retained
+from muster.log.compaction.plan import Reason, Retained, RetentionConfig, SegmentFacts, retained
 
 NOW_MS = 1_000_000
 FOREVER = RetentionConfig(retention_ms=-1)

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.log.compaction.pace import CleaningCancelled, Pace
+from muster.log.compaction.cleaner import CleaningCancelled, Pace
 from muster.log.compaction.segment import CleanedSegment
 from muster.log.config import LogConfig
 from muster.log.segment import CLEANED, SEGMENT_SUFFIXES, WritableSegment, WrittenBatch
-from muster.segments.txn_index import AbortedTransaction
+from muster.segments.indexes import AbortedTransaction
 from tests.codec.strategies import bounded
 from tests.log.disk.faults import FaultyFiles
 
@@ -46,8 +46,8 @@ def test_batches_leave_the_same_indexes_one_by_one_and_as_a_table(
         offset += step
         rows.append((size, offset, timestamp_ms))
     files, other_files, plain_files = empty_disk(), empty_disk(), empty_disk()
-    one_by_one = CleanedSegment(files, DIRECTORY, 100, config, Pace())
-    as_a_table = CleanedSegment(other_files, DIRECTORY, 100, config, Pace())
+    one_by_one = CleanedSegment(files, DIRECTORY, 100, config, Pace().spend)
+    as_a_table = CleanedSegment(other_files, DIRECTORY, 100, config, Pace().spend)
     plain = WritableSegment(plain_files, DIRECTORY, 100, index_interval_bytes=interval_bytes)
     for row in rows:
         one_by_one.add(bytes(row[0]), *row[1:])
@@ -63,10 +63,10 @@ def test_batches_leave_the_same_indexes_one_by_one_and_as_a_table(
 
 def test_a_cleaned_segment_begins_anew_where_another_was_left() -> None:
     files = empty_disk()
-    first = CleanedSegment(files, DIRECTORY, 100, LogConfig(), Pace())
+    first = CleanedSegment(files, DIRECTORY, 100, LogConfig(), Pace().spend)
     first.add(b"x" * 100, 100, 5)
     first.finish([AbortedTransaction(1, 100, 100, 101)])
-    second = CleanedSegment(files, DIRECTORY, 100, LogConfig(), Pace())
+    second = CleanedSegment(files, DIRECTORY, 100, LogConfig(), Pace().spend)
     segment = second.finish([])
     assert (segment.size_bytes, segment.aborted_transactions()) == (0, [])
     assert contents(files, CLEANED) == {".log": b"", ".index": b"", ".timeindex": b""}
@@ -74,7 +74,7 @@ def test_a_cleaned_segment_begins_anew_where_another_was_left() -> None:
 
 def test_an_abandoned_segment_leaves_nothing() -> None:
     files = empty_disk()
-    cleaned = CleanedSegment(files, DIRECTORY, 100, LogConfig(), Pace())
+    cleaned = CleanedSegment(files, DIRECTORY, 100, LogConfig(), Pace().spend)
     cleaned.add(b"x" * 2_000_000, 100, 5)
     cleaned.abandon()
     assert files.entries(DIRECTORY) == []

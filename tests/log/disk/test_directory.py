@@ -13,14 +13,17 @@ from muster.codec.error_codes import ErrorCode
 from muster.errors import ConfigError, LogDamaged, Malformed
 from muster.log.config import LogConfig
 from muster.log.directory import CLEAN_STOP, LogDirectory
-from muster.log.directory_meta import MetaProperties, decode_meta, encode_meta
-from muster.log.topics import REGISTRY, Topic, TopicRefused, decode_topics, encode_topics, new_topic_id
+from muster.log.topics import REGISTRY, Topic, TopicRefused, decode_topics, encode_topics
 from muster.segments.checkpoints import (
     LOG_STARTS,
     RECOVERY_POINTS,
     LeaderEpochs,
+    MetaProperties,
     TopicPartition,
     decode_lines,
+    decode_meta,
+    encode_meta,
+    new_topic_id,
     read_offsets,
     write_offsets,
 )
@@ -359,7 +362,7 @@ def test_no_numpy_to_open_a_directory(tmp_path: Path) -> None:
     """A server starts without what decodes logs in bulk."""
     script = (
         "import sys; from pathlib import Path; from muster.log.directory import LogDirectory\n"
-        "from muster.log.flush import Flusher; from muster.log.memory import MemoryLog\n"
+        "from muster.log.flush import Flusher; from muster.log.compaction.manager import LogCleaner\n"
         "LogDirectory.open(Path(sys.argv[1])).close()\n"
         "print([name for name in ('numpy', 'numba', 'pyarrow') if name in sys.modules])"
     )

@@ -15,7 +15,7 @@ from muster.errors import ConfigError, LogDamaged
 from muster.log.config import Flush, LogConfig
 from muster.log.directory import LogDirectory
 from muster.log.partition import DiskLog
-from muster.log.partition_refusals import AppendRefused
+from muster.log.validation import AppendRefused
 from muster.segments.checkpoints import TopicPartition
 from tests.log.disk.faults import FaultyFiles
 from tests.log.disk.model import ALL, NOTHING, Survivors

@@ -8,8 +8,8 @@ import pytest
 from muster.errors import ConfigError
 from muster.log.config import LogConfig
 from muster.log.directory import LogDirectory
-from muster.log.directory_topics import remove_directory
 from muster.log.segment import LOG
+from muster.log.topic_changes import remove_directory
 from muster.log.topics import REGISTRY, TopicRefused, decode_topics
 from muster.segments.checkpoints import RECOVERY_POINTS, TopicPartition, read_offsets
 from tests.log.disk.faults import FaultyFiles

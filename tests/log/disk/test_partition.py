@@ -9,13 +9,13 @@ from muster.codec.error_codes import ErrorCode
 from muster.codec.records import Record
 from muster.errors import LogDamaged
 from muster.log.config import OFFSETS_TOPIC_CONFIG, Flush, LogConfig
-from muster.log.memory import MemoryLog
 from muster.log.partition import DiskLog
-from muster.log.partition_protocol import PartitionLog
-from muster.log.partition_refusals import AppendRefused, ReadRefused
 from muster.log.producers import ProducerStates
+from muster.log.reads import ReadRefused
+from muster.log.validation import AppendRefused
 from muster.segments.files import read_file
 from muster.segments.indexes import TimeIndex
+from tests.kit.memory_log import MemoryLog, PartitionLog
 from tests.log.disk.faults import FaultyFiles
 
 DIRECTORY = Path("/t-0")

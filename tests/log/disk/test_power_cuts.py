@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 import muster.log
-from muster.log.directory_topics import remove_directory
+import muster.segments
 from muster.log.segment import SWAP, WritableSegment, WrittenBatch
+from muster.log.topic_changes import remove_directory
 from muster.segments.checkpoints import TopicPartition
 from tests.log.disk.crashes import Journal, LossFound, cut_everywhere
 from tests.log.disk.faults import FaultyFiles
@@ -461,9 +462,8 @@ def test_the_stories_meet_every_sync() -> None:
 def test_every_sync_in_the_code_is_in_the_list() -> None:
     """So that none can be added without a story that needs it."""
     found = set()
-    for path in sorted(Path(muster.log.__path__[0]).glob("*.py")):
-        if path.name.startswith(("cleaner", "compaction", "retention")):
-            continue  # its own tests show the need of its syncs
+    rooms = [Path(room.__path__[0]) for room in (muster.log, muster.segments)]
+    for path in sorted(path for room in rooms for path in room.glob("*.py")):  # compaction has stories of its own
         for call in ast.walk(ast.parse(path.read_text())):
             if isinstance(call, ast.Call) and ast.unparse(call.func).split(".")[-1] in SYNCS:
                 found |= {constant for one in call.args for constant in beginnings(one)}

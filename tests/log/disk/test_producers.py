@@ -12,10 +12,9 @@ from muster.codec.error_codes import ErrorCode
 from muster.codec.records import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, Record
 from muster.errors import Malformed
 from muster.log.config import LogConfig
-from muster.log.memory import MemoryLog
-from muster.log.partition_refusals import AppendRefused
 from muster.log.producers import MAX_SEQUENCE, ProducerStates
-from muster.log.validation import checked_client_batch
+from muster.log.validation import AppendRefused, checked_client_batch
+from tests.kit.memory_log import MemoryLog
 
 T = 1_800_000_000_000
 

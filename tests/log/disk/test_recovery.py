@@ -9,7 +9,7 @@ from muster.codec.batches import encode_batch
 from muster.codec.records import Record
 from muster.log.config import Flush, LogConfig
 from muster.log.partition import DiskLog
-from muster.log.recovery_leftovers import finish_interrupted_changes
+from muster.log.recovery import finish_interrupted_changes
 from muster.log.segment import INDEX, LOG, SNAPSHOT, TIMEINDEX, TXNINDEX
 from muster.segments.files import read_file
 from tests.log.disk.faults import FaultyFiles

@@ -9,8 +9,8 @@ import pytest
 from muster.codec.error_codes import ErrorCode
 from muster.errors import LogDamaged, MusterError
 from muster.log.directory import LogDirectory
-from muster.log.topics import Topic, TopicRefused, new_topic_id
-from muster.segments.checkpoints import TopicPartition
+from muster.log.topics import Topic, TopicRefused
+from muster.segments.checkpoints import TopicPartition, new_topic_id
 from tests.log.disk.faults import FaultyFiles
 
 ROOT = Path("/data")

@@ -7,21 +7,66 @@
 So appends go on all the while, and a crash at any point finds either the old segments or the new one (the log's
 recovery knows all three suffixes). A round that fails or is cancelled removes what it was writing; the segments it
 has already swapped in stay, and are no worse for it: the next round begins at the same offset again.
+
+`Pace` bounds how fast a round goes and stops it: every byte read or written is counted there.
 """
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from muster.errors import CodecError, LogDamaged
-from muster.log.compaction.pace import Pace
+from muster.errors import CodecError, LogDamaged, MusterError
 from muster.log.compaction.plan import SegmentFacts, grouped
 from muster.log.compaction.rules import CleanedCount, CleaningRules, Compactor, RowCompactor
 from muster.log.compaction.segment import CleanedSegment
 from muster.log.config import LogConfig
 from muster.log.segment import LOG, Segment
-from muster.segments.txn_index import AbortedTransaction
+from muster.segments.indexes import AbortedTransaction
+
+LONGEST_BURST_S = 0.3
+"""Time that was not used is good for this much later, and no more."""
+
+
+class CleaningCancelled(MusterError):
+    """A round was told to stop. The log is as it was before, or as after some of its segments."""
+
+
+class Pace:
+    """At most so many bytes a second (`log.cleaner.io.max.bytes.per.second`), until cancelled from any thread."""
+
+    def __init__(
+        self,
+        bytes_per_second: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        wait: Callable[[float], object] | None = None,
+    ) -> None:
+        self._bytes_per_second = bytes_per_second
+        self._clock = clock
+        self._cancelled = threading.Event()
+        self._wait = wait or self._cancelled.wait
+        self._paid_until = clock()
+
+    def cancel(self) -> None:
+        """The round stops at its next step, however long it would have waited for it."""
+        self._cancelled.set()
+
+    def spend(self, size_bytes: int) -> None:
+        """Wait until so many bytes are within the rate; raises `CleaningCancelled`."""
+        self.check()
+        if self._bytes_per_second is None:
+            return
+        now = self._clock()
+        self._paid_until = max(self._paid_until, now - LONGEST_BURST_S) + size_bytes / self._bytes_per_second
+        if self._paid_until > now:
+            self._wait(self._paid_until - now)
+            self.check()
+
+    def check(self) -> None:
+        if self._cancelled.is_set():
+            raise CleaningCancelled("compaction was told to stop")
+
 
 DEFAULT_MEMORY_BYTES = 128 * 1024 * 1024
 """`log.cleaner.dedupe.buffer.size`"""
@@ -145,7 +190,7 @@ def _learn(job: Job, compactor: Compactor, pace: Pace) -> None:
 
 def _clean_group(job: Job, group: Sequence[Segment], compactor: Compactor, swap: Swap, pace: Pace) -> None:
     first = group[0]
-    cleaned = CleanedSegment(first.files, first.directory, first.base_offset, job.config, pace)
+    cleaned = CleanedSegment(first.files, first.directory, first.base_offset, job.config, pace.spend)
     try:
         for segment in group:
             _feed(

@@ -71,11 +71,11 @@ from muster.log.compaction.rules import (
     BatchJudge,
     CleanedBatches,
     CleanedCount,
+    CleanedTransactions,
     CleaningRules,
     assembled,
 )
-from muster.log.compaction.transactions import CleanedTransactions
-from muster.segments.txn_index import AbortedTransaction
+from muster.segments.indexes import AbortedTransaction
 
 HEADER_COLUMNS = [
     B_BASE_OFFSET, B_SIZE, B_LEADER_EPOCH, B_MAGIC, B_CRC, B_ATTRIBUTES, B_LAST_OFFSET, B_BASE_TIMESTAMP,

@@ -9,6 +9,10 @@ How far a log is clean stands in `cleaner-offset-checkpoint`, as in Kafka. Losin
 an offset that is too small makes the next round look at more. A log whose segments are damaged is given up until it is
 opened again, because the next round would end at the same place. After any other problem (no room, a disk that fails
 for a while, a mistake of ours) the log is tried again, with pauses that grow.
+
+A replaced segment is named `.deleted` and removed a while later (`file.delete.delay.ms`), so that a reader which found
+it by name can still open it. `ReplacedSegments` remembers those of this process; recovery removes `.deleted` files when
+it opens a log.
 """
 
 import threading
@@ -20,19 +24,49 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from muster.errors import LogDamaged, Malformed, described
-from muster.log.compaction.cleaner import DEFAULT_MEMORY_BYTES, Job, Report, clean, facts_of
-from muster.log.compaction.pace import CleaningCancelled, Pace
-from muster.log.compaction.plan import Cleanable, CompactionConfig, LogFacts, SegmentFacts, cleanable, dirtiest
-from muster.log.compaction.replaced import ReplacedSegments
-from muster.log.compaction.retention import Retained, RetentionConfig, retained
+from muster.log.compaction.cleaner import DEFAULT_MEMORY_BYTES, CleaningCancelled, Job, Pace, Report, clean, facts_of
+from muster.log.compaction.plan import (
+    Cleanable,
+    CompactionConfig,
+    LogFacts,
+    Retained,
+    RetentionConfig,
+    SegmentFacts,
+    cleanable,
+    dirtiest,
+    retained,
+)
 from muster.log.compaction.rules import CleaningRules, LastRecord
 from muster.log.partition import DiskLog
-from muster.log.pauses import GrowingPause
 from muster.log.segment import LOG, Segment
-from muster.log.steps import Steps, carry_out
+from muster.log.steps import GrowingPause, Steps, carry_out
 from muster.segments.checkpoints import CLEANER_OFFSETS, TopicPartition, read_offsets, write_offsets
 from muster.segments.files import REAL_FILES, Files
 from muster.segments.sources import OFFSETS_TOPIC
+
+
+class ReplacedSegments:
+    """Those that are to be removed, and when; `clock` counts seconds."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._waiting: dict[tuple[TopicPartition, int], tuple[float, Segment]] = {}
+
+    def add(self, key: TopicPartition, segment: Segment, delay_s: float) -> None:
+        """An earlier one of the same name is gone already: the file has been renamed over it."""
+        self._waiting[key, segment.base_offset] = self._clock() + delay_s, segment
+
+    def take_due(self, *, everything: bool = False) -> list[Segment]:
+        """Those whose time has come, which the caller removes."""
+        now = self._clock()
+        due = {place: one for place, (time, one) in self._waiting.items() if everything or time <= now}
+        for place in due:
+            del self._waiting[place]
+        return list(due.values())
+
+    def topic_deleted(self, name: str) -> None:
+        self._waiting = {place: one for place, one in self._waiting.items() if place[0].topic != name}
+
 
 MOST_NOTES = 100
 FIRST_PAUSE_S = 15.0

@@ -14,12 +14,20 @@ then over everything from the start, to *keep* what is still needed:
 
 A batch that loses nothing is copied byte by byte. `RowCompactor` is the readable version of all this;
 `compaction_columns.py` has the fast one.
+
+Aborted transactions come from the transaction index, because a batch must be judged long before its marker is met
+(`CleanedTransactions`, Kafka's `CleanedTransactionMetadata`). A marker has done its work when no batch of its
+transaction is left: then the producer's next reader finds nothing that waits for it. The batches that count are those
+*read*, not those kept. So the round that removes the last batch keeps the marker; the round after it gives it a delete
+horizon; and one after that, behind the horizon, removes it. If a marker went with its data, or before it, a reader that
+has read the data already would wait for the marker for ever.
 """
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from typing import Any, NamedTuple, Protocol
 
 from crc32c import crc32c
@@ -32,12 +40,90 @@ from muster.codec.batches import (
     encode_batch,
     read_header,
 )
-from muster.codec.records import CODEC_MASK, DELETE_HORIZON, BatchHeader, Record
+from muster.codec.records import ABORT, CODEC_MASK, COMMIT, DELETE_HORIZON, BatchHeader, Record
 from muster.errors import CodecError, Malformed, Truncated
 from muster.log.compaction.legacy import encode_entry
 from muster.log.compaction.offset_map import OffsetMap
-from muster.log.compaction.transactions import CleanedTransactions
-from muster.segments.txn_index import AbortedTransaction
+from muster.segments.indexes import AbortedTransaction
+
+
+@dataclass(slots=True)
+class _Aborting:
+    transaction: AbortedTransaction
+    was_seen: bool = False
+
+
+class CleanedTransactions:
+    """Fed with every batch in log order; says which data is aborted and which markers nothing waits for any more.
+
+    `index` collects the aborted transactions that still have a batch, for the cleaned segment; take them out at the end
+    of each segment.
+    """
+
+    def __init__(self, aborted: Iterable[AbortedTransaction] = ()) -> None:
+        self.index: list[AbortedTransaction] = []
+        self._to_come: list[tuple[int, AbortedTransaction]] = []
+        self._aborting: dict[int, _Aborting] = {}
+        self._committing: dict[int, bool] = {}  # producers with a batch read; whether any of it had records
+        self.add_aborted(aborted)
+
+    def add_aborted(self, aborted: Iterable[AbortedTransaction]) -> None:
+        """Take in more of the index. One transaction may come more than once: segments share it."""
+        for transaction in aborted:
+            heappush(self._to_come, (transaction.first_offset, transaction))
+
+    def on_batch(self, header: BatchHeader) -> bool:
+        """Whether a data batch belongs to an aborted transaction."""
+        if self._to_come:
+            self._begin_up_to(header.last_offset)
+        if not header.is_transactional:
+            return False
+        aborting = self._aborting.get(header.producer_id)
+        if aborting is not None:
+            aborting.was_seen = True
+            return True
+        has_records = header.record_count != 0
+        self._committing[header.producer_id] = has_records or self._committing.get(header.producer_id, False)
+        return False
+
+    def on_control_batch(self, header: BatchHeader, control_type: int | None) -> bool:
+        """Whether nothing waits for this marker any more; `control_type` is None for a batch that has been emptied."""
+        self._begin_up_to(header.last_offset)
+        if control_type is None:
+            return True
+        if control_type == ABORT:
+            return self._on_abort(header)
+        if control_type == COMMIT:
+            return self._on_commit(header)
+        return False
+
+    def _on_abort(self, header: BatchHeader) -> bool:
+        had_records = self._committing.pop(header.producer_id, None)
+        if had_records:
+            raise Malformed(
+                f"the marker at offset {header.base_offset} aborts a transaction of producer {header.producer_id} "
+                "that the transaction index does not know"
+            )
+        aborting = self._aborting.pop(header.producer_id, None)
+        if aborting is None or not aborting.was_seen:
+            return had_records is None  # batches that have been emptied wait for their marker too
+        self.index.append(aborting.transaction)
+        return False
+
+    def _on_commit(self, header: BatchHeader) -> bool:
+        aborting = self._aborting.get(header.producer_id)
+        if aborting is not None and aborting.was_seen:
+            raise Malformed(
+                f"the marker at offset {header.base_offset} commits a transaction of producer {header.producer_id} "
+                f"that the transaction index calls aborted at offset {aborting.transaction.last_offset}"
+            )
+        return self._committing.pop(header.producer_id, None) is None
+
+    def _begin_up_to(self, offset: int) -> None:
+        while self._to_come and self._to_come[0][0] <= offset:
+            _, transaction = heappop(self._to_come)
+            self._aborting.setdefault(transaction.producer_id, _Aborting(transaction))
+
 
 NO_TIMESTAMP = -1
 

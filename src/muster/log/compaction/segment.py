@@ -1,14 +1,13 @@
 """The segment that a round of compaction writes, under the suffix `.cleaned`, until it is whole and on the disk."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from muster.log.compaction.pace import Pace
 from muster.log.config import LogConfig
 from muster.log.segment import CLEANED, Segment, WritableSegment, WrittenBatch
 from muster.segments.files import Files
-from muster.segments.txn_index import AbortedTransaction
+from muster.segments.indexes import AbortedTransaction
 
 BUFFER_BYTES = 1 << 20
 
@@ -37,7 +36,9 @@ class _IndexedSegment(WritableSegment):
 class CleanedSegment:
     """Takes the batches that stay (`compaction.CleanedBatches`) and writes them in large pieces."""
 
-    def __init__(self, files: Files, directory: Path, base_offset: int, config: LogConfig, pace: Pace) -> None:
+    def __init__(
+        self, files: Files, directory: Path, base_offset: int, config: LogConfig, spend: Callable[[int], None]
+    ) -> None:
         Segment(files, directory, base_offset, 0, CLEANED).delete()  # of a round that was ended by force
         # A `.cleaned` file tells recovery that `.swap` files behind it are not whole. Those of the last swap are, until
         # their last renaming is durable.
@@ -50,7 +51,7 @@ class CleanedSegment:
             index_interval_bytes=config.index_interval_bytes,
             max_index_bytes=config.segment_index_bytes,
         )
-        self._pace = pace
+        self._spend = spend
         self._data = bytearray()
         self._batches: list[WrittenBatch] = []
 
@@ -63,12 +64,12 @@ class CleanedSegment:
     def add_many(self, pieces: Sequence[bytes], batches: Any) -> None:
         if len(batches):
             self._segment.append_table(pieces, batches)
-            self._pace.spend(sum(map(len, pieces)))
+            self._spend(sum(map(len, pieces)))
 
     def _flush(self) -> None:
         if self._batches:
             self._segment.append(self._data, self._batches)
-            self._pace.spend(len(self._data))
+            self._spend(len(self._data))
             self._data, self._batches = bytearray(), []
 
     def finish(self, aborted: Sequence[AbortedTransaction]) -> Segment:

@@ -23,7 +23,8 @@ from muster.log.config import Flush, LogConfig
 from muster.log.directory import LogDirectory
 from muster.log.topic_changes import Logs
 from muster.log.topics import Topic as StoredTopic
-from muster.log.topics import TopicRefused, new_topic_id
+from muster.log.topics import TopicRefused
+from muster.segments.checkpoints import new_topic_id
 from muster.segments.sources import OFFSETS_TOPIC
 from muster.server.client_limits import RESERVE_BYTES
 from muster.server.cluster.topic_configs import typed

@@ -1,27 +1,25 @@
-"""Topics as directories: found, compared with the registry, and removed.
+"""Topics found as directories, compared with the registry, and taken over.
 
-A partition lives in `TOPIC-PARTITION`. One that is being deleted is renamed to `TOPIC-PARTITION.UNIQUE-delete` first,
-as in Kafka: from then on it is nobody's, and its files may go in any order.
-
-The registry says which topics there are. A directory that it does not know is taken over only if a broker must have
-made it: it has the files of a partition, and with its siblings it makes up a topic from partition 0 on without a gap.
-Every other one is a stray: left alone, and named in the notes. Nothing is ever made because of a number in a name.
+A partition lives in `TOPIC-PARTITION`. The registry says which topics there are. A directory that it does not know is
+taken over only if a broker must have made it: it has the files of a partition, and with its siblings it makes up a
+topic from partition 0 on without a gap. Every other one is a stray: left alone, and named in the notes. Nothing is ever
+made because of a number in a name.
 """
 
 import re
-import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from muster.errors import ConfigError, LogDamaged, Malformed
 from muster.log.segment import LOG, offset_in_name
-from muster.log.topics import Topic, TopicRefused, TopicRegistry, check_name, new_topic_id
+from muster.log.topics import Topic, TopicRefused, TopicRegistry, check_name
 from muster.segments.checkpoints import (
     LEADER_EPOCHS,
     PARTITION_METADATA,
     Offsets,
     TopicPartition,
+    new_topic_id,
     read_partition_metadata,
 )
 from muster.segments.files import Files
@@ -32,8 +30,6 @@ NOT_PARTITIONS = (DELETE_SUFFIX, "-future", "-stray")
 METADATA_TOPIC = "__cluster_metadata"
 """Kafka's own log of its metadata; muster leaves it alone."""
 
-LONGEST_DIRECTORY_NAME = 255
-_DELETED_DIRECTORY = re.compile(r".+\.[0-9a-f]{8,32}-delete")
 _PARTITION_DIRECTORY = re.compile(r"(?P<topic>.+)-(?P<partition>\d{1,9})")
 
 
@@ -217,67 +213,3 @@ def _is_legal(name: str) -> bool:
     except TopicRefused:
         return False
     return True
-
-
-def remove_topics(
-    files: Files,
-    path: Path,
-    registry: TopicRegistry,
-    topics: Iterable[Topic],
-    forget_offsets: Callable[[set[str]], None],
-) -> None:
-    """Remove topics that the registry has as being deleted, their directories first by name, then by content.
-
-    Can be done again from wherever it broke off.
-    """
-    names = {topic.name for topic in topics}
-    renamed = [
-        set_aside(files, path / f"{name}-{number}")
-        for name, numbers in partition_directories(files, path).items()
-        if name in names
-        for number in numbers
-    ]
-    forget_offsets(names)  # which syncs the directory, so the new names last before the topics are forgotten
-    registry.remove(*names)
-    for directory in renamed:
-        remove_directory(files, directory)
-
-
-def remove_half_made(files: Files, path: Path, registry: TopicRegistry, topics: Iterable[Topic]) -> None:
-    """Remove partitions whose making has begun and not ended; their topics are then as they were before.
-
-    The registry says that they are not there, so nobody ever wrote to them. Can be done again.
-    """
-    topics = list(topics)
-    there = {entry.name for entry in files.entries(path) if entry.is_directory}
-    for topic in topics:
-        for number in range(topic.partitions, topic.planned):
-            if f"{topic.name}-{number}" in there:
-                remove_directory(files, path / f"{topic.name}-{number}")
-    files.sync_directory(path, "topic.half-made")
-    kept = [Topic(topic.name, topic.topic_id, topic.partitions, topic.configs) for topic in topics if topic.partitions]
-    registry.change(kept, [topic.name for topic in topics if not topic.partitions])
-
-
-def set_aside(files: Files, directory: Path) -> Path:
-    """Give a directory a name under which it is nobody's."""
-    unique = f".{uuid.uuid4().hex}{DELETE_SUFFIX}"
-    target = directory.with_name(directory.name[: LONGEST_DIRECTORY_NAME - len(unique)] + unique)
-    files.rename(directory, target)
-    return target
-
-
-def remove_deleted_directories(files: Files, path: Path, notes: list[str]) -> None:
-    for entry in files.entries(path):
-        if entry.is_directory and _DELETED_DIRECTORY.fullmatch(entry.name):
-            remove_directory(files, path / entry.name)
-            notes.append(f"{entry.name}: removed, left over from the deletion of a topic")
-
-
-def remove_directory(files: Files, directory: Path) -> None:
-    for entry in files.entries(directory):
-        if entry.is_directory:
-            remove_directory(files, directory / entry.name)
-        else:
-            files.unlink(directory / entry.name)
-    files.rmdir(directory)

@@ -1,4 +1,4 @@
-"""A partition's log in memory: the same methods as the one on disk, and faults on request.
+"""A partition's log in memory for tests: the same methods as the one on disk, and faults on request.
 
 Records are kept as real batches, so that whatever is read back has gone through the same bytes as on disk. Everything
 appended can be read at once; `crash` takes back what was not flushed.
@@ -7,21 +7,83 @@ appended can be read at once; `crash` takes back what was not flushed.
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from muster.codec.batches import ReadBatch, encode_batch, encode_marker, iter_batches, read_header
 from muster.codec.error_codes import ErrorCode
 from muster.codec.records import TRANSACTIONAL, BatchHeader, Record
 from muster.errors import LogDamaged
 from muster.log.config import LogConfig
-from muster.log.partition_protocol import NO_PRODUCER, PartitionLog
-from muster.log.partition_refusals import AppendRefused, ReadRefused
 from muster.log.producers import ProducerStates
-from muster.log.reads import LOAD_BUFFER_BYTES, FoundOffset, Progress
+from muster.log.reads import LOAD_BUFFER_BYTES, FoundOffset, Progress, ReadRefused
 from muster.log.staging import COORDINATOR_BASE_SEQUENCE
-from muster.log.validation import assigned, checked_client_batch
-from muster.segments.txn_index import AbortedTransaction, overlapping
+from muster.log.validation import AppendRefused, assigned, checked_client_batch
+from muster.segments.indexes import AbortedTransaction, overlapping
 
-__all__ = ["NO_PRODUCER", "AppendRefused", "MemoryLog", "PartitionLog", "ReadRefused"]
+NO_PRODUCER = -1
+
+
+class PartitionLog(Protocol):
+    """What the log on disk and the one in memory have in common."""
+
+    @property
+    def start_offset(self) -> int:
+        """The first offset that can be read."""
+
+    @property
+    def end_offset(self) -> int:
+        """The offset that the next record gets; what is staged counts."""
+
+    @property
+    def flushed_offset(self) -> int:
+        """Everything below is durable."""
+
+    @property
+    def high_watermark(self) -> int:
+        """Everything below may be shown to readers."""
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Everything below may be shown to readers under read_committed."""
+
+    def append(
+        self,
+        records: Sequence[tuple[bytes, bytes | None]],
+        wall_ms: int,
+        producer_id: int = NO_PRODUCER,
+        producer_epoch: int = -1,
+    ) -> int:
+        """Take these records; returns the offset of the first. Raises `AppendRefused`, and nothing was taken then."""
+
+    def append_marker(
+        self, producer_id: int, producer_epoch: int, wall_ms: int, *, commit: bool, coordinator_epoch: int = 0
+    ) -> int:
+        """End a producer's transaction."""
+
+    def append_batches(self, data: bytes | bytearray | memoryview, wall_ms: int) -> int:
+        """Take a batch that a client made; returns its base offset."""
+
+    def write(self) -> None:
+        """Hand everything appended so far to the operating system. Raises `LogDamaged`."""
+
+    def flush(self) -> None:
+        """Make everything appended so far durable. Raises `LogDamaged`."""
+
+    def read(self, from_offset: int, max_bytes: int, up_to: int | None = None) -> memoryview:
+        """Whole batches from the one with an offset on. Raises `ReadRefused`."""
+
+    def batches(
+        self, from_offset: int | None = None, buffer_bytes: int = ..., progress: Progress | None = None
+    ) -> Iterator[ReadBatch]:
+        """Every batch with its records, from the start unless said."""
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> FoundOffset | None: ...
+
+    def aborted_transactions(self, from_offset: int, to_offset: int) -> list[AbortedTransaction]: ...
+
+    def truncate_to(self, offset: int) -> None: ...
+
+    def close(self) -> bool: ...
 
 
 @dataclass(slots=True)
