@@ -30,7 +30,7 @@ LONGEST = (
     "tests/diff/test_server.py",
     "tests/cli/test_dump.py",
     "tests/pipeline/test_job.py",
-    "tests/server/wire/test_messages.py",
+    "tests/protocol/test_messages.py",
     "tests/pipeline/test_kills.py",
     "tests/server/real/test_java_groups.py",
     "tests/log/compaction/test_broker.py",

@@ -5,17 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.codec.offsets_schemas import (
-    RECORD_TYPES,
-    UNKNOWN_TAGS,
-    Array,
-    Kind,
-    NullableArray,
-    NullableStruct,
-    Scalar,
-    Struct,
-    TaggedNullableStruct,
-)
+from muster.codec.group_records import RECORD_TYPES, layouts_of
+from muster.codec.layouts import UNKNOWN_TAGS, Field
 from muster.codec.offsets_topic import (
     NO_TOPIC_ID,
     GroupKey,
@@ -476,30 +467,26 @@ SCALARS: dict[str, st.SearchStrategy[Any]] = {
     "uuid": UUIDS,
     "bytes": BLOB,
     "string": TEXT,
-    "string?": st.none() | TEXT,
 }
 
 
-def values_of(kind: Kind) -> st.SearchStrategy[Any]:
-    match kind:
-        case Scalar():
-            return SCALARS[kind.name]
-        case Array():
-            return st.lists(values_of(kind.of), max_size=2)
-        case NullableArray():
-            return st.none() | st.lists(values_of(kind.of), max_size=2)
-        case NullableStruct() | TaggedNullableStruct():
-            return st.none() | values_of(kind.of)
-        case Struct():
-            tagged = {field.name: st.just(field.default) | values_of(field.kind) for field in kind.tagged}
-            fields = {name: values_of(field) for name, field in kind.fields.items()}
-            return st.fixed_dictionaries(fields | tagged, optional={UNKNOWN_TAGS: UNKNOWN.filter(bool)})
-    raise AssertionError(kind)
+def structs_of(fields: tuple[Field, ...]) -> st.SearchStrategy[Any]:
+    values = {field.name: values_of(field) for field in fields}
+    return st.fixed_dictionaries(values, optional={UNKNOWN_TAGS: UNKNOWN.filter(bool)})
+
+
+def values_of(field: Field) -> st.SearchStrategy[Any]:
+    values = structs_of(field.fields) if field.kind == "struct" else SCALARS[field.kind]
+    if field.is_array:
+        values = st.lists(values, max_size=2)
+    if 0 in field.nullable:
+        values = st.none() | values
+    return values if field.tag is None else st.just(field.default) | values
 
 
 STRUCTS = {
-    record_type: st.one_of([values_of(layout) for layout in known.layouts])
-    for record_type, known in RECORD_TYPES.items()
+    record_type: st.one_of([structs_of(layout.message.fields) for layout in layouts_of(record_type)])
+    for record_type in RECORD_TYPES
 }
 
 

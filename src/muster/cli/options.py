@@ -176,7 +176,7 @@ def _kebab(name: str) -> str:
 @cache
 def type_numbers() -> dict[str, int]:
     """Names for `--type`: Kafka's own with hyphens, and `control` for transaction markers."""
-    from muster.codec.offsets_schemas import RECORD_TYPES  # half of the time that help would take
+    from muster.codec.group_records import RECORD_TYPES  # half of the time that help would take
 
     return {
         CONTROL: -1,

@@ -23,26 +23,9 @@ from functools import lru_cache
 from json import JSONEncoder
 from typing import Any
 
-from muster.codec.consumer_protocol import (
-    NEWEST_VERSION,
-    Assignment,
-    Subscription,
-    TopicPartitions,
-    decode_assignment,
-    decode_subscription,
-)
-from muster.codec.offsets_schemas import (
-    BYTES,
-    RECORD_TYPES,
-    UUID,
-    Array,
-    Kind,
-    NullableArray,
-    NullableStruct,
-    Struct,
-    StructData,
-    TaggedNullableStruct,
-)
+from muster.codec.consumer_protocol import ASSIGNMENT, NEWEST_VERSION, SUBSCRIPTION, blob_layout, decode_blob
+from muster.codec.group_records import layout_for
+from muster.codec.layouts import Field, Layout, StructData
 from muster.codec.offsets_topic import (
     NO_TOPIC_ID,
     GroupKey,
@@ -123,7 +106,7 @@ def _value_data(record_type: int, version: int, value: Value, flavour: Flavour) 
         case GroupValue():
             return _group_data(value, version, nested=flavour is Flavour.DUMP_LOG and value.protocol_type == "consumer")
         case StructValue():
-            return _struct_json(RECORD_TYPES[record_type].layout_of(value.data), value.data)
+            return _message_json(layout_for(record_type, value.data), value.data)
 
 
 def _offset_data(value: OffsetValue, version: int) -> Json:
@@ -161,26 +144,25 @@ def _member_data(member: MemberValue, version: int, nested: bool) -> Json:
     if version >= 1:
         data["rebalanceTimeout"] = member.rebalance_timeout_ms
     data["sessionTimeout"] = member.session_timeout_ms
-    data["subscription"] = _blob(member.subscription, _subscription_json) if nested else _base64(member.subscription)
-    data["assignment"] = _blob(member.assignment, _assignment_json) if nested else _base64(member.assignment)
+    data["subscription"] = _blob(member.subscription, SUBSCRIPTION) if nested else _base64(member.subscription)
+    data["assignment"] = _blob(member.assignment, ASSIGNMENT) if nested else _base64(member.assignment)
     return data
 
 
-def _blob(data: bytes, render: Callable[[bytes], Json | None]) -> Json | str:
+def _blob(data: bytes, name: str) -> Json | str:
     """A blob as dump-log shows it: the object if it can be read, else base64 (an empty one is "")."""
-    return _remembered_blob(data, render) if len(data) <= SMALL_BLOB else _read_blob(data, render)
+    return _remembered_blob(data, name) if len(data) <= SMALL_BLOB else _read_blob(data, name)
 
 
-def _read_blob(data: bytes, render: Callable[[bytes], Json | None]) -> Json | str:
-    if data[:1] >= b"\x80":  # a negative version, which dump-log reads like the oldest
-        data_read = b"\0\0" + data[2:]
-    else:
-        data_read = data
+def _read_blob(data: bytes, name: str) -> Json | str:
+    is_negative = data[:1] >= b"\x80"  # a version that dump-log reads like the oldest
     try:
-        rendered = render(data_read)
+        version, body = decode_blob(name, b"\0\0" + data[2:] if is_negative else data)
     except CodecError:
-        rendered = None
-    return _base64(data) if rendered is None else rendered
+        return _base64(data)
+    if version > NEWEST_VERSION and (body.get("ownedPartitions") or body.get("assignedPartitions")):
+        return _base64(data)
+    return _message_json(blob_layout(name, version), body)
 
 
 # Members of a group repeat theirs from one rebalance to the next. Large ones are not kept: as Python objects they are
@@ -189,67 +171,37 @@ SMALL_BLOB = 300
 _remembered_blob = lru_cache(maxsize=1024)(_read_blob)
 
 
-def _subscription_json(data: bytes) -> Json | None:
-    subscription: Subscription | None = decode_subscription(data)
-    if subscription is None or not _dump_log_reads(subscription.version, subscription.owned_partitions):
-        return None
-    json: Json = {"topics": subscription.topics, "userData": _nullable_base64(subscription.user_data)}
-    if subscription.version >= 1:
-        json["ownedPartitions"] = _topic_partitions(subscription.owned_partitions)
-    if subscription.version >= 2:
-        json["generationId"] = subscription.generation_id
-    if subscription.version >= 3:
-        json["rackId"] = subscription.rack_id
+def _message_json(layout: Layout, data: StructData) -> Json:
+    return _struct_json(layout.message.fields, layout.version, data)
+
+
+def _struct_json(fields: tuple[Field, ...], version: int, data: StructData) -> Json:
+    shown = [field for field in fields if version in field.versions]
+    json = {field.name: _field_json(field, version, data[field.name]) for field in shown if field.tag is None}
+    for field in shown:
+        if field.tag is not None and data[field.name] != field.default:
+            json[field.name] = _field_json(field, version, data[field.name])
     return json
 
 
-def _assignment_json(data: bytes) -> Json | None:
-    assignment: Assignment | None = decode_assignment(data)
-    if assignment is None or not _dump_log_reads(assignment.version, assignment.assigned_partitions):
-        return None
-    return {
-        "assignedPartitions": _topic_partitions(assignment.assigned_partitions),
-        "userData": _nullable_base64(assignment.user_data),
-    }
+def _field_json(field: Field, version: int, value: Any) -> Any:
+    if value is None or field.kind not in _SHOWN:
+        return value
+    if field.is_array:
+        return [_SHOWN[field.kind](field, version, item) for item in value]
+    return _SHOWN[field.kind](field, version, value)
 
 
-def _dump_log_reads(version: int, partitions: tuple[TopicPartitions, ...]) -> bool:
-    return version <= NEWEST_VERSION or not partitions
-
-
-def _topic_partitions(topics: tuple[TopicPartitions, ...]) -> list[Json]:
-    return [{"topic": topic, "partitions": partitions} for topic, partitions in topics]
-
-
-def _struct_json(struct: Struct, data: StructData) -> Json:
-    json = {name: _field_json(kind, data[name]) for name, kind in struct.fields.items()}
-    for tagged in struct.tagged:
-        if data[tagged.name] != tagged.default:
-            json[tagged.name] = _field_json(tagged.kind, data[tagged.name])
-    return json
-
-
-def _field_json(kind: Kind, value: Any) -> Any:
-    if value is None:
-        return None
-    match kind:
-        case Array() | NullableArray():
-            return [_field_json(kind.of, item) for item in value]
-        case Struct():
-            return _struct_json(kind, value)
-        case NullableStruct() | TaggedNullableStruct():
-            return _struct_json(kind.of, value)
-    if kind is UUID:
-        return _uuid(value)
-    return _base64(value) if kind is BYTES else value
+_SHOWN: dict[str, Callable[[Field, int, Any], Any]] = {
+    "struct": lambda field, version, value: _struct_json(field.fields, version, value),
+    "uuid": lambda field, version, value: _uuid(value),
+    "bytes": lambda field, version, value: _base64(value),
+}
+"""How what JSON does not have is shown; numbers and text are shown as they are."""
 
 
 def _base64(data: bytes) -> str:
     return b64encode(data).decode("ascii")
-
-
-def _nullable_base64(data: bytes | None) -> str | None:
-    return None if data is None else _base64(data)
 
 
 def _uuid(data: bytes) -> str:

@@ -6,7 +6,7 @@ never gets here.
 
     type 0, 1   an offset commit; 0 is the key of Kafka 0.8.2, both mean the same (group, topic, partition)
     type 2      a classic group: its generation, members and assignments
-    type 3-23   the newer group protocols, by the table in `offsets_schemas`
+    type 3-23   the newer group protocols, by the layouts in `group_records`
     any other   unknown; kept as bytes, because the rest of the partition is still good
 
 Bytes after the end of a struct are ignored, as Kafka's readers do, and so are not written back. Everything else that a
@@ -17,15 +17,15 @@ there, and a version 0 member's rebalance timeout is its session timeout. Writin
 hold.
 """
 
+import re
 from struct import Struct as Layout
 from struct import error as struct_error
 from typing import NamedTuple
 
-from muster.codec.offsets_schemas import RECORD_TYPES, StructData
+from muster.codec.group_records import RECORD_TYPES, decode_struct, encode_struct
+from muster.codec.layouts import StructData
 from muster.codec.primitives import Buffer, Reader, TaggedFields, Writer
-from muster.codec.value_versions import group_value_version as group_value_version
-from muster.codec.value_versions import offset_value_version as offset_value_version
-from muster.errors import CodecError, Malformed, Truncated, UnsupportedVersion
+from muster.errors import BadInput, Malformed, Truncated, UnsupportedVersion
 
 LEGACY_OFFSET_TYPE = 0
 OFFSET_TYPE = 1
@@ -195,7 +195,7 @@ def decode_value(record_type: int, data: Buffer) -> tuple[int, Value]:
         return version, _decode_offset_value(data, version)
     if record_type == GROUP_TYPE:
         return version, _decode_group_value(Reader(data, 2), version)
-    return version, StructValue(version, _decode_struct(record_type, data, version))
+    return version, StructValue(version, decode_struct(record_type, version, data, 2))
 
 
 def _decode_offset_value(data: bytes, version: int) -> OffsetValue:
@@ -414,37 +414,66 @@ def _write_flexible_group(writer: Writer, value: GroupValue) -> None:
     writer.tagged_fields(value.unknown_tags)
 
 
-def _decode_struct(record_type: int, data: bytes, version: int) -> StructData:
-    """Read by the first layout that uses the value up exactly, else by the first that can read it at all."""
-    known = RECORD_TYPES.get(record_type)
-    if known is None:
-        raise Malformed(f"values of record type {record_type} have no known layout")
-    if version != 0:
-        raise UnsupportedVersion(f"unknown {known.name} version {version}")
-    readable: StructData | None = None
-    problem: CodecError | None = None
-    for layout in known.layouts:
-        reader = Reader(data, 2)
-        try:
-            struct = layout.read(reader)
-        except CodecError as error:
-            problem = problem or error
-            continue
-        if reader.remaining == 0:
-            return struct
-        readable = readable or struct
-    if readable is None:
-        assert problem is not None
-        raise problem
-    return readable
-
-
 def encode_struct_value(record_type: int, value: StructValue) -> bytes:
-    """Write a type 3 to 23; which of two layouts a type 11 or 15 has is told by the fields it holds."""
-    known = RECORD_TYPES[record_type]
-    if value.version != 0:
-        raise UnsupportedVersion(f"unknown {known.name} version {value.version}")
-    writer = Writer()
-    writer.int16(value.version)
-    known.layout_of(value.data).write(writer, value.data)
-    return writer.finish()
+    """Write a type 3 to 23."""
+    return encode_struct(record_type, value.version, value.data)
+
+
+# Which value version a broker writes, given its `inter.broker.protocol.version`.
+#
+# The protocol version is what every broker of the cluster can read, so an old one makes a new broker write old layouts,
+# and what they cannot hold is silently lost at the next restart: leader epochs below commit version 3, state timestamps
+# below group version 2, instance ids below 3, rebalance timeouts at 0.
+#
+# A version reads `2.1-IV1`: a release, and a step of its development. Without a step it means the last one of the
+# release. Releases before 1.0 have three numbers, later ones two, and whatever follows is ignored (`2.6.3` is `2.6`).
+
+_PROTOCOL_VERSION = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?(?:\.\d+)*(?:-IV(\d+))?", re.ASCII)
+_LAST_STEP = 1 << 31
+
+ProtocolVersion = tuple[int, int, int, int]
+
+_0_10_1_IV0: ProtocolVersion = (0, 10, 1, 0)
+_2_1_IV0: ProtocolVersion = (2, 1, 0, 0)
+_2_1_IV1: ProtocolVersion = (2, 1, 0, 1)
+_2_3_IV0: ProtocolVersion = (2, 3, 0, 0)
+_4_1_IV0: ProtocolVersion = (4, 1, 0, 0)
+
+
+def parse_protocol_version(text: str) -> ProtocolVersion:
+    """Release and step as a tuple that compares the way the versions follow each other."""
+    match = _PROTOCOL_VERSION.fullmatch(text.strip())
+    if match is None:
+        raise BadInput(f"inter.broker.protocol.version {text!r} is not a version; it looks like 2.1 or 2.1-IV1")
+    major, minor = int(match[1]), int(match[2])
+    patch = int(match[3] or 0) if major == 0 else 0
+    return major, minor, patch, _LAST_STEP if match[4] is None else int(match[4])
+
+
+def offset_value_version(inter_broker_protocol: str | None = None, has_expire_timestamp: bool = False) -> int:
+    """The version to write a commit in; without a protocol version, what Kafka 4.3 writes.
+
+    Version 1 is the only one with room for an expire timestamp, so a commit that has one always gets it.
+    """
+    if has_expire_timestamp:
+        return 1
+    if inter_broker_protocol is None:
+        return 4
+    protocol = parse_protocol_version(inter_broker_protocol)
+    if protocol < _2_1_IV0:
+        return 1
+    if protocol < _2_1_IV1:
+        return 2
+    return 3 if protocol < _4_1_IV0 else 4
+
+
+def group_value_version(inter_broker_protocol: str | None = None) -> int:
+    """The version to write a classic group in. Version 4 can be read, but no release writes it."""
+    if inter_broker_protocol is None:
+        return 3
+    protocol = parse_protocol_version(inter_broker_protocol)
+    if protocol < _0_10_1_IV0:
+        return 0
+    if protocol < _2_1_IV0:
+        return 1
+    return 2 if protocol < _2_3_IV0 else 3

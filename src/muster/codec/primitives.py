@@ -184,6 +184,17 @@ class Reader:
         size = self._compact_size()
         return None if size is None else self.raw(size)
 
+    def nullable_records(self) -> bytes | slice | None:
+        size = self._size(self.int32(), "records")
+        return None if size is None else self._records(size)
+
+    def compact_nullable_records(self) -> bytes | slice | None:
+        size = self._compact_size()
+        return None if size is None else self._records(size)
+
+    def _records(self, size: int) -> bytes | slice:
+        return self.raw(size)
+
     def _count(self, count: int | None) -> int | None:
         if count is not None and count > self.remaining:
             raise Truncated(f"an array of {count} at byte {self.position}, {self.remaining} bytes are left")
@@ -211,6 +222,13 @@ class Reader:
     def _int32s(self, count: int) -> tuple[int, ...]:
         position = self._take(4 * count)
         return Struct(f">{count}i").unpack_from(self._data, position)
+
+    def skip(self, size: int) -> None:
+        self._take(size)
+
+    def tagged_field_count(self) -> int:
+        """How many tagged fields follow: for those who read them one by one."""
+        return self.uvarint()
 
     def tagged_fields(self) -> TaggedFields:
         """The tagged-field section of a flexible struct, as (tag, payload) in the order written."""

@@ -8,15 +8,15 @@ The state is not stored: it follows from the rebalance and the members.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from muster.codec.consumer_protocol import subscribed_topics
 from muster.codec.error_codes import ErrorCode
 from muster.codec.offsets_topic import GroupValue, MemberValue
 from muster.codec.partitioning import hash_map_bucket, hash_map_buckets
-from muster.codec.primitives import Reader
 from muster.core.outcome import Cause
 from muster.errors import CodecError
 
@@ -276,7 +276,7 @@ class Group:
             return None
         try:
             return frozenset(
-                topic for member in self.members.values() for topic in _topics(member.metadata(self.protocol))
+                topic for member in self.members.values() for topic in subscribed_topics(member.metadata(self.protocol))
             )
         except CodecError:
             return None
@@ -373,13 +373,3 @@ def _seated(member: MemberValue, protocol: str | None) -> Member:
         ((protocol or "", member.subscription),),
         member.assignment,
     )
-
-
-def _topics(subscription: bytes) -> Iterator[str]:
-    """The part of a subscription that all its versions share, which is all a coordinator reads."""
-    reader = Reader(subscription)
-    if reader.int16() < 0:
-        raise CodecError("a subscription of a negative version")
-    topics = [reader.string() for _ in range(reader.array_count())]
-    reader.nullable_bytes()
-    return iter(topics)

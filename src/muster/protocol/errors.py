@@ -1,17 +1,10 @@
-"""What a peer can do wrong, and how much one request may hold.
+"""What a peer can do wrong.
 
 Kafka answers none of these: it closes the connection, and so does whoever catches a `WireError`. The text is for the
 log. Requests that are well formed and refused are no errors here; they get an answer with an `ErrorCode` in it.
 """
 
 from muster.errors import MusterError
-
-MAX_ELEMENTS = 250_000
-"""Elements of arrays in one message, all together. Two bytes on the wire can become half a kilobyte here, and a frame
-may be a hundred megabytes; an honest request of this size has not been seen."""
-
-MAX_RESPONSE_ELEMENTS = 10_000_000
-"""The same for a response that a client reads: the metadata of a large cluster has millions of elements."""
 
 
 class WireError(MusterError):

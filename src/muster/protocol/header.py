@@ -11,7 +11,7 @@ from muster.codec.primitives import Buffer
 from muster.errors import CodecError
 from muster.protocol.apis import APIS
 from muster.protocol.errors import BadHeader, NotServed
-from muster.protocol.layout import WireReader
+from muster.protocol.reader import WireReader
 
 Header = tuple[int, int, int, str, int]
 """API key, version, correlation id, client id, and where the body begins. A plain tuple: one is made per request."""

@@ -24,12 +24,12 @@ from functools import cache
 from importlib import import_module
 from struct import Struct
 
+from muster.codec.layouts import Layout, Message, StructData, parse_messages
 from muster.codec.primitives import Buffer, Writer
 from muster.errors import CodecError
 from muster.protocol.apis import APIS
-from muster.protocol.errors import MAX_ELEMENTS, MAX_RESPONSE_ELEMENTS, BadBody, BadHeader, NotServed
-from muster.protocol.layout import Layout, StructData, WireReader
-from muster.protocol.schema import Message, parse_messages
+from muster.protocol.errors import BadBody, BadHeader, NotServed
+from muster.protocol.reader import MAX_ELEMENTS, MAX_RESPONSE_ELEMENTS, WireReader
 
 REQUEST, RESPONSE = "Request", "Response"
 

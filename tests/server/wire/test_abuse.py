@@ -8,8 +8,9 @@ import pytest
 
 from muster.codec.primitives import Writer
 from muster.protocol.apis import ApiKey
-from muster.protocol.errors import MAX_ELEMENTS, BadBody
+from muster.protocol.errors import BadBody
 from muster.protocol.messages import decode_request
+from muster.protocol.reader import MAX_ELEMENTS
 from muster.server.wire import offset_commit_old
 from muster.server.wire.heartbeat import decode_heartbeat
 from muster.server.wire.offset_commit import decode_offset_commit

@@ -29,8 +29,8 @@ from muster.server.wire.find_coordinator import (
 )
 from muster.server.wire.list_groups import decode_list_groups, encode_list_groups
 from muster.server.wire.offset_delete import decode_offset_delete, encode_offset_delete
+from tests.protocol.strategies import bodies, patient
 from tests.server.wire.requests import TOPICS, body, placed
-from tests.server.wire.strategies import bodies, patient
 
 INT32_MIN = -(2**31)
 NONE = ErrorCode.NONE

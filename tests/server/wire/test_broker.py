@@ -40,7 +40,7 @@ from muster.server.wire.offset_fetch_reply import encode_offset_fetch
 from muster.server.wire.sync_group import encode_sync_group
 from muster.server.wire.topics import Topics
 from tests.kit.kafka import KafkaBroker
-from tests.server.wire.strategies import every_version, label
+from tests.protocol.strategies import every_version, label
 
 pytestmark = pytest.mark.kafka
 

@@ -13,6 +13,7 @@ from muster.protocol.apis import ApiKey
 from muster.protocol.errors import BadBody, WireError
 from muster.protocol.messages import REQUEST, decode_request, encode_response
 from muster.server.wire.heartbeat import decode_heartbeat, encode_heartbeat
+from tests.protocol.strategies import bodies, int32s, patient
 from tests.server.wire.requests import (
     body,
     changed_everywhere,
@@ -22,7 +23,6 @@ from tests.server.wire.requests import (
     placed,
     tagged_body,
 )
-from tests.server.wire.strategies import bodies, int32s, patient
 
 VERSIONS = range(5)
 KEY = ApiKey.HEARTBEAT

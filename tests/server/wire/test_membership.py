@@ -14,8 +14,8 @@ from muster.protocol.messages import REQUEST, decode_response
 from muster.server.wire.join_group import decode_join_group, encode_join_group
 from muster.server.wire.leave_group import decode_leave_group, encode_leave_group
 from muster.server.wire.sync_group import decode_sync_group, encode_sync_group, sync_refusal
+from tests.protocol.strategies import bodies, int32s, patient, texts
 from tests.server.wire.requests import body, placed
-from tests.server.wire.strategies import bodies, int32s, patient, texts
 
 JOIN_VERSIONS, SYNC_VERSIONS, LEAVE_VERSIONS = range(10), range(6), range(6)
 NONE, NOT_A_MEMBER, REBALANCING = ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS

@@ -7,15 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from muster.codec import layouts
 from muster.codec.error_codes import ErrorCode
 from muster.core.answers import ALL_COMMITTED, CommitAnswer
 from muster.core.events import OffsetCommit
-from muster.protocol import layout as layouts
 from muster.protocol.apis import ApiKey
 from muster.protocol.errors import BadBody, WireError
 from muster.protocol.messages import decode_request, decode_response, encode_response
 from muster.server.wire.offset_commit import decode_offset_commit, encode_offset_commit
 from muster.server.wire.offset_commit_unusual import CommitReply, decode_unusual
+from tests.protocol.strategies import int32s, int64s, patient, texts
 from tests.server.wire.requests import (
     CLICKS_ID,
     ORDERS_ID,
@@ -30,7 +31,6 @@ from tests.server.wire.requests import (
     tagged_body,
     topic_keys,
 )
-from tests.server.wire.strategies import int32s, int64s, patient, texts
 
 VERSIONS = range(2, 11)
 KEY = ApiKey.OFFSET_COMMIT

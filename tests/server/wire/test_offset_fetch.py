@@ -16,6 +16,7 @@ from muster.protocol.messages import decode_request, decode_response, encode_res
 from muster.server.wire import offset_fetch
 from muster.server.wire.offset_fetch import decode_offset_fetch
 from muster.server.wire.offset_fetch_reply import FetchReply, encode_offset_fetch
+from tests.protocol.strategies import int32s, int64s, patient, texts
 from tests.server.wire.requests import (
     CLICKS_ID,
     ORDERS_ID,
@@ -30,7 +31,6 @@ from tests.server.wire.requests import (
     tagged_body,
     topic_keys,
 )
-from tests.server.wire.strategies import int32s, int64s, patient, texts
 
 VERSIONS = range(1, 11)
 KEY = ApiKey.OFFSET_FETCH

@@ -15,9 +15,9 @@ from collections.abc import Container, Mapping, Sequence
 from typing import NamedTuple
 
 from muster.codec.error_codes import ErrorCode
+from muster.codec.layouts import StructData
 from muster.codec.primitives import Buffer
 from muster.protocol.apis import APIS, Api, ApiKey, advertised
-from muster.protocol.layout import StructData
 from muster.protocol.messages import decode_request, encode_response
 
 _FIRST_WITH_SOFTWARE, _FIRST_WITH_MIN_VERSION_0 = 3, 4

@@ -13,11 +13,11 @@ asked for", unless they were asked for and there is no error; then, as nobody he
 from collections.abc import Sequence
 
 from muster.codec.error_codes import ErrorCode
+from muster.codec.layouts import Repeated, StructData
 from muster.codec.primitives import Buffer
 from muster.core.answers import DescribeAnswer, DescribedMember
 from muster.core.events import DescribeGroup
 from muster.protocol.apis import ApiKey
-from muster.protocol.layout import Repeated, StructData
 from muster.protocol.messages import decode_request, encode_response
 
 NOT_ASKED_FOR = -(2**31)

@@ -13,9 +13,9 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from muster.codec.error_codes import ErrorCode
+from muster.codec.layouts import StructData
 from muster.codec.primitives import Buffer
 from muster.protocol.apis import ApiKey
-from muster.protocol.layout import StructData
 from muster.protocol.messages import decode_request, encode_response
 
 _FIRST_WITH_KEYS, _FIRST_WITH_SHARE_GROUPS = 4, 6

@@ -13,7 +13,7 @@ from muster.codec.primitives import Buffer
 from muster.core.events import Heartbeat
 from muster.errors import CodecError
 from muster.protocol.errors import BadBody
-from muster.protocol.layout import WireReader
+from muster.protocol.reader import WireReader
 
 _FIRST_WITH_THROTTLE, _FIRST_WITH_INSTANCE, _FIRST_FLEXIBLE = 1, 3, 4
 

@@ -29,7 +29,7 @@ from typing import Any
 from muster.codec.primitives import Buffer
 from muster.core.answers import CommitAnswer
 from muster.core.events import OffsetCommit
-from muster.protocol.layout import WireReader
+from muster.protocol.reader import WireReader
 from muster.server.wire.offset_commit_old import decode_old
 from muster.server.wire.offset_commit_unusual import (
     FIRST_FLEXIBLE,

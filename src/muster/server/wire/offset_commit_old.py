@@ -5,7 +5,7 @@ from typing import Any
 
 from muster.codec.primitives import Buffer
 from muster.core.events import OffsetCommit
-from muster.protocol.errors import MAX_ELEMENTS
+from muster.protocol.reader import MAX_ELEMENTS
 from muster.server.wire.offset_commit_unusual import (
     FIRST_WITH_EPOCH,
     FIRST_WITH_INSTANCE,

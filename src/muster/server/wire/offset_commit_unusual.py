@@ -11,7 +11,7 @@ from muster.codec.primitives import Writer
 from muster.core.events import CommittedPartition, OffsetCommit
 from muster.errors import CodecError
 from muster.protocol.errors import BadBody
-from muster.protocol.layout import WireReader
+from muster.protocol.reader import WireReader
 from muster.server.wire.topics import Topics
 
 CommitReply = tuple[int, bytes, list[int] | None]

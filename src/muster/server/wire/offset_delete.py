@@ -9,11 +9,11 @@ something refused first, the partitions of one topic together.
 """
 
 from muster.codec.error_codes import ErrorCode
+from muster.codec.layouts import StructData
 from muster.codec.primitives import Buffer
 from muster.core.answers import OffsetDeleteAnswer, PartitionError
 from muster.core.events import OffsetDelete
 from muster.protocol.apis import ApiKey
-from muster.protocol.layout import StructData
 from muster.protocol.messages import decode_request, encode_response
 from muster.server.wire.topics import Topics
 

@@ -21,7 +21,7 @@ from muster.codec.primitives import Buffer, Writer
 from muster.core.events import OffsetFetch
 from muster.errors import CodecError
 from muster.protocol.errors import BadBody
-from muster.protocol.layout import WireReader
+from muster.protocol.reader import WireReader
 from muster.server.wire.offset_fetch_reply import (
     FIRST_FLEXIBLE,
     FIRST_WITH_GROUPS,

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from muster.protocol.apis import APIS, ApiKey
 from muster.protocol.errors import BadHeader, NotServed, WireError
 from muster.protocol.header import decode_header, decode_rest
-from muster.protocol.layout import WireReader
 from muster.protocol.messages import encode_request
-from tests.server.wire.strategies import every_version, int32s, label, patient, texts
+from muster.protocol.reader import WireReader
+from tests.protocol.strategies import every_version, int32s, label, patient, texts
 
 # Laid out by hand: Heartbeat, versions 3 and 4, correlation id 258, client id "me"; version 4 has a section of tags.
 OLD = bytes.fromhex("000c 0003 00000102 0002 6d65")

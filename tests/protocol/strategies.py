@@ -6,9 +6,9 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
+from muster.codec.layouts import Field, Message
 from muster.protocol.apis import APIS, ApiKey
 from muster.protocol.messages import messages
-from muster.protocol.schema import Field, Message
 
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 """Others use this machine too."""

@@ -12,7 +12,6 @@ from muster.errors import Malformed
 from muster.protocol.apis import APIS, Api, ApiKey
 from muster.protocol.errors import BadBody, BadHeader, NotServed, WireError
 from muster.protocol.header import decode_header
-from muster.protocol.layout import WireReader
 from muster.protocol.messages import (
     REQUEST,
     RESPONSE,
@@ -24,7 +23,8 @@ from muster.protocol.messages import (
     encode_response,
     layout,
 )
-from tests.server.wire.strategies import bodies, every_version, label, message, patient
+from muster.protocol.reader import WireReader
+from tests.protocol.strategies import bodies, every_version, label, message, patient
 
 INT64_MAX = 2**63 - 1
 some = settings(patient, max_examples=12)

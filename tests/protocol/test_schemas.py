@@ -2,12 +2,13 @@
 
 import pytest
 
+from muster.codec import consumer_protocol, group_records
+from muster.codec.layouts import Field, Message, Versions, parse_messages
 from muster.protocol.apis import APIS, NEVER, Api
 from muster.protocol.messages import REQUEST, RESPONSE
-from muster.protocol.schema import Field, Message, Versions, parse_messages
 from tests.kit.kafka import Kafka, require_kafka
-from tests.server.wire.definitions import definition, limited
-from tests.server.wire.strategies import message
+from tests.protocol.definitions import definition, limited
+from tests.protocol.strategies import message
 
 EXAMPLE = """
 ExampleRequest 2-10 flexible 8+
@@ -66,3 +67,20 @@ def test_the_layouts_are_those_of_kafka(release: Kafka, api: Api, direction: str
     assert api.min_version in theirs.versions
     assert api.max_version in theirs.versions
     assert api.flexible_from == (theirs.flexible.low if theirs.flexible.high >= 0 else NEVER)
+
+
+# Kafka 4.3 has no share groups' partition metadata any more; 4.0 had.
+RECORDS = sorted(known.name for number, known in group_records.RECORD_TYPES.items() if number != 9)
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("name", RECORDS)
+def test_the_newer_records_are_those_of_kafka(release: Kafka, name: str) -> None:
+    ours = parse_messages(group_records.MESSAGES)[f"{name}Value"]
+    assert limited(ours) == limited(definition(release, f"{name}Value", "kafka-group-coordinator"))
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("name", [consumer_protocol.SUBSCRIPTION, consumer_protocol.ASSIGNMENT])
+def test_the_blobs_of_consumers_are_those_of_kafka(release: Kafka, name: str) -> None:
+    assert limited(parse_messages(consumer_protocol.MESSAGES)[name]) == limited(definition(release, name))

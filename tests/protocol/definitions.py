@@ -1,23 +1,23 @@
-"""Kafka's own message definitions, from its clients' jar, in the terms of `muster.protocol.schema`."""
+"""Kafka's own message definitions, from its clients' jar, in the terms of `muster.codec.layouts`."""
 
 import json
 import re
 import zipfile
 from typing import Any
 
-from muster.protocol.schema import NO_VERSIONS, Field, Message, Versions
+from muster.codec.layouts import NO_VERSIONS, Field, Message, Versions
 from tests.kit.kafka import Kafka
 
 NO_END = 0x7FFF
 SCALARS = {
-    "bool": False, "int8": 0, "int16": 0, "int32": 0, "int64": 0, "uuid": bytes(16), "string": "", "bytes": b"",
-    "records": None,
+    "bool": False, "int8": 0, "int16": 0, "int32": 0, "int64": 0, "uint16": 0, "uuid": bytes(16), "string": "",
+    "bytes": b"", "records": None,
 }  # fmt: skip
 
 
-def definition(kafka: Kafka, name: str) -> Message:
+def definition(kafka: Kafka, name: str, jar_name: str = "kafka-clients") -> Message:
     """One message, as the release defines it."""
-    with zipfile.ZipFile(kafka.libs / f"kafka-clients-{kafka.version}.jar") as jar:
+    with zipfile.ZipFile(kafka.libs / f"{jar_name}-{kafka.version}.jar") as jar:
         text = jar.read(f"common/message/{name}.json").decode()
     found = json.loads(re.sub(r"(?m)^\s*//.*$", "", text))
     common = {struct["name"]: struct["fields"] for struct in found.get("commonStructs", ())}
@@ -40,7 +40,7 @@ def _fields(found: list[dict[str, Any]], common: dict[str, Any], around: Version
 def _field(found: dict[str, Any], common: dict[str, Any], around: Versions) -> Field:
     kind = found["type"].removeprefix("[]")
     is_array = found["type"] != kind
-    versions = _within(_versions(found["versions"]), around)
+    versions = _within(_versions(found.get("versions", "0+")), around)
     fields: tuple[Field, ...] = ()
     if kind not in SCALARS:
         fields, kind = _fields(found.get("fields") or common[kind], common, versions), "struct"
