@@ -23,7 +23,7 @@ from muster.protocol.messages import decode_response, encode_request
 from muster.server import housekeeping, led_partitions
 from muster.server.cluster import describe_cluster, fetch
 from muster.server.led_partitions import LedPartitions
-from muster.server.wire import join_group
+from muster.server.wire import members as wire_members
 from tests.server.raw import Raw, commit_body, fetch_offsets
 from tests.server.test_abuse import JOIN, is_hung_up
 
@@ -96,14 +96,14 @@ def a_long_client_id(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def a_mistake_in_the_codec(monkeypatch: pytest.MonkeyPatch) -> str:
-    encode = join_group.encode_join_group
+    encode = wire_members.encode_join_group
 
     def broken(version: int, correlation_id: int, answer: Any) -> bytes:
         if answer.member_id.startswith("bad"):
             raise ValueError("a mistake")
         return encode(version, correlation_id, answer)
 
-    monkeypatch.setattr(join_group, "encode_join_group", broken)
+    monkeypatch.setattr(wire_members, "encode_join_group", broken)
     return "bad"
 
 

@@ -30,12 +30,8 @@ from muster.server.parked import ParkedFetches
 from muster.server.replies import Gather, Part, Room
 from muster.server.server_log import RateLimitedLog
 from muster.server.unserved import Unserved
-from muster.server.wire import api_versions, describe_groups, find_coordinator, join_group, offset_delete, sync_group
-from muster.server.wire.delete_groups import decode_delete_groups, encode_delete_groups
-from muster.server.wire.find_coordinator import FoundCoordinator
+from muster.server.wire import discovery, group_admin, members
 from muster.server.wire.heartbeat import decode_heartbeat, encode_heartbeat
-from muster.server.wire.leave_group import decode_leave_group, encode_leave_group
-from muster.server.wire.list_groups import decode_list_groups, encode_list_groups, list_groups_bytes
 from muster.server.wire.offset_commit import (
     CommitHead,
     decode_commit_head,
@@ -262,16 +258,16 @@ class Dispatch:
     # Members.
 
     def _join_group(self, request: Request, data: bytes, start: int, end: int) -> Slot:
-        event = join_group.decode_join_group(
+        event = members.decode_join_group(
             request.version, data, start, end,
             client_id=request.client_id, client_host=request.connection.client_host, fresh_uuid=str(uuid4()),
         )  # fmt: skip
-        return self._ask_and_wait(request.slot(ApiKey.JOIN_GROUP, join_group.encode_join_group), event)
+        return self._ask_and_wait(request.slot(ApiKey.JOIN_GROUP, members.encode_join_group), event)
 
     def _sync_group(self, request: Request, data: bytes, start: int, end: int) -> Slot:
-        event = sync_group.decode_sync_group(request.version, data, start, end)
-        slot = request.slot(ApiKey.SYNC_GROUP, sync_group.encode_sync_group)
-        refused = sync_group.sync_refusal(event)
+        event = members.decode_sync_group(request.version, data, start, end)
+        slot = request.slot(ApiKey.SYNC_GROUP, members.encode_sync_group)
+        refused = members.sync_refusal(event)
         if refused is not None:
             slot.answer(refused)
             return slot
@@ -283,29 +279,31 @@ class Dispatch:
         return slot
 
     def _leave_group(self, request: Request, data: bytes, start: int, end: int) -> Slot:
-        event = decode_leave_group(request.version, data, start, end)
-        return self._ask_and_wait(request.slot(ApiKey.LEAVE_GROUP, encode_leave_group), event)
+        event = members.decode_leave_group(request.version, data, start, end)
+        return self._ask_and_wait(request.slot(ApiKey.LEAVE_GROUP, members.encode_leave_group), event)
 
     # Groups.
 
     def _list_groups(self, request: Request, data: bytes, start: int, end: int) -> Slot:
-        event = decode_list_groups(request.version, data, start, end)
-        slot = request.slot(ApiKey.LIST_GROUPS, encode_list_groups)
-        return self._ask_all(slot, (event,), list_groups_bytes, LIST_REFUSED, lambda answers: slot.answer(answers[0]))
+        event = group_admin.decode_list_groups(request.version, data, start, end)
+        slot = request.slot(ApiKey.LIST_GROUPS, group_admin.encode_list_groups)
+        return self._ask_all(
+            slot, (event,), group_admin.list_groups_bytes, LIST_REFUSED, lambda answers: slot.answer(answers[0])
+        )
 
     def _offset_delete(self, request: Request, data: bytes, start: int, end: int) -> Slot:
-        event, refused = offset_delete.decode_offset_delete(request.version, data, start, end, self._names)
-        slot = request.slot(ApiKey.OFFSET_DELETE, offset_delete.encode_offset_delete, refused)
+        event, refused = group_admin.decode_offset_delete(request.version, data, start, end, self._names)
+        slot = request.slot(ApiKey.OFFSET_DELETE, group_admin.encode_offset_delete, refused)
         return self._ask_and_wait(slot, event)
 
     def _describe_groups(self, request: Request, data: bytes, start: int, end: int) -> Slot:
-        events, has_operations = describe_groups.decode_describe_groups(request.version, data, start, end)
-        slot = request.slot(ApiKey.DESCRIBE_GROUPS, describe_groups.encode_describe_groups, events, has_operations)
-        return self._ask_all(slot, events, describe_groups.answer_bytes, DESCRIBE_REFUSED)
+        events, has_operations = group_admin.decode_describe_groups(request.version, data, start, end)
+        slot = request.slot(ApiKey.DESCRIBE_GROUPS, group_admin.encode_describe_groups, events, has_operations)
+        return self._ask_all(slot, events, group_admin.describe_groups_bytes, DESCRIBE_REFUSED)
 
     def _delete_groups(self, request: Request, data: bytes, start: int, end: int) -> Slot:
-        events = decode_delete_groups(request.version, data, start, end)
-        slot = request.slot(ApiKey.DELETE_GROUPS, encode_delete_groups, events)
+        events = group_admin.decode_delete_groups(request.version, data, start, end)
+        slot = request.slot(ApiKey.DELETE_GROUPS, group_admin.encode_delete_groups, events)
         return self._ask_all(slot, events, lambda error: 0, ErrorCode.NONE)
 
     def _ask_all(
@@ -338,20 +336,20 @@ class Dispatch:
         )
 
     def _find_coordinator(self, request: Request, data: bytes, start: int, end: int) -> Slot:
-        asked = find_coordinator.decode_find_coordinator(request.version, data, start, end)
-        slot = request.slot(ApiKey.FIND_COORDINATOR, find_coordinator.encode_find_coordinator, asked)
-        error = find_coordinator.find_refusal(request.version, asked)
-        found = FoundCoordinator(error)
+        asked = discovery.decode_find_coordinator(request.version, data, start, end)
+        slot = request.slot(ApiKey.FIND_COORDINATOR, discovery.encode_find_coordinator, asked)
+        error = discovery.find_refusal(request.version, asked)
+        found = discovery.FoundCoordinator(error)
         if error is ErrorCode.NONE:
             node = self._cluster.node
-            found = FoundCoordinator(error, node.node_id, node.host, node.port)
+            found = discovery.FoundCoordinator(error, node.node_id, node.host, node.port)
         slot.answer([found] * len(asked.keys))
         return slot
 
     # What is not served yet, and answered so that the client knows.
 
     def _produce(self, request: Request, data: bytes, start: int, end: int) -> Slot:
-        produce = import_module("muster.server.wire.produce")
+        produce = import_module("muster.server.wire.refused")
         asked = produce.decode_produce(request.version, data, start, end)
         self._unserved.producer(request.client_id, request.connection.peer)
         if asked.acks == 0:
@@ -361,7 +359,7 @@ class Dispatch:
         return slot
 
     def _consumer_group_heartbeat(self, request: Request, data: bytes, start: int, end: int) -> Slot:
-        newer = import_module("muster.server.wire.consumer_group_heartbeat")
+        newer = import_module("muster.server.wire.refused")
         group_id = newer.decode_consumer_group_heartbeat(request.version, data, start, end)
         self._unserved.newer_consumer(request.client_id, request.connection.peer, group_id)
         slot = request.slot(ApiKey.CONSUMER_GROUP_HEARTBEAT, newer.encode_consumer_group_heartbeat)
@@ -372,12 +370,12 @@ class Dispatch:
 
     def _api_versions(self, request: Request, data: bytes, start: int, end: int) -> None:
         version, correlation_id = request.version, request.correlation_id
-        if not api_versions.is_served(version):
-            frame = api_versions.encode_unsupported(correlation_id)
-        elif not api_versions.is_proper(version, api_versions.decode_api_versions(version, data, start, end)):
-            frame = api_versions.encode_improper(version, correlation_id)
+        if not discovery.is_served(version):
+            frame = discovery.encode_unsupported(correlation_id)
+        elif not discovery.is_proper(version, discovery.decode_api_versions(version, data, start, end)):
+            frame = discovery.encode_improper(version, correlation_id)
         else:
-            frame = api_versions.encode_api_versions(version, correlation_id, self._handlers)
+            frame = discovery.encode_api_versions(version, correlation_id, self._handlers)
         request.connection.slot(ApiKey.API_VERSIONS, lambda frame, _: frame, frame).answer(None)
 
     def _about_cluster(

@@ -18,17 +18,23 @@ from muster.core.answers import (
 from muster.core.events import DeleteGroup, DescribeGroup, ListGroups, OffsetDelete
 from muster.protocol.apis import ApiKey
 from muster.protocol.messages import REQUEST, decode_response
-from muster.server.wire.delete_groups import decode_delete_groups, encode_delete_groups
-from muster.server.wire.describe_groups import decode_describe_groups, encode_describe_groups
-from muster.server.wire.find_coordinator import (
+from muster.server.wire.discovery import (
     FindCoordinator,
     FoundCoordinator,
     decode_find_coordinator,
     encode_find_coordinator,
     find_refusal,
 )
-from muster.server.wire.list_groups import decode_list_groups, encode_list_groups
-from muster.server.wire.offset_delete import decode_offset_delete, encode_offset_delete
+from muster.server.wire.group_admin import (
+    decode_delete_groups,
+    decode_describe_groups,
+    decode_list_groups,
+    decode_offset_delete,
+    encode_delete_groups,
+    encode_describe_groups,
+    encode_list_groups,
+    encode_offset_delete,
+)
 from tests.protocol.strategies import bodies, patient
 from tests.server.wire.requests import TOPICS, body, placed
 

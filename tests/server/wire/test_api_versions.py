@@ -4,7 +4,7 @@ import pytest
 
 from muster.protocol.apis import APIS, ApiKey
 from muster.protocol.messages import decode_response
-from muster.server.wire.api_versions import (
+from muster.server.wire.discovery import (
     Features,
     Software,
     decode_api_versions,

@@ -23,21 +23,20 @@ from muster.core.answers import (
 from muster.protocol.apis import APIS, ApiKey
 from muster.protocol.header import decode_header
 from muster.protocol.messages import decode_response, encode_request, encode_response
-from muster.server.wire.api_versions import encode_improper, encode_unsupported
-from muster.server.wire.find_coordinator import (
+from muster.server.wire.discovery import (
     FindCoordinator,
     FoundCoordinator,
     encode_find_coordinator,
+    encode_improper,
+    encode_unsupported,
     find_refusal,
 )
+from muster.server.wire.group_admin import decode_offset_delete, encode_offset_delete
 from muster.server.wire.heartbeat import encode_heartbeat
-from muster.server.wire.join_group import encode_join_group
-from muster.server.wire.leave_group import encode_leave_group
+from muster.server.wire.members import encode_join_group, encode_leave_group, encode_sync_group
 from muster.server.wire.offset_commit import decode_offset_commit, encode_offset_commit
-from muster.server.wire.offset_delete import decode_offset_delete, encode_offset_delete
 from muster.server.wire.offset_fetch import decode_offset_fetch
 from muster.server.wire.offset_fetch_reply import encode_offset_fetch
-from muster.server.wire.sync_group import encode_sync_group
 from muster.server.wire.topics import Topics
 from tests.kit.kafka import KafkaBroker
 from tests.protocol.strategies import every_version, label

@@ -11,9 +11,15 @@ from muster.core.answers import JoinAnswer, JoinedMember, LeaveAnswer, LeaveResu
 from muster.core.events import JoinGroup, LeaveGroup, Leaver, SyncGroup
 from muster.protocol.apis import ApiKey
 from muster.protocol.messages import REQUEST, decode_response
-from muster.server.wire.join_group import decode_join_group, encode_join_group
-from muster.server.wire.leave_group import decode_leave_group, encode_leave_group
-from muster.server.wire.sync_group import decode_sync_group, encode_sync_group, sync_refusal
+from muster.server.wire.members import (
+    decode_join_group,
+    decode_leave_group,
+    decode_sync_group,
+    encode_join_group,
+    encode_leave_group,
+    encode_sync_group,
+    sync_refusal,
+)
 from tests.protocol.strategies import bodies, int32s, patient, texts
 from tests.server.wire.requests import body, placed
 

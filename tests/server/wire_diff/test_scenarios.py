@@ -14,7 +14,7 @@ from muster.protocol.messages import encode_request
 from muster.server.server import Server
 from muster.server.server_log import ServerLog
 from muster.server.settings import settings_from
-from muster.server.wire.join_group import decode_join_group
+from muster.server.wire.members import decode_join_group
 from tests.kit.kafka import free_ports
 from tests.server.raw import Raw, commit_body
 from tests.server.real.test_moves import in_loop
