@@ -6,11 +6,10 @@ from typing import Any
 
 from muster.codec.batches import ReadBatch, encode_batch, encode_marker, iter_batches
 from muster.codec.records import TRANSACTIONAL, Record
-from muster.log.compaction.columns import ColumnCompactor
-from muster.log.compaction.offset_map import BYTES_PER_ENTRY
-from muster.log.compaction.offset_map_columns import BYTES_PER_SLOT, LOAD_FACTOR
-from muster.log.compaction.rules import CleaningRules, Compactor, LastRecord, RowCompactor
+from muster.log.compaction.compactor import BYTES_PER_SLOT, LOAD_FACTOR, Compactor
+from muster.log.compaction.rules import CleaningRules, LastRecord
 from muster.segments.indexes import AbortedTransaction
+from tests.log.compaction.rows import BYTES_PER_ENTRY, RowCompactor
 
 START_MS = 1_800_000_000_000
 DAY_MS = 86_400_000
@@ -18,9 +17,9 @@ SLACK = 64
 MEMORY_BYTES = 1 << 20
 
 Content = tuple[bytes | None, bytes | None]
-MakeCompactor = Callable[[CleaningRules, Sequence[AbortedTransaction], int], Compactor]
+MakeCompactor = Callable[[CleaningRules, Sequence[AbortedTransaction], int], Any]
 
-COMPACTORS: dict[str, MakeCompactor] = {"rows": RowCompactor, "columns": ColumnCompactor}
+COMPACTORS: dict[str, MakeCompactor] = {"rows": RowCompactor, "columns": Compactor}
 
 
 @dataclass(slots=True)
@@ -106,11 +105,7 @@ class Collected:
     facts: list[tuple[int, int, int]] = field(default_factory=list)
     """Size, last offset, largest timestamp."""
 
-    def add(self, batch: bytes | memoryview, last_offset: int, max_timestamp_ms: int) -> None:
-        self.data += batch
-        self.facts.append((len(batch), last_offset, max_timestamp_ms))
-
-    def add_many(self, pieces: Sequence[bytes], batches: Any) -> None:
+    def add(self, pieces: Sequence[bytes], batches: Any) -> None:
         self.data += b"".join(pieces)
         self.facts += map(tuple, batches.tolist())
 
@@ -122,7 +117,7 @@ class Round:
     data: bytes
     facts: list[tuple[int, int, int]]
     aborted: list[AbortedTransaction]
-    compactor: Compactor
+    compactor: Any
 
     @property
     def batches(self) -> list[ReadBatch]:

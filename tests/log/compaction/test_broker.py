@@ -174,7 +174,7 @@ def compare_one_round(cleaner: Cleaner, *, producers_known: bool = True) -> tupl
         segments = [segment for segment in ours.segments if segment.base_offset < part.end_offset]
         job = Job(cleaner.topic, segments, rules, ours.aborted(), CONFIG)
         compactor = make(job.rules, job.aborted, job.memory_bytes)
-        report = clean(job, swap_plainly, make=lambda _, made=compactor: made)
+        report = clean(job, swap_plainly, compactor=compactor)
         assert report.end_offset == part.end_offset
         assert_same(ours, after)
     return before, after

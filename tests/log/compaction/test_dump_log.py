@@ -6,7 +6,7 @@ from pathlib import Path
 
 from muster.codec.batches import iter_batches
 from muster.codec.compression import GZIP, LZ4, SNAPPY, ZSTD
-from muster.log.compaction.cleaner import Job, Report, clean
+from muster.log.compaction.cleaner import Report, clean
 from muster.log.compaction.manager import LogCleaner
 from muster.log.compaction.plan import CompactionConfig
 from muster.log.config import LogConfig
@@ -42,11 +42,8 @@ def cleaned(log: DiskLog, root: Path, way: str, now_ms: int) -> Report:
     cleaner = LogCleaner(root, {KEY: log}, lambda key: CompactionConfig(0.0))
     job = cleaner.next_job(now_ms)
     assert job is not None
-
-    def make(job: Job) -> object:
-        return COMPACTORS[way](job.rules, job.aborted, job.memory_bytes)
-
-    report = clean(job, cleaner.swap, make=make)  # type: ignore[arg-type]
+    compactor = COMPACTORS[way](job.rules, job.aborted, job.memory_bytes)
+    report = clean(job, cleaner.swap, compactor=compactor)
     cleaner.finished(report)
     return report
 

@@ -15,18 +15,29 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from muster.errors import CodecError, LogDamaged, MusterError
 from muster.log.compaction.plan import SegmentFacts, grouped
-from muster.log.compaction.rules import CleanedCount, CleaningRules, Compactor, RowCompactor
-from muster.log.compaction.segment import CleanedSegment
+from muster.log.compaction.rules import CleanedCount, CleaningRules
 from muster.log.config import LogConfig
 from muster.log.segment import LOG, Segment
 from muster.segments.indexes import AbortedTransaction
 
+if TYPE_CHECKING:
+    from muster.log.compaction.compactor import Compactor
+
 LONGEST_BURST_S = 0.3
 """Time that was not used is good for this much later, and no more."""
+DEFAULT_MEMORY_BYTES = 128 * 1024 * 1024
+"""`log.cleaner.dedupe.buffer.size`"""
+LARGEST_BATCH_BYTES = 128 * 1024 * 1024
+"""A hundred times what a broker takes by default; a longer one is damage."""
+SLACK = 64
+"""What kernels want behind their buffers (`codec/columns/words.py`, which only a round imports)."""
+
+Swap = Callable[[Sequence[Segment], Segment], None]
+"""Put a new segment, durable but for its name, in the place of old ones. Raises where the log has those no longer."""
 
 
 class CleaningCancelled(MusterError):
@@ -66,19 +77,6 @@ class Pace:
     def check(self) -> None:
         if self._cancelled.is_set():
             raise CleaningCancelled("compaction was told to stop")
-
-
-DEFAULT_MEMORY_BYTES = 128 * 1024 * 1024
-"""`log.cleaner.dedupe.buffer.size`"""
-LARGEST_BATCH_BYTES = 128 * 1024 * 1024
-"""A hundred times what a broker takes by default; a longer one is damage."""
-SMALL_LOG_BYTES = 8 * 1024 * 1024
-"""Up to here plain Python is done before the kernels would be imported, or not long after."""
-SLACK = 64
-"""What kernels want behind their buffers (`codec/columns/words.py`, which a small log does not import)."""
-
-Swap = Callable[[Sequence[Segment], Segment], None]
-"""Put a new segment, durable but for its name, in the place of old ones. Raises where those are the log's no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,17 +119,19 @@ def clean(
     swap: Swap,
     pace: Pace | None = None,
     *,
-    make: Callable[[Job], Compactor] | None = None,
+    compactor: "Compactor | None" = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Report:
-    """Run a round to its end. `make` is `make_compactor` unless a test wants to choose.
+    """Run a round to its end. `compactor` is a new one unless a test brings its own.
 
     Raises `LogDamaged` where a segment cannot be read to its end, `CleaningCancelled`, and `OSError`; the log is whole
     in every case, and `.cleaned` files are gone unless the disk does not even allow that.
     """
+    from muster.log.compaction.compactor import Compactor  # here, since a server without a round does without numba
+
     pace = pace or Pace()
     started = clock()
-    compactor = (make or make_compactor)(job)
+    compactor = compactor or Compactor(job.rules, job.aborted, job.memory_bytes)
     _learn(job, compactor, pace)
     learnt = clock()
     end_offset = compactor.latest_offset + 1
@@ -152,15 +152,6 @@ def clean(
     )  # fmt: skip
 
 
-def make_compactor(job: Job) -> Compactor:
-    """The readable one for a small log, the fast one for a large one; they write the same bytes."""
-    if job.size_bytes <= SMALL_LOG_BYTES:
-        return RowCompactor(job.rules, job.aborted, job.memory_bytes)
-    from muster.log.compaction.columns import ColumnCompactor
-
-    return ColumnCompactor(job.rules, job.aborted, job.memory_bytes)
-
-
 def facts_of(segment: Segment) -> SegmentFacts:
     """A closed segment in numbers."""
     return SegmentFacts(
@@ -172,7 +163,7 @@ def facts_of(segment: Segment) -> SegmentFacts:
     )
 
 
-def _learn(job: Job, compactor: Compactor, pace: Pace) -> None:
+def _learn(job: Job, compactor: "Compactor", pace: Pace) -> None:
     def learn(buffer: bytearray, end: int) -> int | None:
         taken = compactor.learn(buffer, end)
         return None if compactor.is_full else taken
@@ -188,7 +179,9 @@ def _learn(job: Job, compactor: Compactor, pace: Pace) -> None:
         compactor.latest_offset = end - 1  # no gap behind the last batch is left to the next round
 
 
-def _clean_group(job: Job, group: Sequence[Segment], compactor: Compactor, swap: Swap, pace: Pace) -> None:
+def _clean_group(job: Job, group: Sequence[Segment], compactor: "Compactor", swap: Swap, pace: Pace) -> None:
+    from muster.log.compaction.cleaned_segment import CleanedSegment
+
     first = group[0]
     cleaned = CleanedSegment(first.files, first.directory, first.base_offset, job.config, pace.spend)
     try:

@@ -2,28 +2,27 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
+import numpy as np
+
+from muster.codec.columns.chunks import Longs
+from muster.codec.columns.compaction import W_LAST_OFFSET, W_MAX_TIMESTAMP, W_SIZE
 from muster.log.config import LogConfig
-from muster.log.segment import CLEANED, Segment, WritableSegment, WrittenBatch
+from muster.log.segment import CLEANED, Segment, WritableSegment
 from muster.segments.files import Files
-from muster.segments.indexes import AbortedTransaction
-
-BUFFER_BYTES = 1 << 20
+from muster.segments.indexes import AbortedTransaction, OffsetEntry, TimeEntry
 
 
 class _IndexedSegment(WritableSegment):
-    """A writable segment that takes a table of batches too, and then never looks at a batch on its own."""
+    """A writable segment that takes a table of batches, and never looks at a batch on its own."""
 
-    def append_table(self, pieces: Sequence[bytes], batches: Any) -> None:
-        from muster.log.compaction.cleaner_columns import index_entries
-
+    def append_table(self, pieces: Sequence[bytes], batches: Longs) -> None:
         position = self.size_bytes
         for piece in pieces:
             self.log.pwrite(piece, position)
             position += len(piece)
         if self.size_bytes == 0:
-            self._first_timestamp_ms = int(batches[0, 2])
+            self._first_timestamp_ms = int(batches[0, W_MAX_TIMESTAMP])
         offset_entries, time_entries, self._bytes_since_entry, self._largest = index_entries(
             batches, self.size_bytes, self._bytes_since_entry, self._interval_bytes, self.largest_timestamp
         )
@@ -34,7 +33,7 @@ class _IndexedSegment(WritableSegment):
 
 
 class CleanedSegment:
-    """Takes the batches that stay (`compaction.CleanedBatches`) and writes them in large pieces."""
+    """Takes the batches that stay (`compactor.CleanedBatches`), and tells `spend` of the bytes it has written."""
 
     def __init__(
         self, files: Files, directory: Path, base_offset: int, config: LogConfig, spend: Callable[[int], None]
@@ -52,25 +51,11 @@ class CleanedSegment:
             max_index_bytes=config.segment_index_bytes,
         )
         self._spend = spend
-        self._data = bytearray()
-        self._batches: list[WrittenBatch] = []
 
-    def add(self, batch: bytes | memoryview, last_offset: int, max_timestamp_ms: int) -> None:
-        self._data += batch
-        self._batches.append(WrittenBatch(len(batch), last_offset, last_offset, max_timestamp_ms))
-        if len(self._data) >= BUFFER_BYTES:
-            self._flush()
-
-    def add_many(self, pieces: Sequence[bytes], batches: Any) -> None:
+    def add(self, pieces: Sequence[bytes], batches: Longs) -> None:
         if len(batches):
             self._segment.append_table(pieces, batches)
             self._spend(sum(map(len, pieces)))
-
-    def _flush(self) -> None:
-        if self._batches:
-            self._segment.append(self._data, self._batches)
-            self._spend(len(self._data))
-            self._data, self._batches = bytearray(), []
 
     def finish(self, aborted: Sequence[AbortedTransaction]) -> Segment:
         """Everything written and synced; the segment as it may now be swapped in.
@@ -78,7 +63,6 @@ class CleanedSegment:
         Its names are synced too: were only some of them there after a power cut, and those already renamed to `.swap`,
         recovery would take them for a whole segment that is to be finished.
         """
-        self._flush()
         for transaction in aborted:
             self._segment.append_aborted(transaction)
         self._segment.seal()
@@ -92,3 +76,32 @@ class CleanedSegment:
         """Remove what has been written."""
         self._segment.close()
         self._segment.delete()
+
+
+def index_entries(
+    batches: Longs, position: int, bytes_since_entry: int, interval_bytes: int, largest: TimeEntry
+) -> tuple[list[OffsetEntry], list[TimeEntry], int, TimeEntry]:
+    """What `WritableSegment.append` adds to its indexes for a table of (size, last offset, largest timestamp).
+
+    Also how many bytes there are then since the last entry, and the largest timestamp so far.
+    """
+    sizes, last_offsets, times = batches[:, W_SIZE], batches[:, W_LAST_OFFSET], batches[:, W_MAX_TIMESTAMP]
+    starts = position + np.cumsum(sizes) - sizes
+    end = int(starts[-1] + sizes[-1])
+    so_far = np.maximum.accumulate(np.maximum(times, largest.timestamp_ms))
+    is_larger = np.diff(so_far, prepend=largest.timestamp_ms) > 0
+    holders = np.maximum.accumulate(np.where(is_larger, np.arange(len(times)), -1))
+    offset_entries: list[OffsetEntry] = []
+    time_entries: list[TimeEntry] = []
+    last_entry = position - bytes_since_entry
+    while (place := int(np.searchsorted(starts, last_entry + interval_bytes, "right"))) < len(starts):
+        last_entry = int(starts[place])
+        offset_entries.append(OffsetEntry(int(last_offsets[place]), last_entry))
+        time_entries.append(_largest_at(place, so_far, holders, last_offsets, largest))
+    return offset_entries, time_entries, end - last_entry, _largest_at(-1, so_far, holders, last_offsets, largest)
+
+
+def _largest_at(place: int, so_far: Longs, holders: Longs, last_offsets: Longs, before: TimeEntry) -> TimeEntry:
+    if holders[place] < 0:
+        return before
+    return TimeEntry(int(so_far[place]), int(last_offsets[holders[place]]))
