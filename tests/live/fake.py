@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from muster.codec import Record, encode_batch
-from muster.live.frames import SPOKEN, Api
+from muster.live.requests import SPOKEN
+from muster.protocol.apis import ApiKey
 from muster.protocol.header import decode_header
 from muster.protocol.messages import decode_request, encode_response
 
 HANG, HANG_UP = object(), object()
 TOPIC, TOPIC_ID = "offsets", bytes(range(16))
-Script = Callable[[Api, int, Any], Any]
+Script = Callable[[ApiKey, int, Any], Any]
 
 
 class FakeBroker:
@@ -31,7 +32,7 @@ class FakeBroker:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._links: list[socket.socket] = []
         self._closed = threading.Event()
-        self.asked: list[tuple[Api, int, Any]] = []
+        self.asked: list[tuple[ApiKey, int, Any]] = []
         self.port: int = self._listener.getsockname()[1]
         self.config = {"bootstrap.servers": f"127.0.0.1:{self.port}"}
         threading.Thread(target=self._accept, daemon=True).start()
@@ -60,7 +61,7 @@ class FakeBroker:
             while True:
                 frame = _exactly(link, int.from_bytes(_exactly(link, 4), "big"))
                 api_key, version, correlation_id, _, position = decode_header(frame)
-                answer = self._answer(Api(api_key), version, frame, position)
+                answer = self._answer(ApiKey(api_key), version, frame, position)
                 if answer is HANG:
                     self._closed.wait(30)
                     return
@@ -68,12 +69,12 @@ class FakeBroker:
                     return
                 if isinstance(answer, dict):
                     answer = encode_response(api_key, version, correlation_id, answer)
-                elif api_key == Api.API_VERSIONS:
+                elif api_key == ApiKey.API_VERSIONS:
                     answer = struct.pack(">ii", len(answer) + 4, correlation_id) + answer
                 link.sendall(answer)
 
-    def _answer(self, api: Api, version: int, frame: bytes, position: int) -> Any:
-        if api is not Api.API_VERSIONS:
+    def _answer(self, api: ApiKey, version: int, frame: bytes, position: int) -> Any:
+        if api is not ApiKey.API_VERSIONS:
             body = decode_request(api, version, frame, position)
             self.asked.append((api, version, body))
             return self._script(api, version, body)
@@ -83,7 +84,7 @@ class FakeBroker:
         entries = [struct.pack(">hhh", key, *span) for key, span in self._versions.items()]
         return struct.pack(">hi", 0, len(entries)) + b"".join(entries)
 
-    def count(self, api: Api) -> int:
+    def count(self, api: ApiKey) -> int:
         return sum(asked is api for asked, _, _ in list(self.asked))
 
 
@@ -170,7 +171,7 @@ class FakeCluster:
         self.topic_error = 0
         self.throttle_ms = 0
         self.epoch, self.epoch_end = 3, (3, 42)
-        self.on: dict[Api, Callable[[int, Any], Any]] = {}
+        self.on: dict[ApiKey, Callable[[int, Any], Any]] = {}
         self.brokers = {number: FakeBroker(self._script(number), versions) for number in range(1, brokers + 1)}
 
     @property
@@ -180,7 +181,7 @@ class FakeCluster:
     @property
     def fetches(self) -> list[Any]:
         """The Fetch requests that the first broker got."""
-        return [body for api, _, body in self.brokers[1].asked if api is Api.FETCH]
+        return [body for api, _, body in self.brokers[1].asked if api is ApiKey.FETCH]
 
     def __enter__(self) -> "FakeCluster":
         return self
@@ -190,20 +191,20 @@ class FakeCluster:
             broker.close()
 
     def _script(self, broker: int) -> Script:
-        def answer(api: Api, version: int, body: Any) -> Any:
+        def answer(api: ApiKey, version: int, body: Any) -> Any:
             if api in self.on and (answered := self.on[api](broker, body)) is not None:
                 return answered
             match api:
-                case Api.METADATA:
+                case ApiKey.METADATA:
                     return self._metadata()
-                case Api.LIST_OFFSETS:
+                case ApiKey.LIST_OFFSETS:
                     return self._per_partition("name", "partitionIndex", body, self._listed, broker)
-                case Api.FETCH:
+                case ApiKey.FETCH:
                     parts = self._per_partition("topic", "partition", body, self._fetched, broker)
                     topics = [topic | {"topicId": TOPIC_ID} for topic in parts["topics"]]
                     return {"errorCode": 0, "sessionId": 0, "responses": topics, "nodeEndpoints": [],
                             "throttleTimeMs": self.throttle_ms}  # fmt: skip
-                case Api.OFFSET_FOR_LEADER_EPOCH:
+                case ApiKey.OFFSET_FOR_LEADER_EPOCH:
                     return self._per_partition("topic", "partition", body, self._epoch, broker)
             return None
 

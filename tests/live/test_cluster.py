@@ -7,8 +7,8 @@ import pytest
 from muster.errors import ClusterError, ClusterRefused
 from muster.live import cluster as live_cluster
 from muster.live.cluster import Cluster, LogEnds
-from muster.live.frames import Api
-from muster.live.messages import EpochEnd
+from muster.live.requests import EpochEnd
+from muster.protocol.apis import ApiKey
 from tests.live.fake import TOPIC, TOPIC_ID, FakeCluster, FakeLog, batch
 
 PRINTED_ID = "AAECAwQFBgcICQoLDA0ODw"
@@ -24,7 +24,7 @@ def test_log_ends_of_every_partition_at_every_leader() -> None:
         ends = cluster.log_ends()
         assert ends == {(TOPIC, number): LogEnds(number, number + 10, number + 10, 3) for number in range(7)}
         asked = [one for broker in fake.brokers.values() for one in broker.asked]
-        questions = [body for api, _, body in asked if api is Api.LIST_OFFSETS]
+        questions = [body for api, _, body in asked if api is ApiKey.LIST_OFFSETS]
         assert len(questions) == 9  # three leaders, asked for the start, the stable end and the end
         kinds = {(body["isolationLevel"], body["topics"][0]["partitions"][0]["timestamp"]) for body in questions}
         assert kinds == {(0, -2), (0, -1), (1, -1)}
@@ -35,7 +35,7 @@ def test_requests_are_of_a_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None
     with FakeCluster(*logs(7)) as fake, Cluster(fake.config) as cluster:
         assert len(cluster.log_ends()) == 7
         sizes = [
-            len(body["topics"][0]["partitions"]) for api, _, body in fake.brokers[1].asked if api is Api.LIST_OFFSETS
+            len(body["topics"][0]["partitions"]) for api, _, body in fake.brokers[1].asked if api is ApiKey.LIST_OFFSETS
         ]
         assert sizes == [3, 3, 1] * 3
 
@@ -45,7 +45,7 @@ def test_what_passes_is_asked_again_and_only_that() -> None:
         fake.errors = [0, 6, 0]
         assert cluster.log_ends()[TOPIC, 1] == LogEnds(1, 11, 11, 3)
         sizes = [
-            len(body["topics"][0]["partitions"]) for api, _, body in fake.brokers[1].asked if api is Api.LIST_OFFSETS
+            len(body["topics"][0]["partitions"]) for api, _, body in fake.brokers[1].asked if api is ApiKey.LIST_OFFSETS
         ]
         assert sizes == [3, 1, 3, 3]
 
@@ -105,12 +105,12 @@ def test_a_broker_that_restarts_is_found_again() -> None:
         def lead(broker: int, body: Any) -> None:
             fake.leaders[0] = 2
 
-        fake.on[Api.METADATA] = lead
+        fake.on[ApiKey.METADATA] = lead
         assert cluster.log_ends([(TOPIC, 0)])[TOPIC, 0].high_watermark == 10
 
 
 def test_partitions_left_out_of_an_answer() -> None:
     with FakeCluster(*logs(1)) as fake, Cluster(fake.config) as cluster:
-        fake.on[Api.LIST_OFFSETS] = lambda broker, body: {"throttleTimeMs": 0, "topics": []}
+        fake.on[ApiKey.LIST_OFFSETS] = lambda broker, body: {"throttleTimeMs": 0, "topics": []}
         problem = cluster.log_ends(patience_s=0.1)[TOPIC, 0].problem
     assert "left offsets-0 out" in str(problem)

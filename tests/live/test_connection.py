@@ -12,8 +12,9 @@ from muster.errors import ClusterError, ClusterUnreachable
 from muster.live import cluster as live_cluster
 from muster.live.cluster import Cluster
 from muster.live.connection import Connection
-from muster.live.frames import SPOKEN, Api
+from muster.live.requests import SPOKEN
 from muster.live.settings import Address, client_settings
+from muster.protocol.apis import ApiKey
 from tests.kit.kafka import free_ports
 from tests.live.fake import HANG, HANG_UP, TOPIC, FakeBroker, FakeCluster, FakeLog, batch, says
 
@@ -71,8 +72,8 @@ def test_the_whole_of_the_first_contact_has_one_limit(monkeypatch: pytest.Monkey
     assert live_cluster.FIRST_CONTACT_S + 1 < 10
     monkeypatch.setattr(live_cluster, "FIRST_CONTACT_S", 1.5)
 
-    def script(api: Api, version: int, body: object) -> object:
-        if api is Api.METADATA:
+    def script(api: ApiKey, version: int, body: object) -> object:
+        if api is ApiKey.METADATA:
             return HANG
         time.sleep(1.2)
         return None
@@ -96,7 +97,7 @@ def test_the_whole_of_the_first_contact_has_one_limit(monkeypatch: pytest.Monkey
         (struct.pack(">iihi", 10, 1, 35, 0), "answers ApiVersions with UNSUPPORTED_VERSION"),
         (struct.pack(">iihi", 10, 1, 0, 0), "does not serve Metadata"),
         (
-            struct.pack(">iihihhh", 16, 1, 0, 1, Api.METADATA, 14, 20),
+            struct.pack(">iihihhh", 16, 1, 0, 1, ApiKey.METADATA, 14, 20),
             "speaks Metadata 14 to 20, and this release 4 to 13",
         ),
     ],
@@ -114,7 +115,7 @@ def test_an_answer_cut_short_by_silence_or_the_end() -> None:
         Connection(Address("127.0.0.1", port), settings, timeout_s=0.2)
     with FakeBroker(lambda api, version, body: HANG_UP) as broker:
         assert "hangs up at the first request" in str(asked(broker.port))
-    with FakeBroker(lambda api, version, body: HANG_UP if api is Api.METADATA else None) as broker:
+    with FakeBroker(lambda api, version, body: HANG_UP if api is ApiKey.METADATA else None) as broker:
         assert "A port that wants SASL" in str(asked(broker.port))
 
 
@@ -127,8 +128,8 @@ def test_tls_at_a_port_that_does_not_speak_it() -> None:
 
 
 def test_an_answer_that_is_too_large_names_the_setting() -> None:
-    def script(api: Api, version: int, body: object) -> object:
-        return struct.pack(">i", 5000) if api is Api.METADATA else None
+    def script(api: ApiKey, version: int, body: object) -> object:
+        return struct.pack(">i", 5000) if api is ApiKey.METADATA else None
 
     with FakeBroker(script) as broker:
         problem = asked(broker.port, receive_message_max_bytes="4000")
@@ -145,11 +146,11 @@ def test_an_address_that_only_the_broker_can_reach() -> None:
 
 
 def test_versions_are_negotiated() -> None:
-    with FakeCluster(FakeLog.of(batch(0)), versions=SPOKEN | {Api.LIST_OFFSETS: (0, 3)}) as fake:
+    with FakeCluster(FakeLog.of(batch(0)), versions=SPOKEN | {ApiKey.LIST_OFFSETS: (0, 3)}) as fake:
         with Cluster(fake.config) as cluster:
             assert cluster.log_ends([(TOPIC, 0)])[TOPIC, 0].high_watermark == 1
         asked = {(api, version) for api, version, _ in fake.brokers[1].asked}
-        assert asked == {(Api.METADATA, 13), (Api.LIST_OFFSETS, 3)}
+        assert asked == {(ApiKey.METADATA, 13), (ApiKey.LIST_OFFSETS, 3)}
 
 
 def test_an_answer_that_comes_byte_by_byte_is_not_waited_for_longer() -> None:

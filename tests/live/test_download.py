@@ -12,7 +12,8 @@ from muster.errors import ClusterError, ClusterUnreachable
 from muster.live import cluster as live_cluster
 from muster.live import download as module
 from muster.live.download import download
-from muster.live.frames import SPOKEN, Api
+from muster.live.requests import SPOKEN
+from muster.protocol.apis import ApiKey
 from tests.live.fake import HANG_UP, TOPIC, FakeCluster, FakeLog, batch, fetched_partition
 
 
@@ -30,19 +31,19 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_cluster, "PATIENCE_S", 2.0)
 
 
-@pytest.mark.parametrize("version", range(SPOKEN[Api.FETCH][0], SPOKEN[Api.FETCH][1] + 1))
+@pytest.mark.parametrize("version", range(SPOKEN[ApiKey.FETCH][0], SPOKEN[ApiKey.FETCH][1] + 1))
 def test_every_version_of_fetch(version: int, tmp_path: Path) -> None:
     batches = [batch(0, 4), batch(5, codec=ZSTD), batch(9, 12)]
-    with FakeCluster(FakeLog.of(*batches), versions=SPOKEN | {Api.FETCH: (version, version)}) as fake:
+    with FakeCluster(FakeLog.of(*batches), versions=SPOKEN | {ApiKey.FETCH: (version, version)}) as fake:
         assert download(fake.config, TOPIC, 0, 0, None, tmp_path) == 13
-        assert {asked for api, asked, _ in fake.brokers[1].asked if api is Api.FETCH} == {version}
+        assert {asked for api, asked, _ in fake.brokers[1].asked if api is ApiKey.FETCH} == {version}
     assert pieces(tmp_path) == {"00000000000000000000.log": b"".join(batches)}
 
 
 def test_topics_without_ids_are_fetched_by_name(tmp_path: Path) -> None:
-    with FakeCluster(FakeLog.of(batch(0)), versions=SPOKEN | {Api.METADATA: (4, 9)}) as fake:
+    with FakeCluster(FakeLog.of(batch(0)), versions=SPOKEN | {ApiKey.METADATA: (4, 9)}) as fake:
         assert download(fake.config, TOPIC, 0, 0, None, tmp_path) == 1
-        assert {version for api, version, _ in fake.brokers[1].asked if api is Api.FETCH} == {12}
+        assert {version for api, version, _ in fake.brokers[1].asked if api is ApiKey.FETCH} == {12}
 
 
 def test_in_many_answers_each_cut_off_somewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,7 +58,7 @@ def test_in_many_answers_each_cut_off_somewhere(tmp_path: Path, monkeypatch: pyt
 
 
 def test_more_batches_than_the_table_has_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("muster.live.batches._ROWS", 7)
+    monkeypatch.setattr("muster.live.download._ROWS", 7)
     batches = [batch(number) for number in range(50)]
     with FakeCluster(FakeLog.of(*batches)) as fake:
         assert download(fake.config, TOPIC, 0, 0, 33, tmp_path) == 33
@@ -116,10 +117,10 @@ def test_the_leader_changes_in_between(last_word: object, tmp_path: Path, monkey
                 fake.leaders[0] = 2
             return last_word if broker == 1 and fake.leaders[0] == 2 else None
 
-        fake.on[Api.FETCH] = move
+        fake.on[ApiKey.FETCH] = move
         assert download(fake.config, TOPIC, 0, 0, None, tmp_path) == 20
-        assert fake.brokers[1].count(Api.FETCH) == 3
-        assert fake.brokers[2].count(Api.FETCH) == 5
+        assert fake.brokers[1].count(ApiKey.FETCH) == 3
+        assert fake.brokers[2].count(ApiKey.FETCH) == 5
     assert pieces(tmp_path) == {"00000000000000000000.log": b"".join(batches)}
 
 
@@ -144,7 +145,7 @@ def test_a_start_that_moves_while_we_read(tmp_path: Path, monkeypatch: pytest.Mo
             if log.fetches == 1:
                 log.start, log.cut_at = 7, 3
 
-        fake.on[Api.FETCH] = trim
+        fake.on[ApiKey.FETCH] = trim
         assert download(fake.config, TOPIC, 0, 0, None, tmp_path) == 9
     assert pieces(tmp_path) == {"00000000000000000000.log": b"".join(batches[:3] + batches[7:])}
 
@@ -156,14 +157,14 @@ def test_a_start_that_runs_away(tmp_path: Path) -> None:
         def run(broker: int, body: object) -> None:
             log.start += 10
 
-        fake.on[Api.FETCH] = run
+        fake.on[ApiKey.FETCH] = run
         with pytest.raises(ClusterError, match="was to be read next"):
             download(fake.config, TOPIC, 0, 0, None, tmp_path)
 
 
 def test_a_leader_that_is_gone_for_good(tmp_path: Path) -> None:
     with FakeCluster(FakeLog.of(batch(0))) as fake:
-        fake.on[Api.FETCH] = lambda broker, body: HANG_UP
+        fake.on[ApiKey.FETCH] = lambda broker, body: HANG_UP
         with pytest.raises(ClusterUnreachable, match="hung up on Fetch"):
             download(fake.config, TOPIC, 0, 0, None, tmp_path)
 
@@ -211,7 +212,7 @@ def test_a_batch_cut_off_is_asked_for_at_its_size(tmp_path: Path, monkeypatch: p
             topic = {"topic": TOPIC, "topicId": bytes(range(16)), "partitions": [part]}
             return {"throttleTimeMs": 0, "errorCode": 0, "sessionId": 0, "responses": [topic], "nodeEndpoints": []}
 
-        fake.on[Api.FETCH] = strict
+        fake.on[ApiKey.FETCH] = strict
         assert download(fake.config, TOPIC, 0, 0, None, tmp_path) == 1
         sizes = [body["topics"][0]["partitions"][0]["partitionMaxBytes"] for body in fake.fetches]
         assert sizes == [1000, len(large)]
@@ -256,7 +257,7 @@ def test_garbage(records: bytes, what: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rows", [1, 100])
 def test_batches_that_overlap(rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("muster.live.batches._ROWS", rows)
+    monkeypatch.setattr("muster.live.download._ROWS", rows)
     log = FakeLog.of(batch(0, 9))
     log.batches = [(0, 9, batch(0, 4) + batch(3, 9))]
     with FakeCluster(log) as fake, pytest.raises(ClusterError, match="do not rise"):

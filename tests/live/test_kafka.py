@@ -12,7 +12,7 @@ from muster.live import connection
 from muster.live import download as module
 from muster.live.cluster import Cluster
 from muster.live.download import download
-from muster.live.messages import EpochEnd
+from muster.live.requests import EpochEnd
 from muster.live.settings import client_settings
 from muster.live.times import data_ends, timestamps_at
 from tests.kit.kafka import CLUSTER_ID

@@ -7,8 +7,8 @@ from muster.codec.compression import GZIP, LZ4, SNAPPY, ZSTD
 from muster.codec.records import LOG_APPEND_TIME
 from muster.live import times
 from muster.live.cluster import Cluster, LogEnds
-from muster.live.frames import Api
 from muster.live.times import data_ends, timestamps_at
+from muster.protocol.apis import ApiKey
 from tests.live.fake import TOPIC, FakeCluster, FakeLog, batch
 from tests.live.test_download import damaged
 
@@ -96,7 +96,7 @@ def test_the_whole_answer_has_a_limit() -> None:
             nonlocal left
             left = 0
 
-        fake.on[Api.FETCH] = renew
+        fake.on[ApiKey.FETCH] = renew
         wanted = [one for partition in range(8) for one in at(0, partition=partition)]
         assert values(timestamps_at(fake.config, wanted)) == [0] * 8
 

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from muster.live import cluster as live_cluster
-from muster.live.frames import Api
 from muster.pipeline import live_source
 from muster.pipeline.live_source import LiveSource
 from muster.pipeline.plan import Plan, plan
+from muster.protocol.apis import ApiKey
 from muster.tables.manifest import PartitionProgress
 from tests.live.fake import TOPIC, FakeCluster, FakeLog, batch
 
@@ -29,7 +29,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCluster]:
 
 def asked(fake: FakeCluster) -> list[Any]:
     return [body["topics"][0]["partitions"][0] for api, _, body in fake.brokers[1].asked
-            if api is Api.OFFSET_FOR_LEADER_EPOCH]  # fmt: skip
+            if api is ApiKey.OFFSET_FOR_LEADER_EPOCH]  # fmt: skip
 
 
 def planned(fake: FakeCluster) -> Plan:
@@ -58,7 +58,7 @@ def test_a_stale_leader_is_asked_again_until_the_current_one_answers(fake: FakeC
         if len(asked(fake)) >= 2:
             fake.epoch, fake.epoch_end = 6, (5, 10)
 
-    fake.on[Api.METADATA] = elected
+    fake.on[ApiKey.METADATA] = elected
     assert not planned(fake).cuts
     assert [one["currentLeaderEpoch"] for one in asked(fake)] == [4, 4, 6]
 
@@ -68,10 +68,10 @@ def test_a_leader_under_another_epoch_is_asked_again(fake: FakeCluster, error: i
     fake.epoch_end = (5, 10)
 
     def once(broker: int, body: Any) -> Any:
-        fake.on.pop(Api.OFFSET_FOR_LEADER_EPOCH)
+        fake.on.pop(ApiKey.OFFSET_FOR_LEADER_EPOCH)
         fake.errors = [error]
 
-    fake.on[Api.OFFSET_FOR_LEADER_EPOCH] = once
+    fake.on[ApiKey.OFFSET_FOR_LEADER_EPOCH] = once
     assert not planned(fake).cuts
     assert len(asked(fake)) == 2
 

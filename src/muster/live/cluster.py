@@ -13,23 +13,32 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from muster.codec.error_codes import ErrorCode
 from muster.errors import ClusterError, ClusterRefused, ClusterUnreachable
-from muster.live import messages
+from muster.live import requests
 from muster.live.connection import Connection
-from muster.live.frames import Api, error_name
-from muster.live.messages import (
+from muster.live.requests import (
     EARLIEST,
+    LAST_BY_NAME,
     LATEST,
+    NO_EPOCH,
     NO_TOPIC_ID,
     READ_COMMITTED,
     READ_UNCOMMITTED,
+    RETRIABLE,
     EpochEnd,
+    Fetched,
+    FetchFrom,
     ListedOffset,
     Metadata,
+    NoSuchTopic,
     Topic,
     TopicPartition,
+    error_name,
+    partition_problem,
+    shown,
+    topic_problem,
 )
-from muster.live.problems import RETRIABLE, NoSuchTopic, partition_problem, shown, topic_problem
 from muster.live.settings import Address, client_settings
+from muster.protocol.apis import ApiKey
 
 FIRST_CONTACT_S = 8.0
 """For all bootstrap servers together, so that a wrong address is known within ten seconds."""
@@ -146,17 +155,13 @@ class Cluster:
     def _asked_metadata(self, names: list[str] | None) -> Metadata:
         started = time.monotonic()
         connection = self._any_connection()
-        version = connection.version_of(Api.METADATA)
         first_contact_s = max(1.0, FIRST_CONTACT_S - (time.monotonic() - started))
-        found = connection.ask(
-            Api.METADATA,
-            version,
-            messages.encode_metadata(version, names),
-            lambda frame, position: messages.decode_metadata(version, frame, position),
-            None if self._known else first_contact_s,
+        return connection.ask(
+            ApiKey.METADATA,
+            requests.metadata_request(names),
+            requests.read_metadata,
+            timeout_s=None if self._known else first_contact_s,
         )
-        connection.throttle(found.throttle_ms)
-        return found
 
     def topic_names(self) -> dict[str, str]:
         """Topic id, as Kafka prints it, to name, of all topics we may see."""
@@ -349,15 +354,8 @@ class Cluster:
         self, partitions: Iterable[TopicPartition], timestamp_ms: int, isolation_level: int, patience_s: float | None
     ) -> Asked[ListedOffset]:
         def ask(connection: Connection, share: Mapping[TopicPartition, None]) -> dict[TopicPartition, ListedOffset]:
-            version = connection.version_of(Api.LIST_OFFSETS)
-            throttle_ms, offsets = connection.ask(
-                Api.LIST_OFFSETS,
-                version,
-                messages.encode_list_offsets(version, share, timestamp_ms, isolation_level),
-                lambda frame, position: messages.decode_list_offsets(version, frame, position),
-            )
-            connection.throttle(throttle_ms)
-            return offsets
+            body = requests.list_offsets_request(share, timestamp_ms, isolation_level)
+            return connection.ask(ApiKey.LIST_OFFSETS, body, requests.read_list_offsets)
 
         return without_errors(self.at_leaders(dict.fromkeys(partitions, None), ask, patience_s))
 
@@ -372,24 +370,39 @@ class Cluster:
         """
 
         def ask(connection: Connection, share: Mapping[TopicPartition, int]) -> dict[TopicPartition, EpochEnd]:
-            version = connection.version_of(Api.OFFSET_FOR_LEADER_EPOCH)
-            throttle_ms, ends = connection.ask(
-                Api.OFFSET_FOR_LEADER_EPOCH,
-                version,
-                messages.encode_epoch_ends(version, share, {where: self.leader_epoch(where) for where in share}),
-                lambda frame, position: messages.decode_epoch_ends(version, frame, position),
-            )
-            connection.throttle(throttle_ms)
+            body = requests.epoch_ends_request(share, {where: self.leader_epoch(where) for where in share})
+            ends = connection.ask(ApiKey.OFFSET_FOR_LEADER_EPOCH, body, requests.read_epoch_ends)
             return {where: end if end.is_defined else _UNKNOWN_EPOCH for where, end in ends.items()}
 
         asked = without_errors(self.at_leaders(wanted, ask, patience_s))
         return {where: asked.answers[where] if where in asked.answers else asked.problems[where] for where in wanted}
 
+    # --- records ---
+
+    def fetch(
+        self, wanted: Mapping[TopicPartition, FetchFrom], max_bytes: int, patience_s: float | None = None
+    ) -> Asked[Fetched]:
+        """What is in the log at these offsets. An answer may be OFFSET_OUT_OF_RANGE or another error that stays."""
+
+        def ask(connection: Connection, share: Mapping[TopicPartition, FetchFrom]) -> dict[TopicPartition, Fetched]:
+            ids = {topic: self.topic_id(topic) for topic, _ in share}
+            error, partitions = connection.ask(
+                ApiKey.FETCH,
+                requests.fetch_request(share, ids, max_bytes),
+                lambda response: requests.read_fetch(response, ids),
+                version=connection.version_of(ApiKey.FETCH, LAST_BY_NAME if NO_TOPIC_ID in ids.values() else None),
+            )
+            if error:
+                raise ClusterError(f"{connection.address} answers Fetch with {error_name(error)}.")
+            return partitions
+
+        return self.at_leaders(wanted, ask, patience_s)
+
     def leader_epoch(self, where: TopicPartition) -> int:
         """As last heard; -1 where that is not known."""
         topic = self._topics.get(where[0])
         known = topic.partitions.get(where[1]) if topic else None
-        return known.leader_epoch if known else messages.NO_EPOCH
+        return known.leader_epoch if known else NO_EPOCH
 
 
 def without_errors(asked: Asked[Answer]) -> Asked[Answer]:

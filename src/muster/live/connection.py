@@ -15,12 +15,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
+from muster.codec.layouts import StructData
 from muster.errors import ClusterError, ClusterRefused, ClusterUnreachable, CodecError, Malformed
-from muster.live import messages
-from muster.live.frames import SPOKEN, Api, decode_frame_header, encode_frame, error_name
+from muster.live.requests import SPOKEN, Response, error_name
 from muster.live.sasl import Sasl, authenticate
 from muster.live.settings import Address, ClientSettings, reason
 from muster.live.tokens import Token
+from muster.protocol.apis import APIS, ApiKey
+from muster.protocol.errors import WireError
+from muster.protocol.messages import decode_response_body, decode_response_header, encode_request
 
 SLACK_BYTES = 64
 """Spare bytes behind every answer (in the object of its memoryview), which the kernels of `codec/columns` ask for."""
@@ -28,6 +31,7 @@ LONGEST_THROTTLE_S = 30.0
 _SESSION_SHARE = 0.8
 _TLS_ALERT = b"\x15\x03"
 _HTTP = b"HTTP"
+_UNSUPPORTED_SASL_MECHANISM, _ILLEGAL_SASL_STATE = 33, 34
 
 Answer = TypeVar("Answer")
 
@@ -122,42 +126,38 @@ class Connection:
         return ClusterRefused(f"{where} failed: {reason(problem)}. See ssl.* in the configuration.")
 
     def _negotiate(self, deadline: float) -> None:
-        answer = self._asked(Api.API_VERSIONS, 0, b"", messages.decode_api_versions, deadline)
-        if answer.error:
+        body = self._asked(ApiKey.API_VERSIONS, 0, {}, _body, deadline)
+        error = body["errorCode"]
+        if error:
             raise ClusterError(
-                f"{self.address} answers ApiVersions with {error_name(answer.error)}; it may not be a Kafka broker."
+                f"{self.address} answers ApiVersions with {error_name(error)}; it may not be a Kafka broker."
             )
-        self._versions = answer.versions
+        self._versions = {one["apiKey"]: (one["minVersion"], one["maxVersion"]) for one in body["apiKeys"]}
 
     def _authenticate(self, deadline: float) -> None:
         sasl = self._settings.sasl
         assert sasl is not None
-        body = messages.encode_sasl_handshake(sasl.mechanism)
-        handshake = self._asked(Api.SASL_HANDSHAKE, 1, body, messages.decode_sasl_handshake, deadline)
-        if handshake.error == messages.UNSUPPORTED_SASL_MECHANISM:
+        handshake = self._asked(ApiKey.SASL_HANDSHAKE, 1, {"mechanism": sasl.mechanism}, _body, deadline)
+        error = handshake["errorCode"]
+        if error == _UNSUPPORTED_SASL_MECHANISM:
             raise ClusterRefused(
                 f"{self.address} does not take sasl.mechanism={sasl.mechanism}; it has "
-                f"{', '.join(handshake.mechanisms) or 'none'}."
+                f"{', '.join(handshake['mechanisms']) or 'none'}."
             )
-        if handshake.error == messages.ILLEGAL_SASL_STATE:
+        if error == _ILLEGAL_SASL_STATE:
             raise ClusterRefused(
                 f"{self.address} wants no SASL: set security.protocol=PLAINTEXT or SSL, or take another port."
             )
-        self._check(handshake.error, "SaslHandshake")
-        version = self.version_of(Api.SASL_AUTHENTICATE)
+        if error:
+            raise ClusterError(f"{self.address} answers SaslHandshake with {error_name(error)}.")
+        version = self.version_of(ApiKey.SASL_AUTHENTICATE)
         exchange = authenticate(sasl, secrets.token_urlsafe(24), self._token(sasl, deadline))
         started = time.monotonic()
         token = next(exchange)
         while True:
-            reply = self._asked(
-                Api.SASL_AUTHENTICATE,
-                version,
-                messages.encode_sasl_authenticate(version, token),
-                lambda frame, position: messages.decode_sasl_authenticate(version, frame, position),
-                deadline,
-            )
-            if reply.error:
-                said = f" ({reply.message})" if reply.message else ""
+            reply = self._asked(ApiKey.SASL_AUTHENTICATE, version, {"authBytes": token}, _body, deadline)
+            if reply["errorCode"]:
+                said = f" ({reply['errorMessage']})" if reply["errorMessage"] else ""
                 who, what = (
                     (repr(sasl.username), "sasl.username, sasl.password")
                     if sasl.tokens is None
@@ -168,13 +168,13 @@ class Connection:
                     f"sasl.mechanism={sasl.mechanism}."
                 )
             try:
-                token = exchange.send(reply.auth_bytes)
+                token = exchange.send(reply["authBytes"])
             except StopIteration:
                 break
             except Malformed as problem:
                 raise ClusterRefused(f"authentication at {self.address} failed: {problem}.") from None
-        if reply.session_lifetime_ms > 0:
-            self._expires = started + _SESSION_SHARE * reply.session_lifetime_ms / 1000
+        if reply["sessionLifetimeMs"] > 0:
+            self._expires = started + _SESSION_SHARE * reply["sessionLifetimeMs"] / 1000
 
     def _token(self, sasl: Sasl, deadline: float) -> Token | None:
         if sasl.tokens is None:
@@ -187,13 +187,9 @@ class Connection:
             )
         return token
 
-    def _check(self, error: int, what: str) -> None:
-        if error:
-            raise ClusterError(f"{self.address} answers {what} with {error_name(error)}.")
-
     # --- asking ---
 
-    def version_of(self, api: Api, most: int | None = None) -> int:
+    def version_of(self, api: ApiKey, most: int | None = None) -> int:
         """The newest version that both sides speak."""
         low, high = SPOKEN[api]
         there = self._versions.get(api)
@@ -208,33 +204,31 @@ class Connection:
 
     def ask(
         self,
-        api: Api,
-        version: int,
-        body: bytes,
-        decode: Callable[[memoryview, int], Answer],
+        api: ApiKey,
+        body: StructData,
+        read: Callable[[Response], Answer],
+        *,
+        version: int | None = None,
         timeout_s: float | None = None,
     ) -> Answer:
-        """Send a request and decode its answer: `decode` gets the frame, and where in it the body begins.
+        """Send a request, and return what `read` makes of its answer; the version is the newest unless it is given.
 
-        Waits first if the broker asked for it in an earlier answer (`throttle`).
+        Waits first if the broker asked for that in an earlier answer: it would not answer before anyway.
         """
         time.sleep(max(0.0, self._not_before - time.monotonic()))
         limit_s = self._settings.request_timeout_s if timeout_s is None else timeout_s
-        return self._asked(api, version, body, decode, time.monotonic() + limit_s)
-
-    def throttle(self, throttle_ms: int) -> None:
-        """The broker wants to be left alone for so long; it would not answer before anyway."""
-        self._not_before = time.monotonic() + min(throttle_ms / 1000, LONGEST_THROTTLE_S)
+        chosen = self.version_of(api) if version is None else version
+        return self._asked(api, chosen, body, read, time.monotonic() + limit_s)
 
     def _asked(
-        self, api: Api, version: int, body: bytes, decode: Callable[[memoryview, int], Answer], deadline: float
+        self, api: ApiKey, version: int, body: StructData, read: Callable[[Response], Answer], deadline: float
     ) -> Answer:
         self._correlation_id += 1
-        frame = encode_frame(api, version, self._correlation_id, self._settings.client_id, body)
+        request = encode_request(api, version, self._correlation_id, self._settings.client_id, body)
         try:
             self._socket.settimeout(self._left(deadline))
-            self._socket.sendall(frame)
-            answer = self._received(deadline)
+            self._socket.sendall(request)
+            frame = self._received(deadline)
         except TimeoutError:
             self.close()
             raise ClusterUnreachable(f"{self.address} does not answer {_shown(api)}. {self._silence_hint()}") from None
@@ -245,17 +239,20 @@ class Connection:
             self.close()
             raise
         try:
-            correlation_id, position = decode_frame_header(api, version, answer)
+            correlation_id, position = decode_response_header(api, version, frame)
             if correlation_id != self._correlation_id:
                 raise Malformed(f"answer {correlation_id} to request {self._correlation_id}")
-            decoded = decode(answer, position)
-        except CodecError as problem:
+            response = Response(frame, decode_response_body(api, version, frame, position, leaves_records=True))
+            answer = read(response)
+        except (CodecError, WireError) as problem:
             self.close()
             raise ClusterError(
                 f"{self.address} answers {_shown(api)} with what cannot be read: {problem}. Is it a Kafka broker?"
             ) from None
         self._answered += 1
-        return decoded
+        throttle_ms = response.body.get("throttleTimeMs", 0)
+        self._not_before = time.monotonic() + min(throttle_ms / 1000, LONGEST_THROTTLE_S)
+        return answer
 
     def _received(self, deadline: float) -> memoryview:
         head = bytearray(4)
@@ -300,13 +297,13 @@ class Connection:
             return "It may be overloaded; try again, or set socket.timeout.ms higher."
         return "Is it a Kafka broker? A TLS port needs security.protocol=SSL or SASL_SSL."
 
-    def _hung_up(self, api: Api, problem: OSError) -> ClusterError:
+    def _hung_up(self, api: ApiKey, problem: OSError) -> ClusterError:
         if self._answered == 0:
             return ClusterUnreachable(
                 f"{self.address} hangs up at the first request ({reason(problem)}). A port that speaks TLS needs "
                 "security.protocol=SSL or SASL_SSL; with client certificates, ssl.certificate.location too."
             )
-        if self._answered == 1 and self._settings.sasl is None and api is Api.METADATA:
+        if self._answered == 1 and self._settings.sasl is None and api is ApiKey.METADATA:
             return ClusterUnreachable(
                 f"{self.address} hangs up after ApiVersions ({reason(problem)}). A port that wants SASL needs "
                 "security.protocol=SASL_SSL or SASL_PLAINTEXT, sasl.mechanism, sasl.username and sasl.password."
@@ -314,8 +311,12 @@ class Connection:
         return ClusterUnreachable(f"{self.address} hung up on {_shown(api)}: {reason(problem)}. Try again.")
 
 
-def _shown(api: Api) -> str:
-    return api.name.title().replace("_", "")
+def _shown(api: ApiKey) -> str:
+    return APIS[api].name
+
+
+def _body(response: Response) -> StructData:
+    return response.body
 
 
 def _resolved(host: str, port: int, timeout_s: float, address: Address) -> list[tuple[Any, Any, int, str, Any]]:

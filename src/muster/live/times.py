@@ -15,9 +15,7 @@ from muster.codec.error_codes import ErrorCode
 from muster.codec.records import BatchHeader
 from muster.errors import CodecError, Malformed, Truncated
 from muster.live.cluster import Cluster, LogEnds
-from muster.live.fetch import Fetched, FetchFrom
-from muster.live.messages import TopicPartition
-from muster.live.reading import fetch
+from muster.live.requests import Fetched, FetchFrom, TopicPartition
 
 PATIENCE_S = 30.0
 MOST_WANTED = 100_000
@@ -111,7 +109,7 @@ def _fetch_round(cluster: Cluster, begun: "Sequence[_Search | _End]", left_s: fl
         one.where: FetchFrom(one.position, LARGE_BYTES if one.is_starved else SMALL_BYTES)
         for one in sorted(begun, key=lambda one: not one.is_starved)
     }
-    return fetch(cluster, wanted, ROUND_BYTES, left_s).answers
+    return cluster.fetch(wanted, ROUND_BYTES, left_s).answers
 
 
 def _follow_log_starts(cluster: Cluster, lost: list[_Search], left_s: float) -> None:

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from muster.errors import ClusterError
 from muster.live.cluster import Asked, Cluster, LogEnds, printed_id
-from muster.live.messages import NO_TOPIC_ID, EpochEnd, ListedOffset, TopicPartition
+from muster.live.requests import NO_TOPIC_ID, EpochEnd, ListedOffset, TopicPartition
 from muster.live.times import data_ends, timestamps_at
 from muster.pipeline.log_ends import times_table
 from muster.pipeline.model import LiveLog
