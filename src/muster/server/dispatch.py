@@ -30,6 +30,7 @@ from muster.server.parked import ParkedFetches
 from muster.server.replies import Gather, Part, Room
 from muster.server.server_log import RateLimitedLog
 from muster.server.unserved import Unserved
+from muster.server.wire import Topics as TopicNames
 from muster.server.wire import discovery, group_admin, members
 from muster.server.wire.heartbeat import decode_heartbeat, encode_heartbeat
 from muster.server.wire.offset_commit import (
@@ -41,7 +42,6 @@ from muster.server.wire.offset_commit import (
 )
 from muster.server.wire.offset_fetch import decode_offset_fetch
 from muster.server.wire.offset_fetch_reply import FetchReply, encode_offset_fetch, offset_fetch_bytes
-from muster.server.wire.topics import Topics as TopicNames
 
 CHANGING_MODULES = {
     ApiKey.METADATA: "metadata",

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from muster.codec.primitives import Buffer, Writer
 from muster.protocol.header import decode_header
 from muster.protocol.messages import REQUEST, encode_request, layout
-from muster.server.wire.topics import Topics
+from muster.server.wire import Topics
 
 ORDERS_ID, CLICKS_ID, LONG_ID = bytes(range(16)), bytes(range(16, 32)), bytes(range(32, 48))
 LONG_TOPIC = "long" * 50

@@ -11,10 +11,9 @@ from muster.protocol.apis import ApiKey
 from muster.protocol.errors import BadBody
 from muster.protocol.messages import decode_request
 from muster.protocol.reader import MAX_ELEMENTS
-from muster.server.wire import offset_commit_old
+from muster.server.wire import offset_commit
 from muster.server.wire.heartbeat import decode_heartbeat
 from muster.server.wire.offset_commit import decode_offset_commit
-from muster.server.wire.offset_commit_old import decode_old
 from muster.server.wire.offset_fetch import decode_offset_fetch
 from tests.server.wire.requests import TOPICS
 
@@ -95,10 +94,10 @@ def test_a_count_that_lies_costs_nothing(case: str) -> None:
 
 def test_the_limit_is_on_topics_and_partitions_together(monkeypatch: pytest.MonkeyPatch) -> None:
     data = OLD_COMMIT + b"\x00\x00\x00\x03" + (OLD_ORDERS + ONE_OLD + PARTITION) * 3
-    assert decode_old(2, 1, data, 0, len(data), TOPICS) is not None
-    monkeypatch.setattr(offset_commit_old, "MAX_ELEMENTS", 6)
-    assert decode_old(2, 1, data, 0, len(data), TOPICS) is not None
-    monkeypatch.setattr(offset_commit_old, "MAX_ELEMENTS", 5)
-    assert decode_old(2, 1, data, 0, len(data), TOPICS) is None, (
+    assert offset_commit._decode_usual_old(2, 1, data, 0, len(data), TOPICS) is not None
+    monkeypatch.setattr(offset_commit, "MAX_ELEMENTS", 6)
+    assert offset_commit._decode_usual_old(2, 1, data, 0, len(data), TOPICS) is not None
+    monkeypatch.setattr(offset_commit, "MAX_ELEMENTS", 5)
+    assert offset_commit._decode_usual_old(2, 1, data, 0, len(data), TOPICS) is None, (
         "it is left to the slow way, which has the words for it"
     )

@@ -23,6 +23,7 @@ from muster.core.answers import (
 from muster.protocol.apis import APIS, ApiKey
 from muster.protocol.header import decode_header
 from muster.protocol.messages import decode_response, encode_request, encode_response
+from muster.server.wire import Topics
 from muster.server.wire.discovery import (
     FindCoordinator,
     FoundCoordinator,
@@ -37,7 +38,6 @@ from muster.server.wire.members import encode_join_group, encode_leave_group, en
 from muster.server.wire.offset_commit import decode_offset_commit, encode_offset_commit
 from muster.server.wire.offset_fetch import decode_offset_fetch
 from muster.server.wire.offset_fetch_reply import encode_offset_fetch
-from muster.server.wire.topics import Topics
 from tests.kit.kafka import KafkaBroker
 from tests.protocol.strategies import every_version, label
 

@@ -4,8 +4,8 @@ from struct import pack
 
 import pytest
 
+from muster.server.wire import Topics
 from muster.server.wire.offset_commit import decode_commit_head, decode_offset_commit, decode_partitions
-from muster.server.wire.topics import Topics
 
 TOPIC_ID = bytes(range(16))
 TOPICS = Topics({"orders": (TOPIC_ID, 4)}, {TOPIC_ID: "orders"})

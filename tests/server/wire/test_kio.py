@@ -11,11 +11,11 @@ from muster.core.answers import ALL_COMMITTED, CommitAnswer, FetchAnswer, Fetche
 from muster.core.events import Heartbeat
 from muster.protocol.apis import ApiKey
 from muster.protocol.messages import REQUEST, RESPONSE, decode_request
+from muster.server.wire import Topics
 from muster.server.wire.heartbeat import decode_heartbeat, encode_heartbeat
 from muster.server.wire.offset_commit import decode_offset_commit, encode_offset_commit
 from muster.server.wire.offset_fetch import decode_offset_fetch
 from muster.server.wire.offset_fetch_reply import encode_offset_fetch
-from muster.server.wire.topics import Topics
 from tests.protocol.strategies import bodies, patient
 from tests.protocol.test_kio import body_of, read_by_kio, special, text, written_by_kio
 

@@ -7,15 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muster.codec import layouts
 from muster.codec.error_codes import ErrorCode
 from muster.core.answers import ALL_COMMITTED, CommitAnswer
 from muster.core.events import OffsetCommit
 from muster.protocol.apis import ApiKey
 from muster.protocol.errors import BadBody, WireError
 from muster.protocol.messages import decode_request, decode_response, encode_response
-from muster.server.wire.offset_commit import decode_offset_commit, encode_offset_commit
-from muster.server.wire.offset_commit_unusual import CommitReply, decode_unusual
+from muster.server.wire.offset_commit import CommitReply, decode_offset_commit, decode_plain, encode_offset_commit
 from tests.protocol.strategies import int32s, int64s, patient, texts
 from tests.server.wire.requests import (
     CLICKS_ID,
@@ -329,12 +327,11 @@ def test_any_bytes_are_a_request_or_an_error(version: int, data: bytes) -> None:
 
 
 @every_version
-def test_there_is_a_limit_on_partitions(version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_there_is_a_limit_on_partitions(version: int) -> None:
     some = [{"partitionIndex": index} for index in range(150)]
     data = usual(version, topics=[{"name": "clicks", "topicId": CLICKS_ID, "partitions": some}])
     event, _ = decode(version, data)
     assert event is not None
     assert len(event.partitions) == 150
-    reader = layouts.WireReader(data, max_elements=150)
     with pytest.raises(BadBody, match="limit"):
-        decode_unusual(version, 5, reader, TOPICS)
+        decode_plain(version, 5, data, 0, len(data), TOPICS, max_elements=150)

@@ -13,7 +13,7 @@ from muster.core.answers import DescribeAnswer, DescribedMember, ListAnswer, Off
 from muster.core.events import DeleteGroup, DescribeGroup, ListGroups, OffsetDelete
 from muster.protocol.apis import ApiKey
 from muster.protocol.messages import decode_request, encode_response
-from muster.server.wire.topics import Topics
+from muster.server.wire import Topics
 
 # ListGroups, versions 0 to 5; 3 is the first flexible one. An empty filter lets every group through.
 

@@ -22,6 +22,7 @@ from muster.core.events import OffsetFetch
 from muster.errors import CodecError
 from muster.protocol.errors import BadBody
 from muster.protocol.reader import WireReader
+from muster.server.wire import Topics
 from muster.server.wire.offset_fetch_reply import (
     FIRST_FLEXIBLE,
     FIRST_WITH_GROUPS,
@@ -31,7 +32,6 @@ from muster.server.wire.offset_fetch_reply import (
     FetchReply,
     encoded_topic,
 )
-from muster.server.wire.topics import Topics
 
 _FIRST_WITH_NULL_TOPICS, _FIRST_WITH_REQUIRE_STABLE, _FIRST_WITH_MEMBER = 2, 7, 9
 _TOPIC_ID_SIZE = 16

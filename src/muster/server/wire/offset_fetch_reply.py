@@ -19,7 +19,7 @@ from muster.codec.error_codes import ErrorCode
 from muster.codec.primitives import Writer
 from muster.core.answers import FetchAnswer, FetchedOffset
 from muster.protocol.errors import BadBody
-from muster.server.wire.topics import Topics
+from muster.server.wire import Topics
 
 FIRST_WITH_ERROR, FIRST_WITH_THROTTLE, FIRST_WITH_EPOCH, FIRST_FLEXIBLE, FIRST_WITH_GROUPS = 2, 3, 5, 6, 8
 FIRST_WITH_TOPIC_IDS = 10
