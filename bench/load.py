@@ -14,7 +14,7 @@ from muster.codec.offsets_topic import OffsetValue, encode_key, encode_offset_va
 from muster.codec.records import Record
 from muster.core.coordinator import Coordinator
 from muster.core.events import Instant, JoinGroup
-from muster.core.group import Group
+from muster.core.groups import Group
 from muster.core.loading import restore
 from muster.core.outcome import Outcome
 from muster.log.loading import load_latest

@@ -5,43 +5,22 @@
     shell.refuse_next(ErrorCode.NOT_ENOUGH_REPLICAS)
     shell.end_transaction(producer_id=9, commit=True)
 
-It works with anything that has `handle` and `replay`. `OffsetsOnly` is a coordinator without membership, for tests that
-put groups in their place by hand.
+`OffsetsOnly` is a coordinator for tests that put groups in their place by hand.
 """
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from muster.codec.error_codes import ErrorCode
-from muster.codec.offsets_topic import GroupKey, GroupValue, OffsetKey, OffsetValue, decode_key, decode_value
-from muster.core.admin import Admin
+from muster.codec.offsets_topic import GroupKey, GroupValue, decode_key, decode_value
 from muster.core.config import GroupConfig
 from muster.core.coordinator import Coordinator
-from muster.core.events import (
-    DeleteGroup,
-    DescribeGroup,
-    EndTransaction,
-    Event,
-    ExpireOffsets,
-    Instant,
-    ListGroups,
-    OffsetCommit,
-    OffsetDelete,
-    OffsetFetch,
-    TimerFired,
-    TopicsDeleted,
-    TxnOffsetCommit,
-)
-from muster.core.group import Group, Member
-from muster.core.offsets import Offsets
-from muster.core.outcome import OffsetsRecord, Outcome, Reply, SetTimer, Write
+from muster.core.events import EndTransaction, Event, Instant, TimerFired, TimerKey
+from muster.core.groups import NO_PRODUCER, Group
+from muster.core.outcome import CommitWrite, OffsetsRecord, Outcome, SetTimer, Write
+from muster.core.seats import Member, Seats
 
 START = Instant(monotonic_ms=0, wall_ms=1_700_000_000_000)
 NO_ANSWER = object()
-
-
-class Handles(Protocol):
-    def handle(self, event: Any, now: Instant, out: Outcome) -> None: ...
-    def replay(self, record: OffsetsRecord, log_offset: int, producer_id: int) -> None: ...
 
 
 class Logged(NamedTuple):
@@ -53,12 +32,12 @@ class Logged(NamedTuple):
 
 
 class Shell:
-    def __init__(self, coordinator: Handles, now: Instant = START) -> None:
+    def __init__(self, coordinator: Coordinator, now: Instant = START) -> None:
         self.coordinator = coordinator
         self.now = now
         self.log: list[Logged] = []
-        self.writes: list[Write] = []
-        self.timers: dict[tuple[str, ...], int] = {}
+        self.writes: list[Write | CommitWrite] = []
+        self.timers: dict[TimerKey, int] = {}
         self.answers: dict[Any, Any] = {}
         self._refusals: list[ErrorCode] = []
 
@@ -73,16 +52,12 @@ class Shell:
         """Append the writes in order, replay each, arm the timers, deliver the answers."""
         for write in out.writes:  # what waited for one write may ask for another
             if self._refusals:
-                Coordinator.refused(self.coordinator, write, self._refusals.pop(0), out)  # type: ignore[arg-type]
+                self.coordinator.refused(write, self._refusals.pop(0), out)
                 continue
             self.writes.append(write)
-            for record in map(OffsetsRecord._make, write.records):
-                self.log.append(Logged(record, write.producer_id))
-                self.coordinator.replay(record, len(self.log) - 1, write.producer_id)
-            if write.event is not None:
-                out.replies.append(Reply(write.event.reply_to, write.answer))
-            elif write.then is not None:
-                write.then(out)
+            base_offset = len(self.log)
+            self.log.extend(Logged(OffsetsRecord(*record), write.producer_id) for record in write.records)
+            self.coordinator.appended(write, base_offset, out)
         for timer in out.timers:
             if isinstance(timer, SetTimer):
                 self.timers[timer.key] = timer.deadline_ms
@@ -109,7 +84,7 @@ class Shell:
             self.ask(TimerFired(key))
         self.now = end
 
-    def replay_into(self, fresh: Handles) -> None:
+    def replay_into(self, fresh: Coordinator) -> None:
         """Load the whole log into another coordinator."""
         for log_offset, (record, producer_id, commits) in enumerate(self.log):
             if record is None:
@@ -128,45 +103,25 @@ def _value(record: OffsetsRecord) -> Any:
     return None if record.value is None else decode_value(decode_key(record.key).record_type, record.value)[1]
 
 
-class OffsetsOnly:
-    """Offsets and admin on groups made by hand; notes whose sessions were restarted."""
+def recorded(group_id: str, value: GroupValue) -> Group:
+    """The group that a record describes, with its members in their seats."""
+    return Group(group_id, value, seats=Seats.recorded(value))
+
+
+class OffsetsOnly(Coordinator):
+    """A coordinator for groups made by hand: it notes whose sessions were extended, and members sit as records say."""
 
     def __init__(self, **settings: Any) -> None:
-        self.groups: dict[str, Group] = {}
-        self.newer: dict[str, str] = {}
+        super().__init__(GroupConfig(**settings))
         self.extended: list[str] = []
-        self.offsets = Offsets(self.groups, self.newer, GroupConfig(**settings), self._extend_session)
-        self.admin = Admin(self.groups, self.newer)
-        self._handlers: dict[type, Any] = {
-            OffsetCommit: self.offsets.commit,
-            TxnOffsetCommit: self.offsets.txn_commit,
-            EndTransaction: self.offsets.end_transaction,
-            OffsetFetch: self.offsets.fetch,
-            OffsetDelete: self.offsets.delete_offsets,
-            DeleteGroup: self.offsets.delete_group,
-            TopicsDeleted: self.offsets.topics_deleted,
-            ExpireOffsets: self.offsets.expire,
-            DescribeGroup: self.admin.describe,
-            ListGroups: self.admin.list_groups,
-        }
+        self.commits._extend_session = self._note_session
 
-    def _extend_session(self, group: Group, member: Member, now: Instant, out: Outcome) -> None:
+    def _note_session(self, group: Group, member: Member, now: Instant, out: Outcome) -> None:
         self.extended.append(member.member_id)
 
-    def handle(self, event: Any, now: Instant, out: Outcome) -> None:
-        self._handlers[type(event)](event, now, out)
-
-    def replay(self, record: OffsetsRecord, log_offset: int, producer_id: int) -> None:
-        key, value = decode_key(record.key), _value(record)
-        if isinstance(key, OffsetKey):
-            assert value is None or isinstance(value, OffsetValue)
-            self.offsets.replay_offset(key, value, log_offset, producer_id)
-            return
-        assert isinstance(key, GroupKey)
-        group = self.groups.get(key.group_id)
-        if isinstance(value, GroupValue):
-            self.groups.setdefault(key.group_id, Group(key.group_id)).take(value)
-        elif group is not None and (group.offsets or group.pending):
-            self.groups[key.group_id] = Group(key.group_id, offsets=group.offsets, pending=group.pending)
-        else:
-            self.groups.pop(key.group_id, None)
+    def replay(self, record: tuple[bytes, bytes | None], log_offset: int, producer_id: int = NO_PRODUCER) -> None:
+        super().replay(record, log_offset, producer_id)
+        key = decode_key(record[0])
+        group = self.groups.get(key.group_id) if isinstance(key, GroupKey) else None
+        if group is not None:
+            group.seats = Seats() if group.record is None else Seats.recorded(group.record)

@@ -7,7 +7,9 @@ import pytest
 from muster.codec.error_codes import ErrorCode
 from muster.core.answers import DescribeAnswer, DescribedMember, ListAnswer, ListedGroup
 from muster.core.events import DescribeGroup, ListGroups
-from muster.core.group import Group, State
+from muster.core.groups import Group
+from muster.core.seats import Seats
+from muster.core.states import State
 from tests.core.shell import START, OffsetsOnly, Shell
 from tests.core.test_offsets import a_group, rebalancing, subscription
 
@@ -39,7 +41,7 @@ def in_state(state: State, group_id: str = "g") -> Group:
     group.group_id = group_id
     if state is State.PREPARING_REBALANCE or state is State.COMPLETING_REBALANCE:
         rebalancing(group, is_joining=state is State.PREPARING_REBALANCE)
-    assert group.state is state
+    assert group.seats.state is state
     return group
 
 
@@ -47,7 +49,7 @@ def test_s38_s284_a_group_that_does_not_exist(desk: Desk) -> None:
     assert desk.describe(version=5) == DescribeAnswer(ErrorCode.NONE, "Dead")
     expected = DescribeAnswer(ErrorCode.GROUP_ID_NOT_FOUND, "Dead", message="Group g not found.")
     assert desk.describe(version=6) == expected
-    desk.groups["g"] = Group("g", is_dead=True)
+    desk.groups["g"] = Group("g", seats=Seats(State.DEAD))
     assert desk.describe(version=6) == expected
     assert desk.listed() == []
 
@@ -118,7 +120,7 @@ def test_s292_no_group_is_in_a_state_that_is_none(desk: Desk) -> None:
 
 def test_newer_groups_are_listed_and_not_described(desk: Desk) -> None:
     desk.groups["new"] = Group("new")  # its offsets live here
-    desk.coordinator.newer.update({"new": "consumer", "shared": "share"})
+    desk.coordinator.newer.kinds.update({"new": "consumer", "shared": "share"})
     assert desk.shell.ask(ListGroups("me")).groups == (
         ListedGroup("new", "consumer", "Unknown", "consumer"),
         ListedGroup("shared", "share", "Unknown", "share"),

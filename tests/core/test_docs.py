@@ -4,19 +4,23 @@ import importlib
 import re
 from pathlib import Path
 
+from muster.codec.error_codes import ErrorCode
 from muster.core.config import GroupConfig
-from muster.core.group import LEGAL_MOVES
+from muster.core.states import LEGAL_MOVES, RULES, State
 
 DOCS = Path(__file__).parents[2] / "docs"
 TEXT = (DOCS / "architecture.md").read_text(encoding="utf-8")
 HOMES = {
     "partition_for": "muster.codec.partitioning",
     "Write": "muster.core.outcome",
+    "Admin": "muster.core.admin",
+    "Commits": "muster.core.commits",
+    "GroupTable": "muster.core.groups",
     "Membership": "muster.core.membership",
     "Offsets": "muster.core.offsets",
+    "Rebalancing": "muster.core.rebalancing",
     "Router": "muster.core.router",
-    "Coordinator": "muster.core.coordinator",
-    "Group": "muster.core.group",
+    "Seats": "muster.core.seats",
 }
 
 
@@ -27,6 +31,19 @@ def diagram() -> str:
         f"{came_from.value:>{width}}  ->  {', '.join(to.value for to in moves)}"
         for came_from, moves in LEGAL_MOVES.items()
     )
+
+
+def answers() -> str:
+    """What a request hears in each state, a line for each request."""
+    rows = [("Request", "of", *State), ("---",) * (2 + len(State))]
+    for request, rule in RULES:
+        cells = [f"`{cell.name}`" if isinstance(cell, ErrorCode) else cell.value for cell in rule[1:]]
+        rows.append((request.__name__, rule.who, *cells))
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows).replace(" --- ", "---")
+
+
+def test_the_table_of_answers_is_drawn_from_the_rules() -> None:
+    assert answers() in TEXT
 
 
 def test_the_diagram_is_drawn_from_the_table_of_moves() -> None:

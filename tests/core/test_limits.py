@@ -10,8 +10,9 @@ from muster.core.answers import CommitAnswer, JoinAnswer, SyncAnswer, timed_out
 from muster.core.commits import key_prefix
 from muster.core.config import GroupConfig
 from muster.core.events import CommittedPartition, JoinGroup, OffsetCommit, OffsetFetch, SyncGroup, TxnOffsetCommit
-from muster.core.outcome import Cause, Notice, NoticeKind, Outcome
+from muster.core.outcome import Notice, NoticeKind, Outcome
 from muster.core.router import Router
+from muster.core.states import Cause
 from muster.errors import ConfigError
 from tests.core.world import World
 
@@ -44,12 +45,12 @@ def test_no_more_members_than_allowed_in_all_groups_together() -> None:
     world = World(muster_max_members=2)
     (a,) = world.stable("a")
     world.join("h", client="b")  # an id handed out counts
-    assert world.coordinator.membership.seats == 2
+    assert world.coordinator.rebalancing.seats == 2
     assert world.answer(world.join("i", client="c")).error is E.GROUP_MAX_SIZE_REACHED
     assert world.answer(world.join("i", client="c", instance="static")).error is E.GROUP_MAX_SIZE_REACHED
     assert world.heartbeat(a, 1) is E.NONE
     world.advance(3_000_000)  # sessions and the unused id run out
-    assert world.coordinator.membership.seats == 0
+    assert world.coordinator.rebalancing.seats == 0
     assert world.answer(world.join("i", client="c")).error is E.MEMBER_ID_REQUIRED
 
 
@@ -59,7 +60,7 @@ def test_a_static_member_that_restarts_needs_no_new_seat() -> None:
     answer = world.answer(world.join(client="a", instance="a"))
     assert answer.error is E.NONE
     assert answer.member_id != a
-    assert world.coordinator.membership.seats == 1
+    assert world.coordinator.rebalancing.seats == 1
 
 
 def join(world: World, group_id: str, member_id: str, metadata_bytes: int, version: int = 3) -> int:
@@ -88,13 +89,13 @@ def test_the_metadata_of_a_group_is_bounded() -> None:
     join(world, "g", "", 300_000)
     assert world.answer(join(world, "g", "", 600_000)).error is E.GROUP_MAX_SIZE_REACHED
     assert world.is_parked(join(world, "g", "", 300_000)), "a smaller one finds its place"
-    assert world.coordinator.groups["g"].held_bytes == pytest.approx(900_000, abs=2_000)
+    assert world.coordinator.groups["g"].seats.held_bytes == pytest.approx(900_000, abs=2_000)
     assert world.answer(join(world, "h", "", 600_000)).error is E.NONE, "that is another group"
 
 
 def test_the_metadata_of_all_groups_together_is_bounded() -> None:
     world = World(muster_max_membership_bytes=1_000_000)
-    membership = world.coordinator.membership
+    membership = world.coordinator.rebalancing
     members = [world.answer(join(world, f"g{number}", "", 300_000)) for number in range(3)]
     assert [member.error for member in members] == [E.NONE] * 3
     assert world.answer(join(world, "h", "", 300_000)).error is E.GROUP_MAX_SIZE_REACHED
@@ -113,9 +114,9 @@ def test_ids_that_are_handed_out_are_counted() -> None:
     world = World()
     answer = world.answer(join(world, "g", "", 10, version=9))
     assert answer.error is E.MEMBER_ID_REQUIRED
-    assert world.coordinator.membership.held_bytes == len(answer.member_id)
+    assert world.coordinator.rebalancing.held_bytes == len(answer.member_id)
     world.advance(3_000_000)
-    assert world.coordinator.membership.held_bytes == 0
+    assert world.coordinator.rebalancing.held_bytes == 0
 
 
 def test_a_sync_that_waits_keeps_no_assignments() -> None:
@@ -124,7 +125,7 @@ def test_a_sync_that_waits_keeps_no_assignments() -> None:
     leader, follower = world.stable("a", "b")
     world.join(member_id=follower, protocols=(("range", b"other"),))
     world.join(member_id=leader)
-    generation = world.coordinator.groups["g"].generation
+    generation = world.coordinator.groups["g"].seats.generation
     sync = SyncGroup(world.next_number(), "g", generation, follower, {"x": bytes(1_000_000)})
     assert world.is_parked(world.ask(sync))
     assert sync.assignments == {}
@@ -137,9 +138,9 @@ def test_no_more_pending_offsets_than_allowed() -> None:
     assert txn_commit(world, 7, 0, 1) == CommitAnswer()
     assert txn_commit(world, 7, 0) == CommitAnswer()  # the same once more is none more
     assert txn_commit(world, 8, 0, 1) == CommitAnswer((E.POLICY_VIOLATION,) * 2)
-    assert world.coordinator.offsets.pending_offsets == 2
-    world.coordinator.offsets.complete(7, commit=True)
-    assert world.coordinator.offsets.pending_offsets == 0
+    assert world.coordinator.table.pending_offsets == 2
+    world.coordinator.table.replay_marker(7, commit=True)
+    assert world.coordinator.table.pending_offsets == 0
     assert txn_commit(world, 8, 0, 1) == CommitAnswer()
 
 
@@ -170,7 +171,7 @@ def test_deleted_offsets_are_pending_no_longer() -> None:
     world = World()
     txn_commit(world, 7, 0, 1)
     world.coordinator.replay((world.log[0][0].key, None), 9)
-    assert world.coordinator.offsets.pending_offsets == 1
+    assert world.coordinator.table.pending_offsets == 1
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,9 @@ import pytest
 
 from muster.codec.error_codes import ErrorCode
 from muster.codec.offsets_topic import GroupValue
-from muster.core.events import Leaver
-from muster.core.group import LEGAL_MOVES, Group, IllegalMove, Member, State
+from muster.core.events import Leaver, TimerKey, TimerKind
+from muster.core.seats import Member, Seats, _vote
+from muster.core.states import LEGAL_MOVES, IllegalMove, State
 from tests.core.world import NO_ANSWER, World
 
 E = ErrorCode
@@ -221,7 +222,7 @@ def test_081_a_group_that_was_empty_extends_like_a_new_one() -> None:
     world = World(group_initial_rebalance_delay_ms=0)
     (a,) = world.stable("a")
     world.leave(Leaver(a))
-    world.coordinator.membership._config = world.config.__class__(
+    world.coordinator.rebalancing._config = world.config.__class__(
         group_initial_rebalance_delay_ms=50, group_min_session_timeout_ms=10
     )
     numbers = [world.join_new(client=client, rebalance=500)[0] for client in "ab"]
@@ -316,7 +317,7 @@ def test_097_the_longest_rebalance_timeout_counts() -> None:
     world = World()
     world.stable("a", rebalance=10_000)
     parked, _ = world.join_new(client="b", rebalance=60_000)
-    assert world.timers["join", "g"] == world.now_ms + 60_000
+    assert world.timers[TimerKey(TimerKind.JOIN, "g")] == world.now_ms + 60_000
     assert world.is_parked(parked)
 
 
@@ -484,7 +485,6 @@ def test_139_a_loaded_group_over_capacity_shrinks() -> None:
     ids = big.stable(*"abcdef")
     world = World(group_max_size=4)
     for offset, (record, producer) in enumerate(big.log):
-        world.coordinator.is_active = False
         world.coordinator.replay(record, offset, producer)
     from muster.core.outcome import Outcome
 
@@ -662,7 +662,6 @@ def test_184_loaded_members_have_a_full_session() -> None:
     ids = world.stable("a", "b", session=4_000)
     other = World()
     for offset, (record, producer) in enumerate(world.log):
-        other.coordinator.is_active = False
         other.coordinator.replay(record, offset, producer)
     from muster.core.outcome import Outcome
 
@@ -833,13 +832,14 @@ def test_331_parked_requests_hear_of_a_move() -> None:
 def test_356_357_moves_that_do_not_exist_and_dead_stays_dead() -> None:
     world = World()
     world.stable("a")
-    group = world.group()
+    seats = world.group()
     for came_from in State:
         for to in State:
             if to in LEGAL_MOVES[came_from]:
                 continue
+            seats.state = came_from
             with pytest.raises(IllegalMove):
-                world.coordinator.membership._move(group, came_from, to, world.now, None)
+                seats.move(to, world.wall_ms)
     assert LEGAL_MOVES[State.DEAD] == (State.DEAD,)
 
 
@@ -857,14 +857,14 @@ def member(name: str, *protocols: str) -> Member:
 def test_358_359_the_protocol_is_chosen_by_votes_among_those_in_common(
     lists: tuple[tuple[str, ...], ...], chosen: str
 ) -> None:
-    group = Group("g")
+    group = Seats()
     for number, protocols in enumerate(lists):
         group.add(member(str(number), *protocols), "consumer")
     assert group.choose_protocol() == chosen
 
 
 def test_361_who_may_join() -> None:
-    group = Group("g")
+    group = Seats(State.PREPARING_REBALANCE)
     group.add(member("a", "range", "roundrobin"), "consumer")
     for offered, may in ((("roundrobin", "foo"), True), (("range", "bar"), True), (("foo", "bar"), False)):
         assert group.supports("consumer", [(name, b"") for name in offered]) is may
@@ -872,7 +872,7 @@ def test_361_who_may_join() -> None:
 
 def test_369_a_vote_without_a_candidate() -> None:
     with pytest.raises(AssertionError):
-        member("a", "foo").vote({"bar"})
+        _vote(member("a", "foo").protocols, {"bar"})
 
 
 # Hard state is what the log says.
@@ -885,7 +885,7 @@ def test_the_log_alone_explains_the_state() -> None:
     world.leave(Leaver("", "a"))
     world.advance(700_000)
     assert world.replayed().hard_state() == world.coordinator.hard_state()
-    value = world.replayed().groups["g"].durable
+    value = world.replayed().groups["g"].record
     assert isinstance(value, GroupValue)
 
 
@@ -901,7 +901,7 @@ def test_the_log_alone_explains_the_state() -> None:
     ],
 )
 def test_a_tie_goes_to_the_name_that_a_hash_map_puts_first(lists: tuple[tuple[str, ...], ...], chosen: str) -> None:
-    group = Group("g")
+    group = Seats()
     for number, protocols in enumerate(lists):
         group.add(member(str(number), *protocols), "consumer")
     assert group.choose_protocol() == chosen

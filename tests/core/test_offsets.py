@@ -31,9 +31,11 @@ from muster.core.events import (
     TopicsDeleted,
     TxnOffsetCommit,
 )
-from muster.core.group import Group, Rebalance, State, TopicPartition
-from muster.core.outcome import NO_PRODUCER, OffsetsRecord, Outcome
-from tests.core.shell import NO_ANSWER, START, Logged, OffsetsOnly, Shell
+from muster.core.groups import NO_PRODUCER, Group, TopicPartition
+from muster.core.outcome import OffsetsRecord, Outcome
+from muster.core.seats import Seats
+from muster.core.states import State
+from tests.core.shell import NO_ANSWER, START, Logged, OffsetsOnly, Shell, recorded
 
 E = ErrorCode
 NOW_MS = START.wall_ms
@@ -142,16 +144,16 @@ def a_group(
 ) -> Group:
     """Stable with one member for each instance; or Empty since some time."""
     if empty_since is not None:
-        return Group.loaded("g", GroupValue(protocol_type, generation, None, None, empty_since))
+        return recorded("g", GroupValue(protocol_type, generation, None, None, empty_since))
     metadata = subscription(*topics) if metadata is None else metadata
     members = [
         member_value(f"member-{number}", metadata, instance) for number, instance in enumerate(instances, start=1)
     ]
-    return Group.loaded("g", GroupValue(protocol_type, generation, "range", MEMBER, NOW_MS, tuple(members)))
+    return recorded("g", GroupValue(protocol_type, generation, "range", MEMBER, NOW_MS, tuple(members)))
 
 
 def rebalancing(group: Group, is_joining: bool) -> Group:
-    group.rebalance = Rebalance(is_joining)
+    group.seats.state = State.PREPARING_REBALANCE if is_joining else State.COMPLETING_REBALANCE
     return group
 
 
@@ -181,7 +183,7 @@ def test_s213_a_generation_of_no_group(bench: Bench, version: int, error: ErrorC
 
 def test_s214_a_commit_creates_a_simple_group(bench: Bench) -> None:
     assert bench.commit() == [E.NONE]
-    group = bench.groups["g"]
+    group = bench.groups["g"].seats
     assert (group.state, group.protocol_type, group.generation) == (State.EMPTY, None, 0)
     assert bench.shell.records_since(0) == [(OffsetKey("g", "foo", 0), OffsetValue(42, -1, "", NOW_MS))]
 
@@ -196,7 +198,7 @@ def test_nothing_changes_before_the_append(bench: Bench) -> None:
 
 
 def test_s216_a_dead_group_takes_no_commit(bench: Bench) -> None:
-    bench.seat(Group("g", is_dead=True))
+    bench.seat(Group("g", seats=Seats(State.DEAD)))
     assert bench.commit() == [E.COORDINATOR_NOT_AVAILABLE]
     assert bench.txn_commit() == [E.COORDINATOR_NOT_AVAILABLE]
 
@@ -380,7 +382,7 @@ def _last_value(bench: Bench) -> tuple[int, OffsetValue]:
 def test_s44_a_group_without_a_name(bench: Bench) -> None:
     assert bench.commit(group="") == [E.NONE]
     assert bench.fetch(FOO_0, group="") == {FOO_0: 42}
-    assert bench.groups[""].state is State.EMPTY
+    assert bench.groups[""].seats.state is State.EMPTY
     assert bench.delete_group("") is E.NONE
     assert bench.fetch(FOO_0, group="") == {FOO_0: -1}
 
@@ -544,7 +546,7 @@ def test_transactions_survive_groups_put_in_place_by_hand(bench: Bench) -> None:
     bench.txn_commit()
     other = Bench()
     other.groups.update(bench.groups)
-    other.coordinator.offsets.reindex()
+    other.coordinator.table.reindex()
     other.end(commit=True)
     assert other.fetch(FOO_0) == {FOO_0: 77}
 
@@ -556,7 +558,7 @@ def test_s263_s264_an_unknown_group_has_no_offsets(bench: Bench) -> None:
     assert bench.fetch_one() == FetchedOffset("foo", 0, -1, -1, "", E.NONE)
     assert bench.fetch() == {}
     bench.commit()
-    bench.groups["g"].is_dead = True
+    bench.groups["g"].seats.state = State.DEAD
     assert bench.fetch(FOO_0) == {FOO_0: -1}
     assert bench.fetch() == {}
 
@@ -596,7 +598,7 @@ def test_s271_another_topic_of_the_same_name(bench: Bench, stored: bytes, asked:
 
 def test_s274_no_offsets_of_no_group(bench: Bench) -> None:
     assert bench.delete(FOO_0) == OffsetDeleteAnswer(E.GROUP_ID_NOT_FOUND)
-    bench.seat(Group("g", is_dead=True))
+    bench.seat(Group("g", seats=Seats(State.DEAD)))
     assert bench.delete(FOO_0) == OffsetDeleteAnswer(E.GROUP_ID_NOT_FOUND)
 
 
@@ -651,7 +653,7 @@ def test_s283_a_group_without_offsets_stays_until_expiration(bench: Bench) -> No
     bench.seat(a_group(generation=5, empty_since=NOW_MS))
     bench.commit(FOO_0)
     bench.delete(FOO_0)
-    assert bench.groups["g"].state is State.EMPTY
+    assert bench.groups["g"].seats.state is State.EMPTY
     assert bench.expire() == [GROUP_TOMBSTONE]
     assert not bench.groups
 
@@ -692,7 +694,7 @@ def test_s294_a_deleted_group_leaves_tombstones(bench: Bench, generation: int) -
 
 def test_s296_an_unknown_group_is_not_deleted(bench: Bench) -> None:
     assert bench.delete_group() is E.GROUP_ID_NOT_FOUND
-    bench.seat(Group("g", is_dead=True))
+    bench.seat(Group("g", seats=Seats(State.DEAD)))
     assert bench.delete_group() is E.GROUP_ID_NOT_FOUND
 
 
@@ -710,8 +712,8 @@ def test_s297_groups_are_deleted_one_by_one(bench: Bench) -> None:
 def test_s301_offsets_make_a_group(bench: Bench) -> None:
     for partition in (FOO_0, FOO_1, BAR_0):
         bench.keep(partition)
-    assert bench.groups["g"].state is State.EMPTY
-    assert bench.groups["g"].protocol_type is None
+    assert bench.groups["g"].seats.state is State.EMPTY
+    assert bench.groups["g"].seats.protocol_type is None
     assert bench.fetch() == {FOO_0: 42, FOO_1: 42, BAR_0: 42}
 
 
@@ -719,11 +721,12 @@ def test_s302_s303_offsets_before_and_after_the_group(bench: Bench) -> None:
     bench.keep(FOO_0)
     bench.append(GroupKey("g"), encode_group_value(GroupValue("consumer", 15, None, None), 3))
     bench.keep(BAR_0)
-    group = bench.groups["g"]
+    group = bench.groups["g"].seats
     assert (group.state, group.generation, group.protocol_type) == (State.EMPTY, 15, "consumer")
     member = member_value(MEMBER, subscription("foo"))
     value = GroupValue("consumer", 935, "range", MEMBER, NOW_MS, (member,))
     bench.append(GroupKey("g"), encode_group_value(value, 3))
+    group = bench.groups["g"].seats
     assert (group.state, group.generation, group.leader) == (State.STABLE, 935, MEMBER)
     assert bench.fetch() == {FOO_0: 42, BAR_0: 42}
 
@@ -749,7 +752,7 @@ def test_s304_s306_s307_s308_s309_transactions_are_loaded_as_they_were(bench: Be
 
 def test_s306_a_transaction_without_a_marker_makes_a_group(bench: Bench) -> None:
     bench.append(OffsetKey("g", "foo", 0), encode_offset_value(OffsetValue(1), 4), producer=PRODUCER)
-    assert bench.groups["g"].state is State.EMPTY
+    assert bench.groups["g"].seats.state is State.EMPTY
     assert bench.fetch() == {}
 
 
@@ -777,7 +780,7 @@ def test_s313_s314_a_group_that_ended_and_came_back(bench: Bench) -> None:
     bench.append(GroupKey("g"), None)
     assert not bench.groups
     bench.keep(FOO_0)
-    assert (bench.groups["g"].protocol_type, bench.groups["g"].generation) == (None, 0)
+    assert (bench.groups["g"].seats.protocol_type, bench.groups["g"].seats.generation) == (None, 0)
     assert bench.fetch() == {FOO_0: 42}
 
 
@@ -808,7 +811,7 @@ def test_s336_an_empty_group_without_offsets_ends(bench: Bench, generation: int)
 
 
 def test_ids_handed_out_do_not_keep_a_group(bench: Bench) -> None:
-    bench.seat(Group("g", pending_members={"somebody": 9000}))
+    bench.seat(Group("g", seats=Seats(pending_members={"somebody": 9000})))
     assert bench.expire() == [GROUP_TOMBSTONE]
 
 
@@ -868,7 +871,7 @@ def test_s342_topics_that_nobody_reads_any_more(bench: Bench) -> None:
     bench.shell.advance(1)
     assert bench.expire() == [tombstone(BAR_0)]
     assert bench.fetch() == {FOO_0: 42}
-    assert bench.groups["g"].state is State.STABLE
+    assert bench.groups["g"].seats.state is State.STABLE
 
 
 def test_s343_not_while_members_are_joining(bench: Bench) -> None:
@@ -935,7 +938,7 @@ def test_s351_offsets_of_deleted_topics_go(bench: Bench, group: Group) -> None:
 def test_s352_a_group_that_loses_all_stays_until_expiration(bench: Bench) -> None:
     bench.keep(FOO_0)
     bench.shell.ask(TopicsDeleted((FOO_0,)))
-    assert bench.groups["g"].state is State.EMPTY
+    assert bench.groups["g"].seats.state is State.EMPTY
     assert bench.expire() == [GROUP_TOMBSTONE]
 
 
@@ -950,7 +953,7 @@ def test_s354_nothing_expired_nothing_written(bench: Bench) -> None:
 
 def test_a_newer_group_can_be_read_and_not_touched(bench: Bench) -> None:
     bench.keep(FOO_0, expire_timestamp_ms=NOW_MS)
-    bench.coordinator.newer["g"] = "consumer"
+    bench.coordinator.newer.kinds["g"] = "consumer"
     assert bench.fetch() == {FOO_0: 42}
     assert bench.commit() == [E.UNKNOWN_MEMBER_ID]
     assert bench.commit(generation=4, member=MEMBER) == [E.UNKNOWN_MEMBER_ID]

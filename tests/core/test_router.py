@@ -41,10 +41,20 @@ def join(group_id: str = "groupId", instance: str | None = None) -> JoinGroup:
 ONE = (CommittedPartition("t", 0, 1),)
 
 
-def answer(router: Router, event: Event) -> Any:
+def ask(router: Router, event: Event) -> Outcome:
+    """Decide, and let a log that takes everything take what was decided."""
     out = Outcome()
-    router.handle(event, NOW, out)
-    return out.replies[0].answer
+    partition = router.handle(event, NOW, out)
+    for write in out.writes:
+        assert partition is not None
+        coordinator = router.shards[partition].coordinator
+        assert coordinator is not None
+        coordinator.appended(write, 0, out)
+    return out
+
+
+def answer(router: Router, event: Event) -> Any:
+    return ask(router, event).replies[0][1]
 
 
 def active(*partitions: int) -> Router:
@@ -107,7 +117,7 @@ def test_043_046_empty_group_ids() -> None:
 def test_groups_of_two_partitions_are_listed_together() -> None:
     router = active(PARTITION, OTHER)
     for group_id in ("groupId", "otherGroup"):
-        router.handle(join(group_id), NOW, Outcome())
+        ask(router, join(group_id))
     assert {group.group_id for group in answer(router, ListGroups(0)).groups} == {"groupId", "otherGroup"}
 
 
@@ -121,7 +131,7 @@ def test_327_328_332_loads_and_resignations_at_stale_epochs() -> None:
 
 def test_329_a_stop_without_an_epoch() -> None:
     router = active(PARTITION)
-    router.handle(join(), NOW, Outcome())
+    ask(router, join())
     assert router.resign(PARTITION, None, Outcome()) == (1, 0)
     assert answer(router, join()).error is E.NOT_COORDINATOR
     assert router.elect(PARTITION, 3)

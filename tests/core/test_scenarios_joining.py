@@ -3,7 +3,8 @@
 import pytest
 
 from muster.codec.error_codes import ErrorCode
-from muster.core.events import Leaver
+from muster.core.events import Leaver, TimerKey, TimerKind
+from muster.core.states import State
 from tests.core.world import NO_ANSWER
 from tests.scenarios.world import ScenarioWorld
 
@@ -21,7 +22,7 @@ def test_053_054_version_3_seats_a_new_member_at_once_and_version_4_hands_out_an
 def test_066_a_dead_group_seats_nobody() -> None:
     world = ScenarioWorld()
     (a,) = world.stable("a")
-    world.group().is_dead = True
+    world.group().state = State.DEAD
     answer = world.answer(world.join(member_id=a, client="a"))
     assert (answer.error, answer.member_id) == (E.COORDINATOR_NOT_AVAILABLE, a)
 
@@ -88,7 +89,7 @@ def test_098_nobody_rejoins_but_two_seats_are_kept() -> None:
     generation = world.group().generation
     world.leave(Leaver(c, "c"))
     for _ in range(2):
-        assert world.timers["join", "g"] == world.now_ms + 1_000
+        assert world.timers[TimerKey(TimerKind.JOIN, "g")] == world.now_ms + 1_000
         world.advance(1_000)
         assert (world.state(), world.group().generation) == ("PreparingRebalance", generation)
         assert list(world.group().members) == [a, b]

@@ -5,8 +5,9 @@ import pytest
 from muster.codec.error_codes import ErrorCode
 from muster.codec.offsets_topic import GroupKey, GroupValue, decode_key, decode_value
 from muster.core.events import JoinGroup, Leaver
-from muster.core.group import Group, Member, State
 from muster.core.outcome import Outcome
+from muster.core.seats import Member, Seats
+from muster.core.states import State
 from tests.scenarios.world import ScenarioWorld
 
 E = ErrorCode
@@ -33,7 +34,7 @@ def test_016_027_an_empty_group_as_it_is_written_and_read() -> None:
 
 
 def test_028_a_simple_group_has_no_type_when_it_is_read() -> None:
-    group = Group.loaded("g", GroupValue("", 0, None, None))
+    group = Seats.recorded(GroupValue("", 0, None, None))
     assert (group.protocol_type, group.generation, group.subscribed_topics) == (None, 0, None)
     written = group.value()
     assert (written.protocol_type, written.generation) == ("", 0)
@@ -45,11 +46,11 @@ def test_028_a_simple_group_has_no_type_when_it_is_read() -> None:
 def test_357_a_dead_group_may_die_again() -> None:
     world = ScenarioWorld()
     (a,) = world.stable("a")
-    group = world.group()
+    group = world.coordinator.groups["g"]
     world.move_away()
-    world.coordinator.membership._move(group, State.DEAD, State.DEAD, world.now, None)
-    world.coordinator.membership.end(group, Outcome())
-    assert (group.state, list(group.members)) == (State.DEAD, [a])
+    group.seats.move(State.DEAD, world.wall_ms)
+    world.coordinator.rebalancing.end(group, Outcome())
+    assert (group.seats.state, list(group.seats.members)) == (State.DEAD, [a])
 
 
 def test_362_the_next_generation_with_members_and_without() -> None:
@@ -83,10 +84,11 @@ def test_364_an_id_is_of_a_member_or_handed_out() -> None:
     world.join(member_id=pending, client="b")
     assert (list(group.pending_members), list(group.members)) == ([], [a, pending])
     world.join(member_id=a, client="a")
-    assert group.pending_sync == {a, pending}
+    assert group.rebalance is not None
+    assert group.rebalance.pending_sync == {a, pending}
     world.leave(Leaver(pending))
     world.joined(world.join(member_id=a, client="a"))
-    assert (group.pending_sync, group.pending_members) == ({a}, {})
+    assert (group.rebalance.pending_sync, group.pending_members) == ({a}, {})
 
 
 def test_364_a_member_is_not_handed_out_again() -> None:
@@ -100,7 +102,7 @@ def test_364_a_member_is_not_handed_out_again() -> None:
 
 
 def test_366_nobody_takes_the_seat_of_nobody() -> None:
-    group = Group("g")
+    group = Seats()
     group.add(member("a", "range", instance="shelf"), "consumer")
     with pytest.raises(AssertionError, match="stranger"):
         group.rename(member("stranger", "range", instance="shelf"), "successor")
@@ -111,11 +113,11 @@ def test_367_a_new_generation_waits_for_its_own_members_alone() -> None:
     a, b = world.stable("a", "b")
     generation = world.rejoin_all(a, b)
     world.sync(b, generation)
-    assert world.group().pending_sync == {a}
+    assert world.group().rebalance.pending_sync == {a}
     for each in (a, b):
         world.join(member_id=each, client=each[0], protocols=(("range", b"new"),))
     assert world.group().generation == generation + 1
-    assert world.group().pending_sync == {a, b}
+    assert world.group().rebalance.pending_sync == {a, b}
 
 
 @pytest.mark.parametrize(

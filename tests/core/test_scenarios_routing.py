@@ -21,6 +21,7 @@ from muster.core.events import (
 )
 from muster.core.outcome import Outcome
 from muster.core.router import Router
+from muster.core.states import State
 from tests.scenarios.world import errors_of
 
 E = ErrorCode
@@ -129,7 +130,7 @@ def test_323_when_a_group_is_known_not_to_exist() -> None:
     assert not node.is_gone("groupId")
     coordinator = node.router.shards[HERE].coordinator
     assert coordinator is not None
-    coordinator.groups["groupId"].is_dead = True
+    coordinator.groups["groupId"].seats.state = State.DEAD
     assert node.is_gone("groupId")
 
 

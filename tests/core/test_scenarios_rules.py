@@ -5,8 +5,9 @@ import pytest
 from muster.codec.error_codes import ErrorCode
 from muster.codec.offsets_topic import GroupValue, MemberValue
 from muster.core.answers import SyncAnswer
-from muster.core.events import Leaver
-from muster.core.group import Group
+from muster.core.events import Leaver, TimerKey, TimerKind
+from muster.core.seats import Seats
+from muster.core.states import State
 from tests.scenarios.world import ScenarioWorld
 
 E = ErrorCode
@@ -19,7 +20,7 @@ def test_the_first_member_brings_a_protocol_type() -> None:
 
 def test_an_old_member_without_a_rebalance_timeout_has_that_of_its_session() -> None:
     old = MemberValue("m", None, "c", "/h", -1, 10_000, b"", b"")
-    group = Group.loaded("g", GroupValue("consumer", 1, "range", "m", 5, (old,)))
+    group = Seats.recorded(GroupValue("consumer", 1, "range", "m", 5, (old,)))
     assert group.rebalance_timeout_ms == 10_000
 
 
@@ -41,7 +42,7 @@ def test_a_join_timer_that_is_early_ends_nothing() -> None:
     world.advance(999)
     world.fire("join", "g")  # of the rebalance before, on its way when that ended
     assert world.is_parked(number)
-    assert world.timers["join", "g"] == world.now_ms + 1
+    assert world.timers[TimerKey(TimerKind.JOIN, "g")] == world.now_ms + 1
     world.advance(1)
     world.joined(number)
     assert a not in world.group().members
@@ -117,7 +118,7 @@ def test_an_assignment_of_a_follower_is_not_looked_at() -> None:
 def test_nobody_leaves_a_dead_group() -> None:
     world = ScenarioWorld()
     (a,) = world.stable("a")
-    world.group().is_dead = True
+    world.group().state = State.DEAD
     answer = world.leave(Leaver(a))
     assert (answer.error, answer.members) == (E.COORDINATOR_NOT_AVAILABLE, ())
 

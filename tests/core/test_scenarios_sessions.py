@@ -2,6 +2,7 @@
 
 from muster.codec.error_codes import ErrorCode
 from muster.core.events import Leaver
+from muster.core.states import State
 from tests.scenarios.world import ScenarioWorld
 
 E = ErrorCode
@@ -10,7 +11,7 @@ E = ErrorCode
 def test_167_a_dead_group_has_no_pulse() -> None:
     world = ScenarioWorld()
     (a,) = world.stable("a")
-    world.group().is_dead = True
+    world.group().state = State.DEAD
     assert world.heartbeat(a, 1) is E.COORDINATOR_NOT_AVAILABLE
 
 

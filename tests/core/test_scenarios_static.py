@@ -6,6 +6,7 @@ import pytest
 
 from muster.codec.error_codes import ErrorCode
 from muster.core.events import Leaver
+from muster.core.states import State
 from tests.scenarios.world import ScenarioWorld
 
 E = ErrorCode
@@ -144,7 +145,7 @@ def test_123_an_instance_that_nobody_has() -> None:
 def test_126_a_dead_group_seats_no_static_member_either() -> None:
     world = ScenarioWorld()
     (a,) = world.stable("a", instances=True)
-    world.group().is_dead = True
+    world.group().state = State.DEAD
     answer = world.answer(world.join(member_id=a, client="a", instance="a"))
     assert answer.error is E.COORDINATOR_NOT_AVAILABLE
 

@@ -4,6 +4,7 @@ import pytest
 
 from muster.codec.error_codes import ErrorCode
 from muster.core.answers import SyncAnswer
+from muster.core.states import State
 from tests.scenarios.world import ScenarioWorld
 
 E = ErrorCode
@@ -20,7 +21,7 @@ def awaiting() -> tuple[ScenarioWorld, str, str, int]:
 def test_146_a_dead_group_has_no_assignments() -> None:
     world = ScenarioWorld()
     (a,) = world.stable("a")
-    world.group().is_dead = True
+    world.group().state = State.DEAD
     assert world.answer(world.sync(a, 1)).error is E.COORDINATOR_NOT_AVAILABLE
 
 

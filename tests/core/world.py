@@ -13,8 +13,9 @@ from muster.codec import decode_key, decode_value
 from muster.codec.error_codes import ErrorCode
 from muster.core.config import GroupConfig
 from muster.core.coordinator import Coordinator
-from muster.core.events import Event, Heartbeat, Instant, JoinGroup, LeaveGroup, Leaver, SyncGroup, TimerFired
+from muster.core.events import Event, Heartbeat, Instant, JoinGroup, LeaveGroup, Leaver, SyncGroup, TimerFired, TimerKey
 from muster.core.outcome import CancelTimer, OffsetsRecord, Outcome, SetTimer
+from muster.core.seats import Seats
 
 NO_ANSWER = object()
 START_WALL_MS = 1_700_000_000_000
@@ -31,7 +32,7 @@ class World:
         self.now_ms = 0
         self.wall_ms = START_WALL_MS
         self.log: list[tuple[OffsetsRecord, int]] = []
-        self.timers: dict[tuple[str, ...], int] = {}
+        self.timers: dict[TimerKey, int] = {}
         self.answers: dict[int, Any] = {}
         self.held: list[Any] = []
         self.hold_appends = False
@@ -126,12 +127,13 @@ class World:
             other.replay(record, offset, producer_id)
         return other
 
-    def group(self, group_id: str = "g") -> Any:
-        return self.coordinator.groups[group_id]
+    def group(self, group_id: str = "g") -> Seats:
+        """Its seats: what clients see of its members."""
+        return self.coordinator.groups[group_id].seats
 
     def state(self, group_id: str = "g") -> str:
         group = self.coordinator.groups.get(group_id)
-        return "Dead" if group is None else group.state.value
+        return "Dead" if group is None else group.seats.state.value
 
     # Shorthand for requests.
 
@@ -193,7 +195,7 @@ class World:
             for earlier, member_id in zip(clients[:number], list(self.group(group_id).members), strict=False):
                 self.join(group_id, member_id, client=earlier, instance=earlier if instances else None, **more)
             self.advance(0)
-        group = self.coordinator.groups[group_id]
+        group = self.group(group_id)
         ids = list(group.members)
         for member_id in reversed(ids):
             self.sync(member_id, group.generation, {each: each.encode() for each in ids}, group_id=group_id)

@@ -14,9 +14,9 @@ from muster.codec.partitioning import partition_for
 from muster.core import events
 from muster.core.config import GroupConfig
 from muster.core.coordinator import Coordinator
-from muster.core.group import State
 from muster.core.outcome import Outcome, SetTimer
 from muster.core.router import Router
+from muster.core.states import State
 from muster.log.validation import AppendRefused
 from tests.diff.core_messages import TOPIC_IDS, Asked, Body, ReplyTo, answer_without_core, events_of, response_to
 from tests.diff.messages import as_version
@@ -43,7 +43,7 @@ class CoreTarget:
     now_ms: int = 0
     router: Router = field(default_factory=lambda: Router(PARTITIONS))
     logs: list[MemoryLog] = field(default_factory=lambda: [MemoryLog() for _ in range(PARTITIONS)])
-    _timers: dict[tuple[str, ...], int] = field(default_factory=dict)
+    _timers: dict[events.TimerKey, int] = field(default_factory=dict)
     _asked: dict[int, Asked] = field(default_factory=dict)
     _answered: dict[int, Body] = field(default_factory=dict)
     _producers: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -90,9 +90,10 @@ class CoreTarget:
         group = self._coordinator(partition_for(group_id, PARTITIONS)).groups.get(group_id)
         if group is None:
             return ABSENT
-        if group.state is State.PREPARING_REBALANCE and group.rebalance is not None and group.rebalance.is_initial:
+        seats = group.seats
+        if seats.state is State.PREPARING_REBALANCE and seats.rebalance is not None and seats.rebalance.is_initial:
             return INITIAL
-        return group.state.value
+        return seats.state.value
 
     def log_of(self, group_id: str) -> Iterator[ReadBatch]:
         """The log of the group's partition."""

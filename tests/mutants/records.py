@@ -1,4 +1,4 @@
-"""Mistakes in what is written, read and told: `commits`, `offsets`, `admin`, `router`, `coordinator`, `loading`."""
+"""Mistakes in what is written, read and told: `commits`, `offsets`, `groups`, `admin`, `router`, and what follows."""
 
 from tests.mutants.mutant import Mutant
 
@@ -12,13 +12,13 @@ RECORDS = (
     ),
     Mutant(
         "commits.py",
-        "        and group.rebalance is None\n",
+        "        and seats.state is _STABLE\n",
         "",
         "a commit is taken while the assignment is awaited",
     ),
     Mutant(
         "commits.py",
-        "        event.generation == group.generation\n        and",
+        "        event.generation == seats.generation\n        and",
         "        True\n        and",
         "a member of an older generation overwrites its successor's offsets",
     ),
@@ -78,31 +78,31 @@ RECORDS = (
     ),
     # Offsets.
     Mutant(
-        "offsets.py",
+        "groups.py",
         "if committed is None or is_further(offset, committed):",
         "if True:",
         "an older commit of a transaction wins over a newer ordinary one",
     ),
     Mutant(
-        "offsets.py",
+        "groups.py",
         "if committed is None or is_further(offset, committed):",
         "if committed is None:",
         "a transaction never replaces an offset",
     ),
     Mutant(
-        "offsets.py",
+        "groups.py",
         "            if not commit:\n                continue\n",
         "",
         "offsets of aborted transactions count",
     ),
     Mutant(
-        "offsets.py",
+        "groups.py",
         "        if not group.pending:\n            return\n        for producer_id",
         "        return\n        for producer_id",
         "a marker brings a deleted offset back",
     ),
     Mutant(
-        "offsets.py",
+        "groups.py",
         "group.offsets[partition] = pack_log_offset(log_offset) + packed",
         "group.offsets[partition] = pack_log_offset(base_offset) + packed",
         "all offsets of one commit stand at the same place of the log, so that a restart changes them",
@@ -121,7 +121,7 @@ RECORDS = (
     ),
     Mutant(
         "offsets.py",
-        "            if is_active and group.is_subscribed(topic):\n",
+        "            if is_active and seats.is_subscribed(topic):\n",
         "            if False:\n",
         "offsets that a running group needs are deleted",
     ),
@@ -133,31 +133,31 @@ RECORDS = (
     ),
     Mutant(
         "offsets.py",
-        "            write = _burial([*records, _group_tombstone(group_id)], notice)\n",
-        "            write = _burial(records, notice)\n",
+        "        records.append(_group_tombstone(event.group_id))\n",
+        "",
         "a deleted group is back after a restart",
     ),
     Mutant(
         "offsets.py",
-        "_tombstones(group_id, _all_partitions(group))",
-        "_tombstones(group_id, group.offsets)",
+        "_tombstones(event.group_id, group.all_partitions())",
+        "_tombstones(event.group_id, group.offsets)",
         "a deleted group is back with the marker of a transaction",
     ),
     Mutant(
         "offsets.py",
-        "held = group.offsets if not group.pending else _all_partitions(group)",
+        "held = group.offsets if not group.pending else group.all_partitions()",
         "held = group.offsets",
         "an offset of a deleted topic comes back with the marker of its transaction",
     ),
     Mutant(
         "offsets.py",
-        "and not group.pending and group.state is State.EMPTY:",
-        "and group.state is State.EMPTY:",
+        "and not group.pending and group.seats.state is State.EMPTY\n",
+        "and group.seats.state is State.EMPTY\n",
         "a group expires although a transaction is open in it",
     ),
     Mutant(
         "offsets.py",
-        "            and not group.is_subscribed(partition[0])\n",
+        "            and not seats.is_subscribed(partition[0])\n",
         "",
         "offsets of a topic that is read once a month expire",
     ),
@@ -169,13 +169,13 @@ RECORDS = (
     ),
     Mutant(
         "offsets.py",
-        "            elif state is not State.STABLE or group.subscribed_topics is None:\n",
-        "            elif group.subscribed_topics is None:\n",
+        "            elif state is not State.STABLE or seats.subscribed_topics is None:\n",
+        "            elif seats.subscribed_topics is None:\n",
         "offsets expire in a rebalance, by subscriptions that are about to change",
     ),
     Mutant(
         "offsets.py",
-        "                base_ms = group.state_timestamp_ms\n",
+        "                base_ms = seats.state_timestamp_ms\n",
         "                pass\n",
         "a group that was in use until now loses its oldest offsets at once",
     ),
@@ -200,8 +200,8 @@ RECORDS = (
     ),
     Mutant(
         "admin.py",
-        "protocol = group.protocol if state is State.STABLE else None",
-        "protocol = group.protocol",
+        "protocol = seats.protocol if state is State.STABLE else None",
+        "protocol = seats.protocol",
         "a group in a rebalance is described with the protocol before it",
     ),
     Mutant(
@@ -247,28 +247,48 @@ RECORDS = (
         "",
         "members that died with the old node stay for ever, as nobody watches their sessions",
     ),
-    # Replay and loading.
+    # What follows when the log has taken a write, or refused it.
     Mutant(
         "coordinator.py",
-        "        elif self.is_active:\n            group.durable = value",
-        "        elif False:\n            group.durable = value",
+        "                if is_taken:\n                    out.notices.extend(notices)\n",
+        "                if True:\n                    out.notices.extend(notices)\n",
+        "the operator hears that a group was removed, which the log has refused",
+    ),
+    Mutant(
+        "coordinator.py",
+        "answer if is_taken else refusal(event, commit_error(error))",
+        "answer",
+        "a client believes that its group is deleted, which the log has refused",
+    ),
+    Mutant(
+        "coordinator.py",
+        "                        self._end(group, out)\n",
+        "                        pass\n",
+        "a deleted group goes on to wait for the ids that it handed out",
+    ),
+    # Replay and loading.
+    Mutant(
+        "groups.py",
+        "            self._group(group_id).record = value\n",
+        "            group = self._group(group_id)\n"
+        "            group.record, group.seats = value, Seats.recorded(value)\n",
         "a record that comes back from the log ends the rebalance that followed it",
     ),
     Mutant(
-        "coordinator.py",
-        "        if group.offsets or group.pending:\n",
-        "        if group.offsets:\n",
+        "groups.py",
+        " or bool(self.offsets) or bool(self.pending)\n",
+        " or bool(self.offsets)\n",
         "the tombstone of a group takes the open transactions with it",
     ),
     Mutant(
-        "coordinator.py",
-        "            del self._newer_records[key.group_id]\n            self.newer.pop(key.group_id, None)\n",
-        "            del self._newer_records[key.group_id]\n",
+        "newer_groups.py",
+        "            self.kinds.pop(key.group_id, None)\n",
+        "",
         "a group of a newer kind is listed after it has gone",
     ),
     Mutant(
         "coordinator.py",
-        "            self.membership.loaded(group, now, out)\n",
+        "            self.rebalancing.activate(group, now, out)\n",
         "            pass\n",
         "members that died with the old coordinator stay for ever",
     ),
@@ -280,13 +300,13 @@ RECORDS = (
     ),
     Mutant(
         "loading.py",
-        "coordinator.offsets.complete(producer_id, kind == COMMIT)",
-        "coordinator.offsets.complete(producer_id, True)",
+        "coordinator.table.replay_marker(producer_id, kind == COMMIT)",
+        "coordinator.table.replay_marker(producer_id, True)",
         "a restart makes offsets of aborted transactions count",
     ),
     Mutant(
         "loading.py",
-        "    coordinator.offsets.reindex()\n",
+        "    coordinator.table.reindex()\n",
         "",
         "a marker that comes after a restart does not find its offsets",
     ),

@@ -1,71 +1,71 @@
-"""Mistakes in who sits where, and for how long: `group`, `rebalancing`, `membership`, `answers`."""
+"""Mistakes in who sits where, and for how long: `seats`, `states`, `rebalancing`, `membership`, `answers`."""
 
 from tests.mutants.mutant import Mutant
 
 SEATS = (
     # The group: seats, votes, subscriptions.
     Mutant(
-        "group.py",
+        "seats.py",
         "return not self.pending_members and self.awaiting_join == len(self.members)",
         "return self.awaiting_join == len(self.members)",
         "a rebalance does not wait for ids that were handed out",
     ),
     Mutant(
-        "group.py",
+        "seats.py",
         "max((member.rebalance_timeout_ms for",
         "min((member.rebalance_timeout_ms for",
         "the slowest member has no time to rejoin",
     ),
     Mutant(
-        "group.py",
+        "seats.py",
         "if count == len(self.members)}",
         "if count >= 1}",
         "a protocol is chosen that some members do not have",
     ),
     Mutant(
-        "group.py",
+        "seats.py",
         "(-votes[name], hash_map_bucket",
         "(votes[name], hash_map_bucket",
         "the protocol with the fewest votes wins",
     ),
     Mutant(
-        "group.py",
+        "seats.py",
         "(-votes[name], hash_map_bucket(name, buckets), name)",
         "(-votes[name], name)",
         "a tie between protocols goes to another one than in Kafka",
     ),
     Mutant(
-        "group.py",
+        "seats.py",
         "return protocol_type == self.protocol_type and any(",
         "return any(",
         "connectors may join a group of consumers",
     ),
     Mutant(
-        "group.py",
+        "seats.py",
         "return bool(protocol_type) and bool(names)",
         "return bool(names)",
         "the first member of a group may have no protocol type",
     ),
     Mutant(
-        "group.py",
+        "seats.py",
         "            return self.protocol_type == CONSUMER_PROTOCOL\n",
         "            return False\n",
         "offsets under a subscription that cannot be read may be deleted",
     ),
     Mutant(
-        "group.py",
+        "seats.py",
         "rebalance_timeout_ms if rebalance_timeout_ms >= 0 else member.session_timeout_ms",
         "rebalance_timeout_ms",
         "members of an old record have a negative rebalance timeout",
     ),
     Mutant(
-        "group.py",
+        "seats.py",
         "        if self.leader == member.member_id:\n            self.leader = member_id\n",
         "",
         "a leader that restarts no longer leads",
     ),
     Mutant(
-        "group.py",
+        "seats.py",
         "            self.leader = next(iter(self.members), None)\n",
         "            pass\n",
         "a leader that has gone goes on leading",
@@ -73,7 +73,7 @@ SEATS = (
     # The phases of a rebalance.
     Mutant(
         "rebalancing.py",
-        "        if came_from is State.COMPLETING_REBALANCE:\n            self._drop_assignments",
+        "        if seats.state is State.COMPLETING_REBALANCE:\n            self._drop_assignments",
         "        if False:\n            self._drop_assignments",
         "parked syncs are never answered when the next rebalance begins",
     ),
@@ -85,8 +85,8 @@ SEATS = (
     ),
     Mutant(
         "rebalancing.py",
-        "remaining_ms = max(group.rebalance_timeout_ms - delay_ms, 0)",
-        "remaining_ms = group.rebalance_timeout_ms",
+        "remaining_ms = max(seats.rebalance_timeout_ms - rebalance.delay_ms, 0)",
+        "remaining_ms = seats.rebalance_timeout_ms",
         "the initial delay may be extended past the rebalance timeout",
     ),
     Mutant(
@@ -97,8 +97,8 @@ SEATS = (
     ),
     Mutant(
         "rebalancing.py",
-        "if rebalance is None or not rebalance.is_joining or rebalance.is_initial:",
-        "if rebalance is None or not rebalance.is_joining:",
+        "or rebalance is None or rebalance.is_initial:",
+        "or rebalance is None:",
         "the first member does not wait for the others",
     ),
     Mutant(
@@ -109,25 +109,25 @@ SEATS = (
     ),
     Mutant(
         "rebalancing.py",
-        "            self._wait_once_more(group, now, out)\n            return\n",
+        "            self._wait_once_more(group, rebalance, now, out)\n            return\n",
         "            return\n",
         "a group of silent static members is never looked at again",
     ),
     Mutant(
         "rebalancing.py",
-        "        group.generation = _as_int32(group.generation + 1)\n",
-        "        group.generation += bool(group.members)\n",
+        "        seats.generation = _as_int32(seats.generation + 1)\n",
+        "        seats.generation += bool(seats.members)\n",
         "a group that becomes empty keeps its generation, and a late commit of it is accepted",
     ),
     Mutant(
         "rebalancing.py",
-        "        group.leader = joined.member_id\n",
+        "        seats.leader = joined.member_id\n",
         "",
         "a silent leader is left to make the assignment",
     ),
     Mutant(
         "rebalancing.py",
-        "        out.writes.append(Write([self._record(group, group.value())]))\n",
+        "        out.writes.append(Write([self.record(group.group_id, seats.value())], Emptied()))\n",
         "",
         "an empty group comes back with its members after a restart",
     ),
@@ -139,32 +139,32 @@ SEATS = (
     ),
     Mutant(
         "rebalancing.py",
-        "                full = member.member_id == group.leader\n",
+        "                full = member.member_id == seats.leader\n",
         "                full = True\n",
         "everybody believes to lead",
     ),
     Mutant(
         "rebalancing.py",
-        "        group.pending_sync = set(group.members)\n",
-        "        group.pending_sync = {each for each, seat in group.members.items() if seat.join_waiter is not None}\n",
+        "        rebalance.pending_sync = set(seats.members)\n",
+        "        rebalance.pending_sync = {each for each, seat in seats.members.items() if seat.join_waiter}\n",
         "a silent static member is carried through one generation after another",
     ),
     Mutant(
         "rebalancing.py",
-        "        group.sync_deadline_ms = now.monotonic_ms + group.rebalance_timeout_ms\n"
-        "        out.timers.append(SetTimer((SYNC_TIMER, group.group_id), group.sync_deadline_ms))\n",
+        "        rebalance.sync_deadline_ms = now.monotonic_ms + seats.rebalance_timeout_ms\n"
+        "        self._arm_sync(group, rebalance.sync_deadline_ms, out)\n",
         "",
         "members that never sync block the group for ever",
     ),
     Mutant(
         "rebalancing.py",
-        "        if now.monotonic_ms < group.sync_deadline_ms:\n",
+        "        if now.monotonic_ms < rebalance.sync_deadline_ms:\n",
         "        if False:\n",
         "a late sync timer takes the seats of the next generation",
     ),
     Mutant(
         "rebalancing.py",
-        "        if now.monotonic_ms < rebalance.deadline_ms:\n",
+        "        if now.monotonic_ms < rebalance.join_deadline_ms:\n",
         "        if False:\n",
         "a late join timer ends the next rebalance before its time",
     ),
@@ -176,20 +176,20 @@ SEATS = (
     ),
     Mutant(
         "rebalancing.py",
-        "and group.everybody_joined:\n            rebalance.is_initial = False\n",
-        "and group.everybody_joined:\n            pass\n",
+        "and seats.all_joined:\n            seats.rebalance.is_initial = False\n",
+        "and seats.all_joined:\n            pass\n",
         "a group waits out its initial delay for nobody",
     ),
     Mutant(
         "rebalancing.py",
-        "self._wait_no_longer_than_needed(group)\n        self._complete_join_if_all_are_here(group, now, out)",
+        "self._wait_no_longer_than_needed(group.seats)\n        self.complete_join_if_all_are_here(group, now, out)",
         "pass",
         "a rebalance waits for an id that has run out",
     ),
     Mutant(
         "rebalancing.py",
-        "if len(group.members) > self._config.group_max_size:",
-        "if len(group.members) >= self._config.group_max_size:",
+        "if len(seats.members) > self._config.group_max_size:",
+        "if len(seats.members) >= self._config.group_max_size:",
         "a full group rebalances after every restart",
     ),
     Mutant(
@@ -198,7 +198,25 @@ SEATS = (
         'JoinAnswer(ErrorCode.NOT_COORDINATOR, "")',
         "a member forgets its id when the partition moves",
     ),
+    Mutant(
+        "rebalancing.py",
+        "            self._answer_syncs(group, SyncAnswer(group_error(error)), now, out)\n",
+        "",
+        "members hear of a rebalance, and not that their assignment could not be written",
+    ),
+    Mutant(
+        "rebalancing.py",
+        "        self.seats -= len(seats.members) + len(seats.pending_members)\n",
+        "",
+        "ids that were handed out in a deleted group count for ever",
+    ),
     # Joining, syncing, heartbeats, leaving.
+    Mutant(
+        "membership.py",
+        "JoinAnswer(group_error(error), member.member_id)",
+        "JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID, member.member_id)",
+        "the first member of a group is not told that the group could not be written down",
+    ),
     Mutant(
         "membership.py",
         "<= request.session_timeout_ms <=",
@@ -207,26 +225,26 @@ SEATS = (
     ),
     Mutant(
         "membership.py",
-        "or group.awaiting_join < most",
-        "or group.awaiting_join <= most",
+        "or seats.awaiting_join < most",
+        "or seats.awaiting_join <= most",
         "one more than group.max.size may join",
     ),
     Mutant(
         "membership.py",
-        "return member is not None or len(group.members) < most",
-        "return member is not None or len(group.members) <= most",
+        "return member is not None or len(seats.members) < most",
+        "return member is not None or len(seats.members) <= most",
         "one more than group.max.size may join a stable group",
     ),
     Mutant(
         "membership.py",
-        "            self._unseat(group, member, NoticeKind.LEFT, Cause.TOO_MANY_MEMBERS, out)\n",
+        "            self._rebalancing.unseat(group, member, NoticeKind.LEFT, Cause.TOO_MANY_MEMBERS, out)\n",
         "            pass\n",
         "a loaded group that is too large stays so",
     ),
     Mutant(
         "membership.py",
-        "if self.seats >= self._config.muster_max_members:",
-        "if self.seats > self._config.muster_max_members:",
+        "if self._rebalancing.seats >= self._config.muster_max_members:",
+        "if self._rebalancing.seats > self._config.muster_max_members:",
         "one member more than the limit is seated",
     ),
     Mutant(
@@ -255,14 +273,14 @@ SEATS = (
     ),
     Mutant(
         "membership.py",
-        "            group.new_member_added = True\n",
+        "            seats.new_member_added = True\n",
         "            pass\n",
         "the initial delay is not extended for latecomers",
     ),
     Mutant(
         "membership.py",
-        "if state is State.STABLE and self._choice_with(group, member, request.protocols) == group.protocol:",
-        "if state is State.STABLE:",
+        "if seats.state is State.STABLE and seats.choice_with(member, request.protocols) == seats.protocol:",
+        "if seats.state is State.STABLE:",
         "a static member restarts with protocols that its group does not use",
     ),
     Mutant(
@@ -273,8 +291,10 @@ SEATS = (
     ),
     Mutant(
         "membership.py",
-        "        self._rename(group, member, member_id, now, out)\n        self._update(group, member, request)\n\n",
-        "        self._update(group, member, request)\n        self._rename(group, member, member_id, now, out)\n\n",
+        "        self._rename(group, member, member_id, now, out)\n"
+        "        self._update(seats, member, request)\n        self._rebalancing.count",
+        "        self._update(seats, member, request)\n"
+        "        self._rename(group, member, member_id, now, out)\n        self._rebalancing.count",
         "a restarted member's new session timeout counts before its first heartbeat",
     ),
     Mutant(
@@ -285,75 +305,97 @@ SEATS = (
     ),
     Mutant(
         "membership.py",
-        "answer._replace(skip_assignment=knows and leads, generation=generation)",
-        "answer._replace(skip_assignment=False, generation=generation)",
+        "answer._replace(skip_assignment=knows and leads)",
+        "answer._replace(skip_assignment=False)",
         "a restarted leader assigns although nobody waits for it",
     ),
     Mutant(
         "membership.py",
-        "            group.offer(member, old_protocols)\n",
-        "            pass\n",
+        "            value = seats.value_renamed(member, member_id, request)\n",
+        "            value = seats.value_renamed(member, member_id, request)\n"
+        "            self._update(seats, member, request)\n",
         "a restart that was not written down changes what the group supports",
     ),
     Mutant(
         "membership.py",
-        "        if member.member_id == group.leader:\n            self._write_assignment",
-        "        if request.assignments:\n            self._write_assignment",
+        "        if member.member_id == seats.leader:\n            record",
+        "        if assignments:\n            record",
         "a follower's assignment counts, and a leader's empty one does not",
     ),
     Mutant(
-        "membership.py",
-        "            return group.state is State.COMPLETING_REBALANCE and group.generation == generation\n",
-        "            return group.state is State.COMPLETING_REBALANCE\n",
+        "rebalancing.py",
+        "or seats.generation != generation or rebalance is None:",
+        "or rebalance is None:",
         "an assignment that was decided for one generation is handed to the next",
     ),
     Mutant(
         "membership.py",
-        "        error = member_error(group, request.member_id, request.instance_id)\n"
-        "        if error is not ErrorCode.NONE:\n            return error\n"
-        "        if request.generation != group.generation:\n            return ErrorCode.ILLEGAL_GENERATION\n"
+        "        error = seats.member_error(request.member_id, request.instance_id)\n"
+        "        if error is not _NONE:\n            return error\n"
+        "        if request.generation != seats.generation:\n            return ErrorCode.ILLEGAL_GENERATION\n"
         "        for asked",
-        "        if request.generation != group.generation:\n            return ErrorCode.ILLEGAL_GENERATION\n"
-        "        error = member_error(group, request.member_id, request.instance_id)\n"
-        "        if error is not ErrorCode.NONE:\n            return error\n"
+        "        if request.generation != seats.generation:\n            return ErrorCode.ILLEGAL_GENERATION\n"
+        "        error = seats.member_error(request.member_id, request.instance_id)\n"
+        "        if error is not _NONE:\n            return error\n"
         "        for asked",
         "a fenced member that syncs is told to rejoin, because its generation is looked at first",
     ),
     Mutant(
         "membership.py",
-        "        self.extend_session(group, group.members[request.member_id], now, out)\n",
+        "        self._rebalancing.extend_session(group, seats.members[request.member_id], now, out)\n",
         "",
         "heartbeats do not keep a session",
     ),
     Mutant(
-        "membership.py",
-        "                    self.extend_session(group, member, now, later)\n",
-        "",
+        "rebalancing.py",
+        "self.assignment_of(seats, member)))\n                member.sync_waiter = None\n"
+        "                self.extend_session(group, member, now, out)\n",
+        "self.assignment_of(seats, member)))\n                member.sync_waiter = None\n",
         "nobody watches the sessions of members that have their assignment",
     ),
     Mutant(
         "membership.py",
-        "            error = member_error(group, member_id, leaver.instance_id)\n",
-        "            error = member_error(group, member_id, None)\n",
+        "            error = seats.member_error(member_id, leaver.instance_id)\n",
+        "            error = seats.member_error(member_id, None)\n",
         "an older client takes the seat of its successor away",
     ),
     Mutant(
         "membership.py",
-        "        if group is not None and group.is_dead:\n",
+        "        if group is not None and group.seats.state is State.DEAD:\n",
         "        if False:\n",
         "a client believes to have left a group that was about to move",
     ),
+    # States, and what they answer.
+    Mutant(
+        "states.py",
+        "    State.STABLE: (State.PREPARING_REBALANCE, State.DEAD),\n",
+        "    State.STABLE: (State.PREPARING_REBALANCE,),\n",
+        "a partition with a Stable group cannot move",
+    ),
+    Mutant(
+        "states.py",
+        "(Heartbeat, Rule(MEMBER, _UNKNOWN_MEMBER, _REBALANCING, ",
+        "(Heartbeat, Rule(MEMBER, _UNKNOWN_MEMBER, _AT_ONCE, ",
+        "members are not told to join again",
+    ),
+    Mutant(
+        "states.py",
+        "(DeleteGroup, Rule(ANYBODY, _WRITTEN, _NON_EMPTY, _NON_EMPTY, _NON_EMPTY, ",
+        "(DeleteGroup, Rule(ANYBODY, _WRITTEN, _NON_EMPTY, _WRITTEN, _NON_EMPTY, ",
+        "a group is deleted while its members wait for their assignment",
+    ),
     # Who is refused, and with which error.
     Mutant(
-        "group.py",
-        "            return ErrorCode.FENCED_INSTANCE_ID\n",
-        "            return ErrorCode.UNKNOWN_MEMBER_ID\n",
+        "seats.py",
+        "                return ErrorCode.FENCED_INSTANCE_ID\n",
+        "                return ErrorCode.UNKNOWN_MEMBER_ID\n",
         "two clients with one instance id push each other out without end",
     ),
     Mutant(
-        "group.py",
-        "        if seated is None:\n            return ErrorCode.UNKNOWN_MEMBER_ID\n        if seated != member_id:",
-        "        if seated is not None and seated != member_id:",
+        "seats.py",
+        "            if seated is None:\n"
+        "                return ErrorCode.UNKNOWN_MEMBER_ID\n            if seated != member_id:",
+        "            if seated is not None and seated != member_id:",
         "an instance id that nobody has is not noticed, as in 2.6",
     ),
     Mutant(

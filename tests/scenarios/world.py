@@ -19,6 +19,8 @@ from muster.core.events import (
     OffsetCommit,
     OffsetFetch,
     TimerFired,
+    TimerKey,
+    TimerKind,
     TxnOffsetCommit,
 )
 from muster.core.outcome import Outcome
@@ -86,9 +88,9 @@ class ScenarioWorld(World):
     def expire(self) -> None:
         self.ask(ExpireOffsets())
 
-    def fire(self, *key: str) -> None:
+    def fire(self, kind: str, group_id: str, member_id: str = "") -> None:
         """A timer fires that should not, or no longer: it was on its way when it was cancelled."""
-        self.ask(TimerFired(key))
+        self.ask(TimerFired(TimerKey(TimerKind(kind), group_id, member_id)))
 
     def move_away(self) -> None:
         """The partition is somebody else's now."""
@@ -100,7 +102,6 @@ class ScenarioWorld(World):
         """Another world whose coordinator has read this one's log, at the same time by the clock."""
         other = ScenarioWorld(**settings)
         other.now_ms, other.wall_ms, other.log = self.now_ms, self.wall_ms, list(self.log)
-        other.coordinator.is_active = False
         for log_offset, (record, producer_id) in enumerate(self.log):
             other.coordinator.replay(record, log_offset, producer_id)
         out = Outcome()

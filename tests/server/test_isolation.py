@@ -15,8 +15,9 @@ import pytest
 
 from muster.broker import Broker
 from muster.codec.partitioning import partition_for
-from muster.core.membership import Membership
+from muster.core.commits import Commits
 from muster.core.offsets import Offsets
+from muster.core.rebalancing import Rebalancing
 from muster.log.steps import GrowingPause
 from muster.protocol.apis import ApiKey
 from muster.protocol.messages import decode_response, encode_request
@@ -186,7 +187,7 @@ def test_a_request_that_breaks_off_costs_its_connection_and_its_partition_is_rea
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bad, neighbour, parked, other = (group_in(p, name) for p, name in [(0, "bad"), (0, "n"), (0, "parked"), (1, "o")])
-    breaks_for(monkeypatch, Offsets, "commit", lambda event: event.group_id == bad)
+    breaks_for(monkeypatch, Commits, "commit", lambda event: event.group_id == bad)
     with serving() as (broker, said), ExitStack() as stack:
         culprit, waiting, asker = (stack.enter_context(connect(broker)) for _ in range(3))
         assert commits(asker, neighbour, 7)
@@ -282,7 +283,7 @@ def test_a_question_that_breaks_off_costs_nothing_but_its_connection(monkeypatch
 
 def test_a_timer_that_breaks_off_costs_its_partition_and_no_other_timer(monkeypatch: pytest.MonkeyPatch) -> None:
     bad = group_in(0, "bad")
-    breaks_for(monkeypatch, Membership, "timer", lambda key: key[1] == bad)
+    breaks_for(monkeypatch, Rebalancing, "timer", lambda key: key[1] == bad)
     goods = [group_in(1 + number % 3, f"good{number}") for number in range(12)]
     with serving(group_initial_rebalance_delay_ms=DELAY_MS) as (broker, said), ExitStack() as stack:
         culprit = stack.enter_context(connect(broker))

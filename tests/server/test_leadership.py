@@ -21,7 +21,7 @@ import pytest
 
 from muster.codec.committed import fetched
 from muster.core.coordinator import Coordinator
-from muster.core.group import Group
+from muster.core.groups import Group
 from muster.core.offsets import Offsets as ClassicOffsets
 from muster.core.router import Ownership
 from muster.errors import ConfigError

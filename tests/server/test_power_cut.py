@@ -17,6 +17,7 @@ import pytest
 from muster.codec.committed import fetched
 from muster.codec.offsets_topic import GroupKey, GroupValue, OffsetKey, OffsetValue, decode_key, decode_value
 from muster.core.coordinator import Coordinator
+from muster.core.seats import Seats
 from muster.log.directory import LogDirectory
 from muster.log.partition import DiskLog
 from muster.protocol.apis import ApiKey
@@ -274,10 +275,11 @@ def take_loaded(loaded: Found, coordinator: Coordinator) -> None:
     for group in coordinator.groups.values():
         for (topic, partition), packed in group.offsets.items():
             loaded.offsets[group.group_id, topic, partition] = fetched(packed)[0]
-        if group.durable is not None:
-            assert group.generation == group.durable.generation
-            assert {one.member_id: one.assignment for one in group.members.values()} == members_of(group.durable)
-            loaded.groups[group.group_id] = group.durable
+        if group.record is not None:
+            seats = Seats.recorded(group.record)
+            assert seats.generation == group.record.generation
+            assert {one.member_id: one.assignment for one in seats.members.values()} == members_of(group.record)
+            loaded.groups[group.group_id] = group.record
 
 
 def survivors(cut: Cut, chances: int) -> Iterator[Survivors]:

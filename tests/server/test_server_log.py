@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from muster.core.outcome import Cause, Notice, NoticeKind
+from muster.core.outcome import Notice, NoticeKind
+from muster.core.states import Cause
 from muster.log.producers import Producer
 from muster.segments.checkpoints import TopicPartition
 from muster.server.housekeeping import Housekeeping
@@ -53,7 +54,7 @@ MOST_LINES = 4_000
             "commits both in transactions and without; offsets will jump between the two",
         ),
     ],
-    ids=lambda value: value.what.value if isinstance(value, Notice) else "",
+    ids=lambda value: value.kind.value if isinstance(value, Notice) else "",
 )
 def test_sentences(notice: Notice, words: str) -> None:
     assert sentence(notice) == words

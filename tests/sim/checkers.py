@@ -1,6 +1,7 @@
 """What must hold whatever happens. Each check is about one promise, and reads only the log or only the live state."""
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -9,9 +10,11 @@ from muster.codec.error_codes import ErrorCode
 from muster.codec.offsets_topic import GroupKey, OffsetKey, OffsetValue
 from muster.core.answers import CommitAnswer, FetchAnswer, FetchedOffset, SyncAnswer, commit_error
 from muster.core.coordinator import Coordinator
-from muster.core.events import OffsetFetch, SyncGroup
-from muster.core.group import LEGAL_MOVES, Group, State
-from muster.core.outcome import NO_PRODUCER, OffsetsRecord
+from muster.core.events import Event, JoinGroup, OffsetFetch, SyncGroup, TimerKey, TimerKind
+from muster.core.groups import NO_PRODUCER, Group
+from muster.core.outcome import OffsetsRecord
+from muster.core.seats import Seats
+from muster.core.states import LEGAL_MOVES, State
 
 Key = tuple[str, str, int]
 
@@ -85,61 +88,77 @@ class CommitModel:
 def check_counters(coordinator: Coordinator) -> None:
     """What is limited is counted as it comes and goes."""
     groups = coordinator.groups.values()
-    assert coordinator.membership.seats == sum(len(group.members) + len(group.pending_members) for group in groups)
+    seats = [group.seats for group in groups]
+    assert coordinator.rebalancing.seats == sum(len(each.members) + len(each.pending_members) for each in seats)
     held = sum(len(offsets) for group in groups for offsets in group.pending.values())
-    assert coordinator.offsets.pending_offsets == held
-    assert coordinator.membership.held_bytes == sum(group.held_bytes for group in groups)
-    for group in groups:
-        of_members = sum(member.held_bytes for member in group.members.values())
-        assert group.held_bytes == of_members + sum(map(len, group.pending_members)), group.group_id
+    assert coordinator.table.pending_offsets == held
+    assert coordinator.rebalancing.held_bytes == sum(each.held_bytes for each in seats)
+    for each in seats:
+        of_members = sum(member.held_bytes for member in each.members.values())
+        assert each.held_bytes == of_members + sum(map(len, each.pending_members)), each
 
 
-def check_refusal(answer: Any, error: ErrorCode) -> None:
-    """Whoever asked for what the log refused hears Kafka's error for it, and nothing else."""
+def check_refusal(asked: Event, answer: Any, error: ErrorCode) -> None:
+    """The client that asked for what the log refused hears Kafka's error for it, and nothing else.
+
+    A dynamic member that would be the first of its group gets its id all the same, which is of no use to it.
+    """
     if isinstance(answer, ErrorCode):
         heard = {answer}
     elif isinstance(answer, CommitAnswer):
         heard = set(answer.errors or ())
     else:
         heard = {answer.error}
-    assert heard == {commit_error(error)}, f"{error!r} became {heard}"
+    is_only_named = isinstance(asked, JoinGroup) and asked.version >= 4 and asked.instance_id is None
+    expected = ErrorCode.MEMBER_ID_REQUIRED if is_only_named else commit_error(error)
+    assert heard == {expected}, f"{error!r} became {heard}"
 
 
 class Moves:
     """Watches every move of every group: each starts where the last one ended, and is legal."""
 
-    def __init__(self, coordinator: Coordinator) -> None:
-        self._seen: dict[int, tuple[Group, State]] = {}
-        self._move = coordinator.membership._move
-        coordinator.membership._move = self._watched  # type: ignore[method-assign]
+    def __init__(self) -> None:
+        self._seen: dict[int, tuple[Seats, State]] = {}
 
-    def _watched(self, group: Group, came_from: State, to: State, *rest: Any) -> None:
-        before = self._seen.get(id(group), (group, came_from))[1]
-        assert before is came_from, f"{group.group_id} is {before}, but leaves {came_from}"
-        assert to in LEGAL_MOVES[came_from], f"{group.group_id} goes from {came_from} to {to}"
-        self._seen[id(group)] = (group, to)
-        self._move(group, came_from, to, *rest)
+    def __enter__(self) -> None:
+        self._move = Seats.move
+        Seats.move = self._watched()  # type: ignore[method-assign]
+
+    def __exit__(self, *_: object) -> None:
+        Seats.move = self._move  # type: ignore[method-assign]
+
+    def _watched(self) -> Callable[[Seats, State, int], None]:
+        def move(seats: Seats, to: State, wall_ms: int) -> None:
+            came_from = seats.state
+            before = self._seen.get(id(seats), (seats, came_from))[1]
+            assert before is came_from, f"{seats} is {before}, but leaves {came_from}"
+            assert to in LEGAL_MOVES[came_from], f"{seats} goes from {came_from} to {to}"
+            self._move(seats, to, wall_ms)
+            self._seen[id(seats)] = (seats, seats.state)
+
+        return move
 
     def check(self, coordinator: Coordinator) -> None:
-        for group in coordinator.groups.values():
-            before = self._seen.setdefault(id(group), (group, group.state))[1]
-            assert before is group.state, f"{group.group_id} went from {before} to {group.state} by no move"
+        for group_id, group in coordinator.groups.items():
+            seats = group.seats
+            before = self._seen.setdefault(id(seats), (seats, seats.state))[1]
+            assert before is seats.state, f"{group_id} went from {before} to {seats.state} by no move"
 
 
 class Generations:
     """A group's generation only grows while it lives."""
 
     def __init__(self) -> None:
-        self._seen: dict[str, tuple[Group, int]] = {}
+        self._seen: dict[str, tuple[Seats, int]] = {}
 
     def check(self, coordinator: Coordinator) -> None:
         for group_id, group in coordinator.groups.items():
-            before = self._seen.get(group_id)
+            before, seats = self._seen.get(group_id), group.seats
             if before is not None:
-                same = before[0] is group
-                assert not same or before[1] <= group.generation, f"{group_id}: {before[1]} to {group.generation}"
-                assert same or before[0].is_dead, f"{group_id} was replaced while alive"
-            self._seen[group_id] = (group, group.generation)
+                same = before[0] is seats
+                assert not same or before[1] <= seats.generation, f"{group_id}: {before[1]} to {seats.generation}"
+                assert same or before[0].state is State.DEAD, f"{group_id} was replaced while alive"
+            self._seen[group_id] = (seats, seats.generation)
 
 
 class Plans:
@@ -151,7 +170,7 @@ class Plans:
 
     def sent(self, event: SyncGroup, group: Group | None) -> None:
         # A copy: a request that is parked keeps no assignments.
-        self._sent[event.reply_to] = (replace(event), group is not None and group.leader == event.member_id)
+        self._sent[event.reply_to] = (replace(event), group is not None and group.seats.leader == event.member_id)
 
     def delivered(self, event: SyncGroup, answer: SyncAnswer, incarnation: int) -> None:
         if answer.error is not ErrorCode.NONE:
@@ -178,20 +197,36 @@ def _same_instance(member_id: str, event: SyncGroup) -> bool:
 
 def check_bookkeeping(group: Group) -> None:
     """Counts that are kept beside the members agree with a recount."""
-    members = group.members.values()
-    assert group.awaiting_join == sum(member.join_waiter is not None for member in members)
+    seats = group.seats
+    members = seats.members.values()
+    assert seats.awaiting_join == sum(member.join_waiter is not None for member in members)
     support = Counter(name for member in members for name, _ in member.protocols)
-    assert +group._support == support, f"{group._support} is not {support}"
-    assert group.static_members == {m.instance_id: m.member_id for m in members if m.instance_id is not None}
-    assert all(member_id == member.member_id for member_id, member in group.members.items())
-    assert group.sync_deadline_ms is not None or not group.pending_sync & group.members.keys()
-    assert not group.pending_members.keys() & group.members.keys()
-    assert group.leader in group.members if group.members else group.leader is None, f"leader {group.leader!r}"
-    assert not group.members or group.candidates(), "no protocol is left that all support"
-    if group.state is State.STABLE:
-        assert group.value() == group.durable, f"seats are not as written: {group.value()} and {group.durable}"
-    assert group.state is State.COMPLETING_REBALANCE or not any(member.sync_waiter for member in members)
-    assert group.state is State.PREPARING_REBALANCE or not any(member.join_waiter for member in members)
+    assert seats._support == support, f"{seats._support} is not {support}"
+    assert seats.static_members == {m.instance_id: m.member_id for m in members if m.instance_id is not None}
+    assert all(member_id == member.member_id for member_id, member in seats.members.items())
+    assert not seats.pending_members.keys() & seats.members.keys()
+    assert seats.leader in seats.members if seats.members else seats.leader is None, f"leader {seats.leader!r}"
+    assert not seats.members or seats.candidates(), "no protocol is left that all support"
+    check_rebalance(seats)
+    if seats.state is State.STABLE:
+        assert seats.members, "a Stable group has members"
+        assert seats.value() == group.record, f"seats are not as written: {seats.value()} and {group.record}"
+    assert seats.state is State.COMPLETING_REBALANCE or not any(member.sync_waiter for member in members)
+    assert seats.state is State.PREPARING_REBALANCE or not any(member.join_waiter for member in members)
+
+
+def check_rebalance(seats: Seats) -> None:
+    """There is a rebalance from the first join until the last member has its assignment, and no longer."""
+    rebalance = seats.rebalance
+    if seats.state is State.EMPTY:
+        assert rebalance is None, f"{rebalance} of an Empty group"
+        assert not seats.members, f"{list(seats.members)} sit in an Empty group"
+    elif seats.state is State.STABLE:
+        assert rebalance is None or rebalance.sync_deadline_ms is not None, f"{rebalance} is over"
+    else:
+        assert rebalance is not None, f"no rebalance in {seats.state}"
+    if rebalance is not None:
+        assert rebalance.sync_deadline_ms is not None or not rebalance.pending_sync & seats.members.keys()
 
 
 def waiting(coordinator: Coordinator) -> set[int]:
@@ -199,33 +234,34 @@ def waiting(coordinator: Coordinator) -> set[int]:
     return {
         waiter.reply_to
         for group in coordinator.groups.values()
-        for member in group.members.values()
+        for member in group.seats.members.values()
         for waiter in (member.join_waiter, member.sync_waiter)
         if waiter is not None
     }
 
 
-def check_sessions_are_watched(coordinator: Coordinator, timers: dict[tuple[str, ...], int]) -> None:
-    """Everybody who waits for nothing has a timer that will ask after them; so has every phase with an end."""
+def check_sessions_are_watched(coordinator: Coordinator, timers: dict[TimerKey, int]) -> None:
+    """Every member that waits for nothing has a timer that will ask after it; so has every phase with an end."""
     for group_id, group in coordinator.groups.items():
-        for member_id, member in group.members.items():
+        seats = group.seats
+        for member_id, member in seats.members.items():
             parked = member.join_waiter is not None or member.sync_waiter is not None
-            watched = ("session", group_id, member_id) in timers
+            watched = TimerKey(TimerKind.SESSION, group_id, member_id) in timers
             assert parked or watched, f"nobody watches the session of {member_id}"
-        for member_id in group.pending_members:
-            assert ("pending", group_id, member_id) in timers, f"nobody watches the id {member_id}"
-        if group.state is State.PREPARING_REBALANCE:
-            assert ("join", group_id) in timers, f"joining {group_id} never ends"
-        if group.pending_sync:
-            assert ("sync", group_id) in timers, f"syncing {group_id} never ends"
+        for member_id in seats.pending_members:
+            assert TimerKey(TimerKind.PENDING, group_id, member_id) in timers, f"nobody watches the id {member_id}"
+        if seats.state is State.PREPARING_REBALANCE:
+            assert TimerKey(TimerKind.JOIN, group_id) in timers, f"joining {group_id} never ends"
+        if seats.rebalance is not None and seats.rebalance.pending_sync:
+            assert TimerKey(TimerKind.SYNC, group_id) in timers, f"syncing {group_id} never ends"
 
 
-def check_timers_have_a_use(coordinator: Coordinator, timers: dict[tuple[str, ...], int]) -> None:
-    """No timer outlives what it is for, but that of an id handed out: a deleted group forgets those, and they pass."""
+def check_timers_have_a_use(coordinator: Coordinator, timers: dict[TimerKey, int]) -> None:
+    """No timer outlives what it is for."""
     for key in timers:
-        group = coordinator.groups.get(key[1])
-        if key[0] == "session":
-            assert group is not None, f"{key} is of a group that is no more"
-            assert key[2] in group.members, f"{key} is of nobody"
-        elif key[0] != "pending":
-            assert group is not None, f"{key} is of a group that is no more"
+        group = coordinator.groups.get(key.group_id)
+        assert group is not None, f"{key} is of a group that is gone"
+        if key.kind is TimerKind.SESSION:
+            assert key.member_id in group.seats.members, f"{key} is of no member"
+        elif key.kind is TimerKind.PENDING:
+            assert key.member_id in group.seats.pending_members, f"{key} is of no id that was handed out"

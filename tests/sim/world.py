@@ -33,11 +33,13 @@ from muster.core.events import (
     OffsetFetch,
     SyncGroup,
     TimerFired,
+    TimerKey,
+    TimerKind,
     TopicsDeleted,
     TxnOffsetCommit,
 )
-from muster.core.group import State
-from muster.core.outcome import OffsetsRecord, Outcome, Reply, SetTimer, Write
+from muster.core.outcome import CommitWrite, OffsetsRecord, Outcome, Reply, SetTimer, Write
+from muster.core.states import State
 from tests.sim.checkers import (
     CommitModel,
     Entry,
@@ -72,7 +74,7 @@ LAST_STEPS = 30
 class Queued(NamedTuple):
     """A write on its way, with the event it came from; for an expiration, also what it was meant for."""
 
-    write: Write | Marker
+    write: Write | CommitWrite | Marker
     event: Event
     meant: dict[Key, int]
 
@@ -104,7 +106,7 @@ class SimWorld:
         self.is_calm = False
         self.now_ms = 0
         self.wall_ms = START_WALL_MS
-        self.timers: dict[tuple[str, ...], int] = {}
+        self.timers: dict[TimerKey, int] = {}
         self.transcript: deque[str] = deque(maxlen=LAST_STEPS)
         # The log.
         self.log: list[Entry | Marker] = []
@@ -122,15 +124,17 @@ class SimWorld:
         self.replaced: set[int] = set()
         self.last_seen_ms: dict[tuple[str, str], int] = {}
         self.plans = Plans()
+        self.moves = Moves()
         self._load()
 
     # Playing.
 
     def run(self, steps: int) -> None:
-        for _ in range(steps):
-            self.step()
-        self.settle()
-        self.end()
+        with self.moves:
+            for _ in range(steps):
+                self.step()
+            self.settle()
+            self.end()
 
     def step(self) -> None:
         choices, weights = zip(*self._steps, strict=True)
@@ -153,13 +157,13 @@ class SimWorld:
             self.check()
             if rounds > 20 and self._is_settled():
                 return
-        raise AssertionError(f"not settled: {[(g.group_id, g.state) for g in self.coordinator.groups.values()]}")
+        raise AssertionError(f"not settled: {[(g.group_id, g.seats.state) for g in self.coordinator.groups.values()]}")
 
     def _is_settled(self) -> bool:
         if waiting(self.coordinator) or self.open:
             return False
         return all(
-            group.state in (State.STABLE, State.EMPTY) and not group.pending_members
+            group.seats.state in (State.STABLE, State.EMPTY) and not group.seats.pending_members
             for group in self.coordinator.groups.values()
         )
 
@@ -171,8 +175,8 @@ class SimWorld:
             self.pass_time(100_000)
             self.check()
         for group in self.coordinator.groups.values():
-            assert group.state is State.EMPTY, f"{group.group_id} is {group.state}"
-            assert not group.pending_members
+            assert group.seats.state is State.EMPTY, f"{group.group_id} is {group.seats.state}"
+            assert not group.seats.pending_members
         assert not self.timers, f"timers are left: {self.timers}"
         for producer_id in self.producers:
             self.write_marker(Marker(producer_id, commit=False))
@@ -323,7 +327,7 @@ class SimWorld:
         self._carry_out(out, ExpireOffsets())
         while self.queue:
             queued = self.queue.popleft()
-            if isinstance(queued.write, Write):
+            if isinstance(queued.write, Write | CommitWrite):
                 out = Outcome()
                 self.coordinator.refused(queued.write, ErrorCode.NOT_LEADER_OR_FOLLOWER, out)
                 self._carry_out(out, queued.event)
@@ -390,7 +394,7 @@ class SimWorld:
         if not isinstance(event, JoinGroup | SyncGroup):
             return None
         group = self.coordinator.groups.get(event.group_id)
-        member = None if group is None else group.members.get(event.member_id)
+        member = None if group is None else group.seats.members.get(event.member_id)
         if member is None:
             return None
         waiter = member.join_waiter if isinstance(event, JoinGroup) else member.sync_waiter
@@ -404,17 +408,17 @@ class SimWorld:
 
     def _who_may_be_evicted(self, event: Event) -> Callable[[], None]:
         """A session that runs out has run its full time without a sign of life, whatever the wall clock says."""
-        if not isinstance(event, TimerFired) or event.key[0] != "session":
+        if not isinstance(event, TimerFired) or event.key.kind is not TimerKind.SESSION:
             return lambda: None
-        group = self.coordinator.groups.get(event.key[1])
-        member = None if group is None else group.members.get(event.key[2])
+        group = self.coordinator.groups.get(event.key.group_id)
+        member = None if group is None else group.seats.members.get(event.key.member_id)
         if group is None or member is None:
             return lambda: None
         waited = member.join_waiter is not None or member.sync_waiter is not None
-        is_new, silent_ms = member.is_new, self.now_ms - self.last_seen_ms.get(event.key[1:], self.now_ms - 10**9)  # type: ignore[call-overload]
+        is_new, silent_ms = member.is_new, self.now_ms - self.last_seen_ms.get(event.key[1:], self.now_ms - 10**9)
 
         def check() -> None:
-            if group.members.get(event.key[2]) is not member:
+            if group.seats.members.get(event.key.member_id) is not member:
                 assert is_new or not waited, f"{event.key} was evicted while it waited"
                 assert silent_ms >= member.session_timeout_ms, f"{event.key} was evicted after {silent_ms} ms"
 
@@ -485,8 +489,8 @@ class SimWorld:
             self.coordinator.refused(write, error, out)
             for number, answer in out.replies:
                 if number == getattr(queued.event, "reply_to", None):
-                    check_refusal(answer, error)
-            if write.may_be_split:  # its halves come next, before anything else that waits
+                    check_refusal(queued.event, answer, error)
+            if isinstance(write, Write) and write.may_be_split:  # its halves come next, before anything else that waits
                 self.queue.extendleft(queued._replace(write=half) for half in reversed(out.writes))
                 out.writes.clear()
         else:
@@ -502,7 +506,7 @@ class SimWorld:
         """An expiration only ends what it looked at, not a commit that came after."""
         if not isinstance(queued.event, ExpireOffsets):
             return
-        assert isinstance(queued.write, Write)
+        assert isinstance(queued.write, Write | CommitWrite)
         for raw_key, _ in queued.write.records:
             key = decode_key(raw_key)
             if isinstance(key, OffsetKey):
@@ -534,17 +538,15 @@ class SimWorld:
         self.coordinator = Coordinator(self.config)
         self.shadow = Coordinator(self.config)
         self.model = CommitModel()
-        self.moves = Moves(self.coordinator)
         self.generations = Generations()
         for place, entry in enumerate(self.log):
             _replay(self.coordinator, place, entry)
             _replay(self.shadow, place, entry)
             self.model.take(place, entry)
-        self.moves.check(self.coordinator)
         out = Outcome()
         self.coordinator.activate(self.now, out)
         for group in self.coordinator.groups.values():
-            self.last_seen_ms.update({(group.group_id, member_id): self.now_ms for member_id in group.members})
+            self.last_seen_ms.update({(group.group_id, member_id): self.now_ms for member_id in group.seats.members})
         self._carry_out(out, ExpireOffsets())
 
     # Checking.
@@ -556,7 +558,7 @@ class SimWorld:
         self.generations.check(coordinator)
         for group_id, group in coordinator.groups.items():
             assert group_id == group.group_id
-            assert not group.is_dead, f"{group_id} is dead"
+            assert group.seats.state is not State.DEAD, f"{group_id} is dead"
             check_bookkeeping(group)
         check_counters(coordinator)
         check_sessions_are_watched(coordinator, self.timers)
@@ -568,6 +570,6 @@ class SimWorld:
 
 def _replay(coordinator: Coordinator, place: int, entry: Entry | Marker) -> None:
     if isinstance(entry, Marker):
-        coordinator.offsets.complete(entry.producer_id, entry.commit)
+        coordinator.table.replay_marker(entry.producer_id, entry.commit)
     else:
         coordinator.replay(entry.record, place, entry.producer_id)

@@ -25,6 +25,7 @@ from muster.codec.offsets_topic import (
 from muster.codec.records import TRANSACTIONAL, Record
 from muster.core.coordinator import Coordinator
 from muster.core.loading import replay_batches
+from muster.core.seats import Seats
 from muster.errors import BadInput, CodecError
 from muster.segments.sources import Sources
 from muster.tables.moments import Moment
@@ -57,7 +58,7 @@ def told_by_core(log: Log, as_of_ms: int) -> dict[str, Any]:
     offsets, groups, members, waiting, newer = {}, {}, set(), {}, {}
     for batches in log.values():
         coordinator = replayed(batches, as_of_ms)
-        newer.update(coordinator.newer)
+        newer.update(coordinator.newer.kinds)
         for group_id, group in coordinator.groups.items():
             for (topic, partition), packed in group.offsets.items():
                 place, value = unpack(packed)
@@ -65,9 +66,10 @@ def told_by_core(log: Log, as_of_ms: int) -> dict[str, Any]:
             for producer_id, held in group.pending.items():
                 for (topic, partition), packed in held.items():
                     waiting[group_id, topic, partition, producer_id] = unpack(packed).log_offset
-            if group.durable is not None:
-                groups[group_id] = (group.generation, group.state.value, group.protocol_type or "")
-                members |= {(group_id, each.member_id, each.client_id) for each in group.members.values()}
+            if group.record is not None:
+                seats = Seats.recorded(group.record)
+                groups[group_id] = (seats.generation, seats.state.value, seats.protocol_type or "")
+                members |= {(group_id, each.member_id, each.client_id) for each in seats.members.values()}
     return {"offsets": offsets, "groups": groups, "members": members, "open": waiting, "newer": newer}
 
 

@@ -1,4 +1,4 @@
-"""Describe and list groups, for the curious; deleting them is in `offsets`, because offsets are what goes.
+"""Describe and list groups. Deleting them is in `offsets`, because offsets are what goes.
 
 Of groups of the newer protocols only the id and the type are known here. They are listed, in the state "Unknown", which
 no filter asks for; to be described as a classic group is something they refuse in Kafka too.
@@ -7,8 +7,10 @@ no filter asks for; to be described as a classic group is something they refuse 
 from muster.codec.error_codes import ErrorCode
 from muster.core.answers import DescribeAnswer, DescribedMember, ListAnswer, ListedGroup
 from muster.core.events import DescribeGroup, Instant, ListGroups
-from muster.core.group import Group, Member, State
+from muster.core.groups import GroupTable
 from muster.core.outcome import Outcome, Reply
+from muster.core.seats import Member, Seats
+from muster.core.states import State
 
 CLASSIC_TYPE = "classic"
 UNKNOWN_STATE = "Unknown"
@@ -16,21 +18,21 @@ _FIRST_VERSION_WITH_NOT_FOUND = 6
 
 
 class Admin:
-    """Questions about groups. `groups` and `newer` are the coordinator's own, shared."""
+    """Questions about the groups of one partition."""
 
-    def __init__(self, groups: dict[str, Group], newer: dict[str, str]) -> None:
-        self._groups = groups
-        self._newer = newer
+    def __init__(self, table: GroupTable) -> None:
+        self._groups = table.groups
+        self._newer = table.newer.kinds
 
     def describe(self, event: DescribeGroup, now: Instant, out: Outcome) -> None:
         """One group. Until version 5 one that does not exist is merely Dead."""
         group = self._groups.get(event.group_id)
         if event.group_id in self._newer:
             answer = _absent(event, f"Group {event.group_id} is not a classic group.")
-        elif group is None or group.is_dead:
+        elif group is None or group.seats.state is State.DEAD:
             answer = _absent(event, f"Group {event.group_id} not found.")
         else:
-            answer = _described(group)
+            answer = _described(group.seats)
         out.replies.append(Reply(event.reply_to, answer))
 
     def list_groups(self, event: ListGroups, now: Instant, out: Outcome) -> None:
@@ -48,9 +50,9 @@ class Admin:
 
     def _listed(self) -> list[ListedGroup]:
         classic = [
-            ListedGroup(group_id, group.protocol_type or "", group.state.value, CLASSIC_TYPE)
+            ListedGroup(group_id, group.seats.protocol_type or "", group.seats.state.value, CLASSIC_TYPE)
             for group_id, group in self._groups.items()
-            if group_id not in self._newer and not group.is_dead
+            if group_id not in self._newer and group.seats.state is not State.DEAD
         ]
         # A newer group has its type for a protocol type: consumer, share or streams.
         return classic + [ListedGroup(group_id, kind, UNKNOWN_STATE, kind) for group_id, kind in self._newer.items()]
@@ -62,16 +64,16 @@ def _absent(event: DescribeGroup, message: str) -> DescribeAnswer:
     return DescribeAnswer(ErrorCode.GROUP_ID_NOT_FOUND, State.DEAD.value, message=message)
 
 
-def _described(group: Group) -> DescribeAnswer:
+def _described(seats: Seats) -> DescribeAnswer:
     """Protocol and metadata are told of a Stable group only; the last assignment stays with its member throughout."""
-    state = group.state
-    protocol = group.protocol if state is State.STABLE else None
+    state = seats.state
+    protocol = seats.protocol if state is State.STABLE else None
     return DescribeAnswer(
         ErrorCode.NONE,
         state.value,
-        group.protocol_type or "",
+        seats.protocol_type or "",
         protocol or "",
-        tuple([_described_member(member, protocol) for member in group.members.values()]),
+        tuple([_described_member(member, protocol) for member in seats.members.values()]),
     )
 
 

@@ -1,8 +1,8 @@
 """Offset commits, ordinary and transactional: who may, and what is written.
 
-The hottest path of a coordinator, so it makes little: one record and one packed offset for each partition, one `Write`,
-no closures. A request only puts records into the `Write`; the group changes when they come back through
-`Offsets.replay_commits`. So a refused append leaves nothing to undo, and what a fetch sees has always been appended.
+The hottest path of a coordinator, so it makes little: one record and one packed offset for each partition, and one
+`CommitWrite`. A request only decides; the group changes when the records come back through `GroupTable.replay_commits`.
+So a refused append leaves nothing to undo, and what a fetch sees has always been appended.
 """
 
 from collections.abc import Callable
@@ -25,8 +25,10 @@ from muster.codec.primitives import MAX_STRING_BYTES, java_text
 from muster.core.answers import ALL_COMMITTED, CommitAnswer, commit_error, refusal
 from muster.core.config import GroupConfig
 from muster.core.events import Instant, OffsetCommit, TxnOffsetCommit
-from muster.core.group import Group, Member, State, member_error
-from muster.core.outcome import NO_PRODUCER, Notice, NoticeKind, Outcome, Reply, StagedCommit, Write
+from muster.core.groups import DecidedCommit, Group, GroupTable
+from muster.core.outcome import CommitWrite, Notice, NoticeKind, Outcome, Reply
+from muster.core.seats import Member, Seats
+from muster.core.states import COMMIT_ERRORS, State
 
 NO_TIMESTAMP = -1
 DEFAULT_RETENTION = -1
@@ -34,6 +36,7 @@ NO_LEADER_EPOCH = -1
 ORDINARY, TRANSACTIONAL = 1, 2
 
 _NONE = ErrorCode.NONE
+_STABLE = State.STABLE  # members of an enum cost a lookup each time they are named
 _INT32 = Struct(">i")
 pack_partition = _INT32.pack
 _FIRST_VERSION_OF_MEMBER_EPOCHS = 9
@@ -45,35 +48,33 @@ ExtendSession = Callable[[Group, Member, Instant, Outcome], None]
 
 
 class Commits:
-    """What `Offsets` stands on."""
+    """The commits of all groups of one partition. `extend_session` restarts the session of a member."""
 
-    def __init__(
-        self, groups: dict[str, Group], newer: dict[str, str], config: GroupConfig, extend_session: ExtendSession
-    ) -> None:
-        self._groups = groups
-        self._newer = newer
+    def __init__(self, table: GroupTable, config: GroupConfig, extend_session: ExtendSession) -> None:
+        self._table = table
+        self._groups = table.groups
+        self._newer = table.newer.kinds
         self._extend_session = extend_session
         self._max_metadata_units = config.offset_metadata_max_bytes
         self._max_groups = config.muster_max_groups
         self._max_pending_offsets = config.muster_max_pending_offsets
         self._value_version = offset_value_version(config.inter_broker_protocol_version)
         self._expiring_value_version = offset_value_version(config.inter_broker_protocol_version, True)
-        self.pending_offsets = 0
-        """How many offsets wait for the marker of their transaction."""
 
     def commit(self, event: OffsetCommit, now: Instant, out: Outcome) -> None:
-        """Commit for a member, or for anybody while the group has none."""
+        """Commit for a member, or for any client while the group has no members."""
         group = self._groups.get(event.group_id)
-        member = None if group is None else group.members.get(event.member_id)
-        if group is None or member is None or not _is_settled(event, group, member):
+        seats = None if group is None else group.seats
+        member = None if seats is None else seats.members.get(event.member_id)
+        if seats is None or member is None or not _is_settled(event, seats, member):
             error = self._commit_refusal(event, group)
             if error is not _NONE:
                 out.replies.append(Reply(event.reply_to, refusal(event, error)))
                 return
-        if group is not None:
+        if group is not None and seats is not None:
             if member is not None:
                 self._extend_session(group, member, now, out)
-            if group.commit_kinds != ORDINARY:
+            if seats.commit_kinds != ORDINARY:
                 _note_kind(group, ORDINARY, out)
         if event.retention_ms == DEFAULT_RETENTION:
             self._store(event, now.wall_ms, NO_TIMESTAMP, self._value_version, out)
@@ -90,17 +91,15 @@ class Commits:
                 return self._new_group_refusal()
             is_told = event.version >= _FIRST_VERSION_OF_MEMBER_EPOCHS
             return ErrorCode.GROUP_ID_NOT_FOUND if is_told else ErrorCode.ILLEGAL_GENERATION
-        state = group.state
+        state = group.seats.state
         if state is State.DEAD:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+            return COMMIT_ERRORS[state]
         if event.generation < 0 and state is State.EMPTY:
             return _NONE  # an administrator, or a consumer that assigns itself; who they say they are is not checked
         if event.generation < 0 and not event.member_id and event.instance_id is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        error = _seat_refusal(event, group)
-        if error is _NONE and state is State.COMPLETING_REBALANCE:
-            return ErrorCode.REBALANCE_IN_PROGRESS
-        return error
+        error = _seat_refusal(event, group.seats)
+        return COMMIT_ERRORS[state] if error is _NONE else error
 
     def _new_group_refusal(self) -> ErrorCode:
         return _NONE if len(self._groups) < self._max_groups else ErrorCode.POLICY_VIOLATION
@@ -112,7 +111,7 @@ class Commits:
             out.replies.append(Reply(event.reply_to, refusal(event, error)))
             return
         group = self._groups.get(event.group_id)
-        if group is not None and group.commit_kinds != TRANSACTIONAL:
+        if group is not None and group.seats.commit_kinds != TRANSACTIONAL:
             _note_kind(group, TRANSACTIONAL, out)
         write = self._store(event, now.wall_ms, NO_TIMESTAMP, self._value_version, out)
         if write is not None:
@@ -125,21 +124,21 @@ class Commits:
             return commit_error(event.verification_error)
         if event.group_id in self._newer:
             return ErrorCode.ILLEGAL_GENERATION if event.member_id else ErrorCode.UNKNOWN_MEMBER_ID
-        if self.pending_offsets + len(event.partitions) > self._max_pending_offsets:
+        if self._table.pending_offsets + len(event.partitions) > self._max_pending_offsets:
             return ErrorCode.POLICY_VIOLATION
         group = self._groups.get(event.group_id)
         if group is None:
             return self._new_group_refusal() if event.generation < 0 else ErrorCode.ILLEGAL_GENERATION
-        state = group.state
+        state = group.seats.state
         if state is State.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if event.generation < 0 and (state is State.EMPTY or (not event.member_id and event.instance_id is None)):
             return _NONE  # clients before version 3 cannot say who they are
-        return _seat_refusal(event, group)
+        return _seat_refusal(event, group.seats)
 
     def _store(
         self, event: OffsetCommit | TxnOffsetCommit, wall_ms: int, expire_ms: int, version: int, out: Outcome
-    ) -> Write | None:
+    ) -> CommitWrite | None:
         """Write what is not too large; the answer waits for it. None if nothing was left to write."""
         # What the version has no room for is forgotten now, not at the next start.
         has_epoch = version >= _FIRST_VALUE_WITH_LEADER_EPOCH
@@ -147,7 +146,7 @@ class Commits:
         group_id = event.group_id
         prefix_of = key_prefix if len(group_id) <= LONGEST_REMEMBERED_ID else key_prefix.__wrapped__
         records: list[tuple[bytes, bytes | None]] = []
-        staged: list[StagedCommit] = []
+        commits: list[DecidedCommit] = []
         answer = ALL_COMMITTED
         for topic, partition, offset, leader_epoch, metadata, topic_id in event.partitions:
             if not has_epoch:
@@ -167,11 +166,11 @@ class Commits:
                     OffsetValue(offset, leader_epoch, metadata or "", wall_ms, expire_ms, topic_id), version
                 )
             records.append((prefix_of(group_id, topic) + pack_partition(partition), value))
-            staged.append(((topic, partition), packed))
+            commits.append(((topic, partition), packed))
         if not records:
             out.replies.append(Reply(event.reply_to, answer))
             return None
-        write = Write(records, None, None, NO_PRODUCER, -1, event, answer, staged)
+        write = CommitWrite(records, event, answer, commits)
         out.writes.append(write)
         return write
 
@@ -195,28 +194,28 @@ class Commits:
         return units > self._max_metadata_units or size > MAX_STRING_BYTES
 
 
-def _is_settled(event: OffsetCommit, group: Group, member: Member) -> bool:
+def _is_settled(event: OffsetCommit, seats: Seats, member: Member) -> bool:
     """Whether there is nothing to refuse: the quick way through `_commit_refusal`, for nearly every commit."""
     return (
-        event.generation == group.generation
-        and group.rebalance is None
+        event.generation == seats.generation
+        and seats.state is _STABLE
         and (event.instance_id is None or event.instance_id == member.instance_id)
-        and not group.is_dead
     )
 
 
-def _seat_refusal(event: OffsetCommit | TxnOffsetCommit, group: Group) -> ErrorCode:
-    error = member_error(group, event.member_id, event.instance_id)
-    if error is _NONE and event.generation != group.generation:
+def _seat_refusal(event: OffsetCommit | TxnOffsetCommit, seats: Seats) -> ErrorCode:
+    error = seats.member_error(event.member_id, event.instance_id)
+    if error is _NONE and event.generation != seats.generation:
         return ErrorCode.ILLEGAL_GENERATION
     return error
 
 
 def _note_kind(group: Group, kind: int, out: Outcome) -> None:
     """Ordinary and transactional commits in one group generally end in surprises: say so, once."""
-    if group.commit_kinds | kind != group.commit_kinds:
-        group.commit_kinds |= kind
-        if group.commit_kinds == ORDINARY | TRANSACTIONAL:
+    seats = group.seats
+    if seats.commit_kinds | kind != seats.commit_kinds:
+        seats.commit_kinds |= kind
+        if seats.commit_kinds == ORDINARY | TRANSACTIONAL:
             out.notices.append(Notice(NoticeKind.MIXED_COMMITS, group.group_id))
 
 

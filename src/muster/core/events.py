@@ -7,6 +7,7 @@ every request, and a frozen one costs five times as much.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, NamedTuple
 
 from muster.codec.error_codes import ErrorCode
@@ -168,11 +169,28 @@ class ExpireOffsets:
     group_ids: Sequence[str] | None = None
 
 
+class TimerKind(StrEnum):
+    """What a timer is for: the end of joining, of syncing, of a member's session, of an id that was handed out."""
+
+    JOIN = "join"
+    SYNC = "sync"
+    SESSION = "session"
+    PENDING = "pending"
+
+
+class TimerKey(NamedTuple):
+    """Which timer. Those of a whole group name no member."""
+
+    kind: TimerKind
+    group_id: str
+    member_id: str = ""
+
+
 @dataclass(slots=True)
 class TimerFired:
     """A timer of ours; a late or early one is harmless, because the core looks at the time before it acts."""
 
-    key: tuple[str, ...]
+    key: TimerKey
 
 
 Event = (

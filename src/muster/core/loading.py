@@ -1,6 +1,6 @@
 """A log becomes a coordinator's state, in one of two ways that are proven equal.
 
-`replay_batches` is the plain one: record by record through `Coordinator.replay`, markers through `Offsets.complete`.
+`replay_batches` is the plain one: record by record through `GroupTable.replay`, markers through `replay_marker`.
 `restore` takes what the columnar reader kept of a whole partition, and puts it in its places; why nothing is lost on
 the way is told in `muster.codec.loaded`. One difference is no part of the hard state: a group of which the log leaves
 neither a record nor an offset is an empty group after a replay, until it expires, and no group at all after a restore
@@ -22,8 +22,8 @@ from muster.codec.committed import log_offset_of, pack
 from muster.codec.loaded import CommitColumns, LoadedPartition, no_collections
 from muster.codec.records import ABORT, COMMIT, Record
 from muster.core.coordinator import Coordinator
-from muster.core.group import Group
-from muster.core.outcome import NO_PRODUCER, OffsetsRecord
+from muster.core.groups import NO_PRODUCER, Group
+from muster.core.outcome import OffsetsRecord
 from muster.errors import CodecError, MusterError, UnsupportedVersion
 
 MOST_PROBLEMS_KEPT = 20
@@ -61,8 +61,8 @@ class LoadReport:
     def count_state(self, coordinator: Coordinator) -> None:
         """Take down what there is now."""
         groups = coordinator.groups.values()
-        self.groups = sum(1 for group in groups if group.durable is not None or group.offsets or group.pending)
-        self.newer_groups = len(coordinator.newer)
+        self.groups = sum(group.is_in_log for group in groups)
+        self.newer_groups = len(coordinator.newer.kinds)
         self.offsets = sum(len(group.offsets) for group in groups)
         self.pending_offsets = sum(len(held) for group in groups for held in group.pending.values())
 
@@ -110,7 +110,7 @@ def _replay_marker(coordinator: Coordinator, record: Record, producer_id: int) -
     except CodecError:
         return
     if kind in (ABORT, COMMIT):
-        coordinator.offsets.complete(producer_id, kind == COMMIT)
+        coordinator.table.replay_marker(producer_id, kind == COMMIT)
 
 
 def _replay_record(
@@ -119,7 +119,7 @@ def _replay_record(
     report.records += 1
     if record.key is None:
         raise LoadFailed(f"the record at offset {record.offset} has no key, which no broker writes")
-    unknown_before = coordinator.unreadable_records
+    unknown_before = coordinator.table.unreadable_records
     try:
         coordinator.replay(OffsetsRecord(record.key, record.value), record.offset, producer_id)
     except UnsupportedVersion as error:
@@ -127,7 +127,7 @@ def _replay_record(
     except CodecError as error:
         _bad(record, error, report, strict)
         return
-    if coordinator.unreadable_records > unknown_before:
+    if coordinator.table.unreadable_records > unknown_before:
         report.unknown_records += 1
     elif record.value is None:
         report.tombstones += 1
@@ -151,7 +151,7 @@ def restore(coordinator: Coordinator, loaded: LoadedPartition, *, strict: bool =
     groups = coordinator.groups
     with no_collections():
         for group_id, value in loaded.groups.items():
-            groups[group_id] = Group.loaded(group_id, value)
+            coordinator.table.replay_group(group_id, value)
         for commits in loaded.commits:
             _put_commits(groups, commits)
     for commit in loaded.open_commits:
@@ -159,10 +159,10 @@ def restore(coordinator: Coordinator, loaded: LoadedPartition, *, strict: bool =
         held[commit.partition] = pack(commit.log_offset, commit.value)
     for (group_id, topic, partition), log_offset in loaded.tombstones.items():
         _bury(groups, group_id, (topic, partition), log_offset)
-    coordinator.offsets.reindex()
+    coordinator.table.reindex()
     for key, newer_value, log_offset in loaded.newer:
         coordinator.replay(OffsetsRecord(key, newer_value), log_offset)
-    coordinator.unreadable_records += loaded.unknown_records
+    coordinator.table.unreadable_records += loaded.unknown_records
     report = LoadReport(
         loaded.records,
         loaded.size_bytes,
@@ -202,5 +202,5 @@ def _bury(groups: dict[str, Group], group_id: str, partition: tuple[str, int], l
         del held[partition]
         if producer_id is not None and not held:
             del group.pending[producer_id]
-    if group.durable is None and not group.offsets and not group.pending:
+    if not group.is_in_log:
         del groups[group_id]

@@ -1,26 +1,43 @@
 """Joining, syncing, heartbeats and leaving: how a group's seats change hands.
 
 The order of the checks is Kafka's and matters: clients tell a restart from a mistake by which error they get. Decisions
-that the log must take first (an assignment, an emptied group, a static member's new id) become a `Write`; whatever
-follows from them happens in its `then`, after a look at whether the group has moved on meanwhile.
+that the log must take first (a new group, an assignment, a static member's new id) become a `Write`; what follows from
+them is in `created`, `renamed` and `Rebalancing.assigned`, and in their counterparts where the log refused.
 """
 
 from muster.codec.error_codes import ErrorCode
+from muster.codec.offsets_topic import GroupValue
 from muster.codec.primitives import MAX_STRING_BYTES
 from muster.core.answers import JoinAnswer, LeaveAnswer, LeaveResult, SyncAnswer, group_error
 from muster.core.config import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupConfig
-from muster.core.events import Heartbeat, Instant, JoinGroup, LeaveGroup, Leaver, SyncGroup
-from muster.core.group import Group, Member, State, member_error, protocols_bytes
-from muster.core.outcome import CancelTimer, Cause, Notice, NoticeKind, Outcome, Reply, SetTimer, Write
-from muster.core.rebalancing import PENDING_TIMER, SESSION_TIMER, Rebalancing
+from muster.core.events import Heartbeat, Instant, JoinGroup, LeaveGroup, Leaver, SyncGroup, TimerKey, TimerKind
+from muster.core.groups import Group, GroupTable
+from muster.core.outcome import (
+    Assigned,
+    CancelTimer,
+    Created,
+    Notice,
+    NoticeKind,
+    Outcome,
+    Renamed,
+    Reply,
+    Write,
+)
+from muster.core.rebalancing import Rebalancing
+from muster.core.seats import Member, Seats, protocols_bytes
+from muster.core.states import HEARTBEAT_ERRORS, SYNC_ERRORS, Cause, State
+
+_NONE = ErrorCode.NONE
 
 
-class Membership(Rebalancing):
+class Membership:
     """The seats of all groups of one partition of the offsets topic."""
 
-    def __init__(self, groups: dict[str, Group], newer: dict[str, str], config: GroupConfig) -> None:
-        super().__init__(groups, config)
-        self._newer = newer
+    def __init__(self, table: GroupTable, rebalancing: Rebalancing, config: GroupConfig) -> None:
+        self._groups = table.groups
+        self._newer = table.newer.kinds
+        self._rebalancing = rebalancing
+        self._config = config
 
     # Joining.
 
@@ -36,37 +53,68 @@ class Membership(Rebalancing):
             self._refuse(request, group_error(ErrorCode.MESSAGE_TOO_LARGE), out)  # as its sync would be, in Kafka
             return
         group = self._groups.get(request.group_id)
-        if group is None:
-            if request.member_id:
-                self._refuse(request, ErrorCode.UNKNOWN_MEMBER_ID, out)
-                return
-            if len(self._groups) >= self._config.muster_max_groups:
-                self._refuse(request, ErrorCode.POLICY_VIOLATION, out)
-                return
-            group = self._create(request, now, out)
-        if not self._has_room(group, request.member_id) or not self._has_memory(group, request, asked_bytes):
+        if group is not None:
+            self._enter(group, request, now, out)
+        elif request.member_id:
+            self._refuse(request, ErrorCode.UNKNOWN_MEMBER_ID, out)
+        elif len(self._groups) >= self._config.muster_max_groups:
+            self._refuse(request, ErrorCode.POLICY_VIOLATION, out)
+        else:
+            nothing = GroupValue("", 0, None, None, now.wall_ms)
+            record = self._rebalancing.record(request.group_id, nothing)
+            out.writes.append(Write([record], Created(request, now)))
+
+    def created(self, decided: Created, out: Outcome) -> None:
+        """The log has a record of the new group: the join goes on."""
+        request, now = decided
+        group = self._groups[request.group_id]
+        out.notices.append(Notice(NoticeKind.CREATED, request.group_id))
+        self._rebalancing.activate(group, now, out)
+        self._enter(group, request, now, out)
+
+    def not_created(self, decided: Created, error: ErrorCode, out: Outcome) -> None:
+        """Nothing of the group is in the log. The join hears of it if it would have been parked.
+
+        Otherwise it hears what it would have heard without the error, as in Kafka, which answers such joins before it
+        writes. So it enters a group that no other request will see.
+        """
+        request, now = decided
+        group, apart = Group(request.group_id), Outcome()
+        self._enter(group, request, now, apart)
+        for member in group.seats.members.values():
+            waiter = group.seats.unpark_join(member)
+            apart.replies.append(Reply(waiter.reply_to, JoinAnswer(group_error(error), member.member_id)))
+        self._rebalancing.end(group, apart)
+        out.replies.extend(apart.replies)
+        out.notices.append(Notice(NoticeKind.NOT_WRITTEN, request.group_id, reason=error.name))
+
+    def _enter(self, group: Group, request: JoinGroup, now: Instant, out: Outcome) -> None:
+        seats = group.seats
+        if not self._has_room(seats, request.member_id) or not self._has_memory(seats, request):
             self._turn_away(group, request, now, out)
-        elif group.is_dead:
+        elif seats.state is State.DEAD:
             self._refuse(request, ErrorCode.COORDINATOR_NOT_AVAILABLE, out)
-        elif not group.supports(request.protocol_type, request.protocols):
+        elif not seats.supports(request.protocol_type, request.protocols):
             self._refuse(request, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, out)
         elif not request.member_id:
             self._join_unknown(group, request, now, out)
         else:
             self._join_known(group, request, now, out)
-        self._count_bytes(group)
+        self._rebalancing.count_bytes(group)
 
-    def _has_memory(self, group: Group, request: JoinGroup, asked_bytes: int) -> bool:
+    def _has_memory(self, seats: Seats, request: JoinGroup) -> bool:
         """Whether there is room for what a member brings, instead of what it brought before."""
-        member_id = request.member_id or group.static_members.get(request.instance_id or "", "")
-        member = group.members.get(member_id)
-        grows_bytes = asked_bytes if member is None else asked_bytes - protocols_bytes(member.protocols)
+        member_id = request.member_id or seats.static_members.get(request.instance_id or "", "")
+        member = seats.members.get(member_id)
+        grows_bytes = protocols_bytes(request.protocols)
+        if member is not None:
+            grows_bytes -= protocols_bytes(member.protocols)
         if grows_bytes <= 0:
             return True
         config = self._config
         return (
-            group.held_bytes + grows_bytes <= config.muster_max_group_bytes
-            and self.held_bytes + grows_bytes <= config.muster_max_membership_bytes
+            seats.held_bytes + grows_bytes <= config.muster_max_group_bytes
+            and self._rebalancing.held_bytes + grows_bytes <= config.muster_max_membership_bytes
         )
 
     def _refusal_before_lookup(self, request: JoinGroup) -> ErrorCode | None:
@@ -88,56 +136,41 @@ class Membership(Rebalancing):
         echoed = request.member_id if member_id is None else member_id
         out.replies.append(Reply(request.reply_to, JoinAnswer(error, echoed)))
 
-    def _create(self, request: JoinGroup, now: Instant, out: Outcome) -> Group:
-        """A group begins with a record of an empty one, as Kafka's does since 4.0."""
-        group = Group(request.group_id, state_timestamp_ms=now.wall_ms)
-        record = self._record(group, group.value())
-        self._groups[request.group_id] = group
-        out.notices.append(Notice(NoticeKind.CREATED, request.group_id))
-
-        def undone(error: ErrorCode, later: Outcome) -> None:
-            # Nothing of the group is in the log: whoever waits in it hears of the error, and it is gone.
-            _take_back_notices(group, error, later)
-            for member in list(group.members.values()):
-                waiter = group.unpark_join(member)
-                if waiter is not None:
-                    later.replies.append(Reply(waiter.reply_to, JoinAnswer(group_error(error), member.member_id)))
-            self.end(group, later)
-
-        out.writes.append(Write([record], otherwise=undone))
-        return group
-
-    def _has_room(self, group: Group, member_id: str) -> bool:
+    def _has_room(self, seats: Seats, member_id: str) -> bool:
         most = self._config.group_max_size
-        member = group.members.get(member_id)
-        if group.state is State.PREPARING_REBALANCE:
-            return (member is not None and member.join_waiter is not None) or group.awaiting_join < most
-        if group.state in (State.COMPLETING_REBALANCE, State.STABLE):
-            return member is not None or len(group.members) < most
+        member = seats.members.get(member_id)
+        if seats.state is State.PREPARING_REBALANCE:
+            return (member is not None and member.join_waiter is not None) or seats.awaiting_join < most
+        if seats.state in (State.COMPLETING_REBALANCE, State.STABLE):
+            return member is not None or len(seats.members) < most
         return True
 
     def _turn_away(self, group: Group, request: JoinGroup, now: Instant, out: Outcome) -> None:
-        member = group.members.get(request.member_id)
+        seats = group.seats
+        member = seats.members.get(request.member_id)
         if member is not None:
-            self._unseat(group, member, NoticeKind.LEFT, Cause.TOO_MANY_MEMBERS, out)
-        elif request.member_id in group.pending_members:
-            self._forget_id(group, request.member_id, out)
+            self._rebalancing.unseat(group, member, NoticeKind.LEFT, Cause.TOO_MANY_MEMBERS, out)
+            if seats.state is State.STABLE and not seats.members:  # it was the last one, and took too much memory
+                self._rebalancing.prepare(group, Cause.TOO_MANY_MEMBERS, now, out)
+        elif request.member_id in seats.pending_members:
+            self._rebalancing.forget_id(group, request.member_id, out)
         self._refuse(request, ErrorCode.GROUP_MAX_SIZE_REACHED, out, member_id="")
 
     def _join_unknown(self, group: Group, request: JoinGroup, now: Instant, out: Outcome) -> None:
-        """Somebody without an id: new, or a static member that restarted."""
-        seated = None if request.instance_id is None else group.static_members.get(request.instance_id)
+        """A client without an id: new, or a static member that restarted."""
+        seats = group.seats
+        seated = None if request.instance_id is None else seats.static_members.get(request.instance_id)
         member_id = f"{request.client_id if request.instance_id is None else request.instance_id}-{request.fresh_uuid}"
         if len(member_id.encode("utf-8", "surrogateescape")) > MAX_STRING_BYTES:
             self._refuse(request, ErrorCode.UNKNOWN_SERVER_ERROR, out, member_id="")  # no answer could hold the id
             return
         if seated is not None:
-            assert seated in group.members, (
+            assert seated in seats.members, (
                 f"group {group.group_id}: instance {request.instance_id} is {seated}, who has no seat"
             )
-            self._replace(group, group.members[seated], member_id, request, now, out)
+            self._replace(group, seats.members[seated], member_id, request, now, out)
             return
-        if self.seats >= self._config.muster_max_members:
+        if self._rebalancing.seats >= self._config.muster_max_members:
             self._refuse(request, ErrorCode.GROUP_MAX_SIZE_REACHED, out)
             return
         if request.instance_id is not None:
@@ -148,60 +181,54 @@ class Membership(Rebalancing):
             return
         # A new dynamic member gets only an id here, and its seat when it returns with it (KIP-394); else a client that
         # times out and retries leaves ghosts for the others to wait for.
-        assert member_id not in group.members, f"group {group.group_id}: the fresh id {member_id} has a seat already"
+        assert member_id not in seats.members, f"group {group.group_id}: the fresh id {member_id} has a seat already"
         deadline_ms = now.monotonic_ms + request.session_timeout_ms
-        group.hand_out(member_id, deadline_ms)
-        self.seats += 1
-        out.timers.append(SetTimer((PENDING_TIMER, group.group_id, member_id), deadline_ms))
+        self._rebalancing.hand_out(group, member_id, deadline_ms, out)
         self._refuse(request, ErrorCode.MEMBER_ID_REQUIRED, out, member_id=member_id)
 
-    def _forget_id(self, group: Group, member_id: str, out: Outcome) -> None:
-        """An id that was handed out is used, or never will be."""
-        group.take_back(member_id)
-        self.seats -= 1
-        self._count_bytes(group)
-        out.timers.append(CancelTimer((PENDING_TIMER, group.group_id, member_id)))
-
     def _join_known(self, group: Group, request: JoinGroup, now: Instant, out: Outcome) -> None:
-        if request.member_id in group.pending_members:
+        seats = group.seats
+        if request.member_id in seats.pending_members:
             if request.instance_id is not None:
                 self._refuse(request, ErrorCode.UNKNOWN_SERVER_ERROR, out, member_id="")
             else:
-                self._forget_id(group, request.member_id, out)
+                self._rebalancing.forget_id(group, request.member_id, out)
                 self._seat(group, request.member_id, request, now, out)
             return
-        error = member_error(group, request.member_id, request.instance_id)
-        if error is not ErrorCode.NONE:
+        error = seats.member_error(request.member_id, request.instance_id)
+        if error is not _NONE:
             self._refuse(request, error, out)
             return
-        self._rejoin(group, group.members[request.member_id], request, now, out)
+        self._rejoin(group, seats.members[request.member_id], request, now, out)
 
     def _rejoin(self, group: Group, member: Member, request: JoinGroup, now: Instant, out: Outcome) -> None:
         """An existing member is back: it may want to rebalance, or only have missed an answer."""
+        seats = group.seats
         same = member.protocols == request.protocols
-        is_leader = group.leader == member.member_id
-        match group.state:
+        is_leader = seats.leader == member.member_id
+        match seats.state:
             case State.PREPARING_REBALANCE:
-                self._update(group, member, request)
-                group.park_join(member, request)
-                self._complete_join_if_all_are_here(group, now, out)
+                self._update(seats, member, request)
+                seats.park_join(member, request)
+                self._rebalancing.complete_join_if_all_are_here(group, now, out)
             case State.COMPLETING_REBALANCE if same:
-                out.replies.append(Reply(request.reply_to, self._joined(group, member, full=is_leader)))
+                out.replies.append(Reply(request.reply_to, self._rebalancing.joined(seats, member, full=is_leader)))
             case State.STABLE if same and not is_leader:
-                out.replies.append(Reply(request.reply_to, self._joined(group, member, full=False)))
+                out.replies.append(Reply(request.reply_to, self._rebalancing.joined(seats, member, full=False)))
             case State.COMPLETING_REBALANCE | State.STABLE:
-                self._update(group, member, request)
-                group.park_join(member, request)
-                self.prepare(group, group.state, Cause.MEMBER_REJOINED, now, out)
+                self._update(seats, member, request)
+                seats.park_join(member, request)
+                self._rebalancing.prepare(group, Cause.MEMBER_REJOINED, now, out)
             case _:
                 self._refuse(request, ErrorCode.UNKNOWN_MEMBER_ID, out)
 
-    def _update(self, group: Group, member: Member, request: JoinGroup) -> None:
-        group.offer(member, request.protocols)
+    def _update(self, seats: Seats, member: Member, request: JoinGroup) -> None:
+        seats.offer(member, request.protocols)
         member.session_timeout_ms = request.session_timeout_ms
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
 
     def _seat(self, group: Group, member_id: str, request: JoinGroup, now: Instant, out: Outcome) -> None:
+        seats = group.seats
         member = Member(
             member_id,
             request.instance_id,
@@ -213,43 +240,66 @@ class Membership(Rebalancing):
             is_new=True,
             join_waiter=request,
         )
-        came_from = group.state
-        group.add(member, request.protocol_type)
-        self.seats += 1
-        self._arm_session(group, member, now.monotonic_ms + NEW_MEMBER_JOIN_TIMEOUT_MS, out)
-        if group.rebalance is not None and group.rebalance.is_joining and group.rebalance.is_initial:
-            group.new_member_added = True
+        seats.add(member, request.protocol_type)
+        self._rebalancing.seats += 1
+        self._rebalancing.arm_session(group, member, now.monotonic_ms + NEW_MEMBER_JOIN_TIMEOUT_MS, out)
+        if seats.rebalance is not None and seats.rebalance.is_initial:
+            seats.new_member_added = True
         out.notices.append(Notice(NoticeKind.JOINED, group.group_id, member_id=member_id, reason=request.reason or ""))
-        self._prepare_or_complete(group, came_from, Cause.MEMBER_JOINED, now, out)
+        self._rebalancing.prepare_or_complete(group, Cause.MEMBER_JOINED, now, out)
+
+    # A static member that restarted (KIP-345): its successor takes the seat, with a new id.
 
     def _replace(
         self, group: Group, member: Member, member_id: str, request: JoinGroup, now: Instant, out: Outcome
     ) -> None:
-        """A static member restarted (KIP-345): its successor takes the seat, with a new id."""
-        state = group.state
-        out.notices.append(
-            Notice(NoticeKind.REPLACED, group.group_id, member_id=member_id, reason=request.reason or "")
-        )
-        if state is State.STABLE and self._choice_with(group, member, request.protocols) == group.protocol:
-            self._replace_in_stable(group, member, member_id, request, now, out)
+        seats = group.seats
+        if seats.state is State.STABLE and seats.choice_with(member, request.protocols) == seats.protocol:
+            # Same protocol as before, so no other member need hear of it: the new id is written down, then answered.
+            value = seats.value_renamed(member, member_id, request)
+            record = self._rebalancing.record(group.group_id, value)
+            out.writes.append(Write([record], Renamed(group, member, member_id, request, now)))
             return
-        self._fence(group, member, out)
+        self._tell_replaced(group, member_id, request, out)
+        self._fence(seats, member, out)
         self._rename(group, member, member_id, now, out)
-        self._update(group, member, request)
-        group.park_join(member, request)
-        self._prepare_or_complete(group, state, Cause.STATIC_MEMBER_REPLACED, now, out)
+        self._update(seats, member, request)
+        seats.park_join(member, request)
+        self._rebalancing.prepare_or_complete(group, Cause.STATIC_MEMBER_REPLACED, now, out)
 
-    def _choice_with(self, group: Group, member: Member, protocols: tuple[tuple[str, bytes], ...]) -> str | None:
-        before = member.protocols
-        group.offer(member, protocols)
-        try:
-            return group.choose_protocol() if group.candidates() else None
-        finally:
-            group.offer(member, before)
+    def renamed(self, decided: Renamed, out: Outcome) -> None:
+        """The log has the new id of a member of a Stable group: the member has it too, and is answered."""
+        group, member, member_id, request, now = decided
+        seats = group.seats
+        leader = seats.leader or ""
+        self._tell_replaced(group, member_id, request, out)
+        self._rename(group, member, member_id, now, out)
+        self._update(seats, member, request)
+        self._rebalancing.count_bytes(group)
+        knows = request.version >= 9  # older clients would take themselves for a leader with work to do
+        leads = seats.leader == member_id
+        answer = self._rebalancing.joined(seats, member, full=knows and leads)
+        answer = answer._replace(skip_assignment=knows and leads)
+        if not knows:
+            answer = answer._replace(leader=leader)
+        out.replies.append(Reply(request.reply_to, answer))
 
-    def _fence(self, group: Group, member: Member, out: Outcome) -> None:
-        """Tell the member's older self, if it waits for anything, that somebody else has its name now."""
-        waiter = group.unpark_join(member)
+    def not_renamed(self, decided: Renamed, error: ErrorCode, out: Outcome) -> None:
+        group, _, _, request, _ = decided
+        seats = group.seats
+        answer = JoinAnswer(
+            group_error(error), "", seats.generation, seats.protocol_type, seats.protocol, seats.leader or ""
+        )
+        out.replies.append(Reply(request.reply_to, answer))
+        out.notices.append(Notice(NoticeKind.NOT_WRITTEN, group.group_id, reason=error.name))
+
+    def _tell_replaced(self, group: Group, member_id: str, request: JoinGroup, out: Outcome) -> None:
+        notice = Notice(NoticeKind.REPLACED, group.group_id, member_id=member_id, reason=request.reason or "")
+        out.notices.append(notice)
+
+    def _fence(self, seats: Seats, member: Member, out: Outcome) -> None:
+        """Tell the member's older self, if it waits for anything, that another client has its name now."""
+        waiter = seats.unpark_join(member)
         if waiter is not None:
             answer = JoinAnswer(ErrorCode.FENCED_INSTANCE_ID, member.member_id)
             out.replies.append(Reply(waiter.reply_to, answer))
@@ -258,46 +308,12 @@ class Membership(Rebalancing):
             member.sync_waiter = None
 
     def _rename(self, group: Group, member: Member, member_id: str, now: Instant, out: Outcome) -> None:
-        out.timers.append(CancelTimer((SESSION_TIMER, group.group_id, member.member_id)))
+        out.timers.append(CancelTimer(TimerKey(TimerKind.SESSION, group.group_id, member.member_id)))
         member.armed_ms = None
         member.is_new = False  # a session that runs out while it waits does it no harm
-        group.rename(member, member_id)
+        group.seats.rename(member, member_id)
         # Still the old session timeout: a new one counts from the next heartbeat.
-        self._arm_session(group, member, now.monotonic_ms + member.session_timeout_ms, out)
-
-    def _replace_in_stable(
-        self, group: Group, member: Member, member_id: str, request: JoinGroup, now: Instant, out: Outcome
-    ) -> None:
-        """Same protocol as before, so nobody else need hear of it: the new id is written down, then answered."""
-        captured_leader = group.leader or ""
-        generation = group.generation
-        old_id, old_protocols = member.member_id, member.protocols
-        old_timeouts = member.session_timeout_ms, member.rebalance_timeout_ms
-        self._fence(group, member, out)
-        self._rename(group, member, member_id, now, out)
-        self._update(group, member, request)
-
-        def answered(later: Outcome) -> None:
-            leads = group.leader == member_id
-            knows = request.version >= 9  # older clients would take themselves for a leader with work to do
-            answer = self._joined(group, member, full=knows and leads)
-            answer = answer._replace(skip_assignment=knows and leads, generation=generation)
-            if not knows:
-                answer = answer._replace(leader=captured_leader)
-            later.replies.append(Reply(request.reply_to, answer))
-
-        def undone(error: ErrorCode, later: Outcome) -> None:
-            _take_back_notices(group, error, later)
-            self._rename(group, member, old_id, now, later)
-            group.offer(member, old_protocols)
-            self._count_bytes(group)
-            member.session_timeout_ms, member.rebalance_timeout_ms = old_timeouts
-            answer = JoinAnswer(
-                group_error(error), "", generation, group.protocol_type, group.protocol, captured_leader
-            )
-            later.replies.append(Reply(request.reply_to, answer))
-
-        out.writes.append(Write([self._record(group, group.value())], answered, undone))
+        self._rebalancing.arm_session(group, member, now.monotonic_ms + member.session_timeout_ms, out)
 
     # Syncing.
 
@@ -305,93 +321,43 @@ class Membership(Rebalancing):
         """Hand the leader's assignment round, once it is written down."""
         group = self._groups.get(request.group_id)
         error = self._sync_error(group, request)
-        if error is not ErrorCode.NONE or group is None:
+        if error is not _NONE or group is None:
             out.replies.append(Reply(request.reply_to, SyncAnswer(error)))
             return
-        member = group.members[request.member_id]
+        seats = group.seats
+        member = seats.members[request.member_id]
         assignments, request.assignments = request.assignments, {}  # only a leader's count, and no parked request's
-        group.pending_sync.discard(member.member_id)
-        if group.state is State.STABLE:
-            self._disarm_sync_if_all_came(group, out)
-            out.replies.append(Reply(request.reply_to, self._assigned(group, member)))
+        if seats.state is State.STABLE:
+            self._rebalancing.synced(group, member, out)
+            out.replies.append(Reply(request.reply_to, self._rebalancing.assignment_of(seats, member)))
             return
-        group.park_sync(member, request)
+        seats.park_sync(member, request)
         member.deadline_ms = None
-        self._disarm_sync_if_all_came(group, out)
-        if member.member_id == group.leader:
-            self._write_assignment(group, assignments, now, out)
+        self._rebalancing.synced(group, member, out)
+        if member.member_id == seats.leader:
+            record = self._rebalancing.record(group.group_id, seats.value(assignments))
+            out.writes.append(Write([record], Assigned(group, seats.generation, assignments, now)))
 
     def _sync_error(self, group: Group | None, request: SyncGroup) -> ErrorCode:
         if not request.group_id:
             return ErrorCode.INVALID_GROUP_ID
-        if group is None or group.state is State.EMPTY:
+        if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        if group.is_dead:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        error = member_error(group, request.member_id, request.instance_id)
-        if error is not ErrorCode.NONE:
+        seats = group.seats
+        in_this_state = SYNC_ERRORS[seats.state]
+        if seats.state is State.EMPTY or seats.state is State.DEAD:
+            return in_this_state
+        error = seats.member_error(request.member_id, request.instance_id)
+        if error is not _NONE:
             return error
-        if request.generation != group.generation:
+        if request.generation != seats.generation:
             return ErrorCode.ILLEGAL_GENERATION
-        for asked, have in ((request.protocol_type, group.protocol_type), (request.protocol_name, group.protocol)):
+        for asked, have in ((request.protocol_type, seats.protocol_type), (request.protocol_name, seats.protocol)):
             if asked is not None and have is not None and asked != have:
                 return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        if group.state is State.PREPARING_REBALANCE:
-            return ErrorCode.REBALANCE_IN_PROGRESS
-        return ErrorCode.NONE
+        return in_this_state
 
-    def _disarm_sync_if_all_came(self, group: Group, out: Outcome) -> None:
-        if not group.pending_sync:
-            self._disarm_sync(group, out)
-
-    def _assigned(self, group: Group, member: Member) -> SyncAnswer:
-        return SyncAnswer(ErrorCode.NONE, member.assignment, group.protocol_type, group.protocol)
-
-    def _write_assignment(self, group: Group, assignments: dict[str, bytes], now: Instant, out: Outcome) -> None:
-        generation = group.generation
-        state_timestamp_ms = group.state_timestamp_ms
-
-        def still_waiting() -> bool:
-            return group.state is State.COMPLETING_REBALANCE and group.generation == generation
-
-        def assigned(later: Outcome) -> None:
-            if not still_waiting():
-                return  # a newer rebalance has answered everybody already
-            for member in group.members.values():
-                member.assignment = assignments.get(member.member_id, b"")
-            self._tell_stable(group, now, later)
-            self._move(group, State.COMPLETING_REBALANCE, State.STABLE, now, None)
-            group.state_timestamp_ms = state_timestamp_ms
-            for member in group.members.values():
-                if member.sync_waiter is not None:
-                    later.replies.append(Reply(member.sync_waiter.reply_to, self._assigned(group, member)))
-                    member.sync_waiter = None
-                    self.extend_session(group, member, now, later)
-
-        def undone(error: ErrorCode, later: Outcome) -> None:
-            if not still_waiting():
-                return
-            self._answer_syncs(group, SyncAnswer(group_error(error)), now, later)
-            self.prepare(group, State.COMPLETING_REBALANCE, Cause.APPEND_REFUSED, now, later)
-
-        out.writes.append(Write([self._record(group, group.value(assignments))], assigned, undone))
-
-    def _tell_stable(self, group: Group, now: Instant, out: Outcome) -> None:
-        rebalance = group.rebalance
-        assert rebalance is not None
-        took_ms = now.monotonic_ms - rebalance.since_ms
-        out.notices.append(
-            Notice(
-                NoticeKind.STABLE,
-                group.group_id,
-                rebalance.cause,
-                generation=group.generation,
-                size=len(group.members),
-                duration_ms=took_ms,
-            )
-        )
-
-    # Heartbeats and sessions.
+    # Heartbeats.
 
     def heartbeat(self, request: Heartbeat, now: Instant, out: Outcome) -> None:
         out.replies.append((request.reply_to, self._heartbeat_error(request, now, out)))
@@ -402,17 +368,17 @@ class Membership(Rebalancing):
         group = self._groups.get(request.group_id)
         if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        if group.is_dead:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        error = member_error(group, request.member_id, request.instance_id)
-        if error is not ErrorCode.NONE:
+        seats = group.seats
+        in_this_state = HEARTBEAT_ERRORS[seats.state]
+        if seats.state is State.DEAD:
+            return in_this_state
+        error = seats.member_error(request.member_id, request.instance_id)
+        if error is not _NONE:
             return error
-        if request.generation != group.generation:
+        if request.generation != seats.generation:
             return ErrorCode.ILLEGAL_GENERATION
-        self.extend_session(group, group.members[request.member_id], now, out)
-        rebalance = group.rebalance
-        joining = rebalance is not None and rebalance.is_joining
-        return ErrorCode.REBALANCE_IN_PROGRESS if joining else ErrorCode.NONE
+        self._rebalancing.extend_session(group, seats.members[request.member_id], now, out)
+        return in_this_state
 
     # Leaving.
 
@@ -422,10 +388,9 @@ class Membership(Rebalancing):
             out.replies.append(Reply(request.reply_to, LeaveAnswer(ErrorCode.INVALID_GROUP_ID)))
             return
         group = self._groups.get(request.group_id)
-        if group is not None and group.is_dead:
+        if group is not None and group.seats.state is State.DEAD:
             out.replies.append(Reply(request.reply_to, LeaveAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE)))
             return
-        came_from = State.DEAD if group is None else group.state
         results = tuple(
             LeaveResult(
                 leaver.member_id,
@@ -434,28 +399,25 @@ class Membership(Rebalancing):
             )
             for leaver in request.members
         )
-        out.replies.append(Reply(request.reply_to, LeaveAnswer(ErrorCode.NONE, results)))
-        if group is not None and came_from is not State.EMPTY and any(not result.error for result in results):
-            self._prepare_or_complete(group, came_from, Cause.MEMBER_LEFT, now, out)
+        out.replies.append(Reply(request.reply_to, LeaveAnswer(_NONE, results)))
+        has_left = any(result.error is _NONE for result in results)
+        if group is not None and has_left and group.seats.state is not State.EMPTY:
+            self._rebalancing.prepare_or_complete(group, Cause.MEMBER_LEFT, now, out)
 
     def _leave_one(self, group: Group, leaver: Leaver, out: Outcome) -> ErrorCode:
+        seats = group.seats
         member_id = leaver.member_id
         if not member_id:
-            member_id = group.static_members.get(leaver.instance_id or "", "")
+            member_id = seats.static_members.get(leaver.instance_id or "", "")
             if not member_id:
                 return ErrorCode.UNKNOWN_MEMBER_ID
-        elif member_id in group.pending_members:
-            self._forget_id(group, member_id, out)
-            return ErrorCode.NONE
+        elif member_id in seats.pending_members:
+            self._rebalancing.forget_id(group, member_id, out)
+            return _NONE
         else:
-            error = member_error(group, member_id, leaver.instance_id)
-            if error is not ErrorCode.NONE:
+            error = seats.member_error(member_id, leaver.instance_id)
+            if error is not _NONE:
                 return error
-        self._unseat(group, group.members[member_id], NoticeKind.LEFT, Cause.MEMBER_LEFT, out, leaver.reason)
-        return ErrorCode.NONE
-
-
-def _take_back_notices(group: Group, error: ErrorCode, out: Outcome) -> None:
-    """The log refused what an event decided about a group: the operator hears of that instead of the decision."""
-    out.notices[:] = [notice for notice in out.notices if notice.group_id != group.group_id]
-    out.notices.append(Notice(NoticeKind.NOT_WRITTEN, group.group_id, reason=error.name))
+        member = seats.members[member_id]
+        self._rebalancing.unseat(group, member, NoticeKind.LEFT, Cause.MEMBER_LEFT, out, leaver.reason)
+        return _NONE

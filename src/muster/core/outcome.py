@@ -1,21 +1,30 @@
 """Everything a coordinator can ask of its shell: append, then answer; arm or disarm timers; tell the operator.
 
-A `Write` is a decision that the log has to take first. The shell appends its records and tells the coordinator how that
-went, with `appended` (which replays them and may release further answers) or `refused` (nothing was written, and the
-clients hear Kafka's error for it). It does so for the writes of one event before it handles the next, because every
+A write is a decision that the log has to take first. The shell appends its records and tells the coordinator how that
+went: `appended` replays them and lets follow what the decision was about; `refused` means that nothing was written, and
+the clients hear Kafka's error for it. It does so for the writes of one event before it handles the next, because every
 decision is made on what the log has taken so far; making them durable can wait for the end of the turn. Answers in
 `replies` of an `Outcome` may go as soon as everything appended before them is durable. Where that is not so within
-`offsets.commit.timeout.ms`, they go as `refusals.timed_out` has them.
+`offsets.commit.timeout.ms`, they go as `answers.timed_out` has them.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
-from muster.codec.error_codes import ErrorCode
-
-NO_PRODUCER = -1
+from muster.core.answers import CommitAnswer
+from muster.core.events import (
+    DeleteGroup,
+    Instant,
+    JoinGroup,
+    OffsetCommit,
+    OffsetDelete,
+    TimerKey,
+    TxnOffsetCommit,
+)
+from muster.core.groups import NO_PRODUCER, DecidedCommit, Group
+from muster.core.seats import Member
+from muster.core.states import Cause
 
 
 class NoticeKind(StrEnum):
@@ -36,24 +45,6 @@ class NoticeKind(StrEnum):
     TOO_LARGE = "too large"
     NOT_WRITTEN = "not written"
     """What was decided is not so, because the log refused the record of it; the error is the reason."""
-
-
-class Cause(StrEnum):
-    """Why a rebalance began, or a seat was taken away."""
-
-    NONE = ""
-    MEMBER_JOINED = "member joined"
-    MEMBER_REJOINED = "member rejoined"
-    STATIC_MEMBER_REPLACED = "static member replaced"
-    MEMBER_LEFT = "member left"
-    SESSION_EXPIRED = "session expired"
-    DID_NOT_REJOIN = "did not rejoin in time"
-    DID_NOT_SYNC = "did not sync in time"
-    TOO_MANY_MEMBERS = "too many members"
-    APPEND_REFUSED = "log refused the assignment"
-    GROUP_DELETED = "group deleted"
-    TOPIC_DELETED = "topic deleted"
-    RETENTION = "retention passed"
 
 
 class Notice(NamedTuple):
@@ -85,46 +76,102 @@ class Reply(NamedTuple):
 class SetTimer(NamedTuple):
     """Fire once at this monotonic time; the same key again replaces it."""
 
-    key: tuple[str, ...]
+    key: TimerKey
     deadline_ms: int
 
 
 class CancelTimer(NamedTuple):
-    key: tuple[str, ...]
+    key: TimerKey
 
 
-StagedCommit = tuple[tuple[str, int], bytes]
-"""What a record of a commit means, so that its replay need not decode what was just encoded: the partition, and the
-packed offset, all but its place in the log, which is known once it is appended."""
+class Created(NamedTuple):
+    """A group begins with a record of an empty one, as Kafka's does since 4.0; then the join goes on."""
+
+    request: JoinGroup
+    now: Instant
+
+
+class Assigned(NamedTuple):
+    """The leader has sent the assignment of a generation."""
+
+    group: Group
+    generation: int
+    assignments: dict[str, bytes]
+    now: Instant
+
+
+class Renamed(NamedTuple):
+    """A static member restarted in a Stable group: its successor has its seat, under a new id."""
+
+    group: Group
+    member: Member
+    member_id: str
+    request: JoinGroup
+    now: Instant
+
+
+class Emptied(NamedTuple):
+    """The last member is gone."""
+
+
+class Deleted(NamedTuple):
+    """Offsets are deleted or expired, and with `group` the group itself.
+
+    Half of the tombstones do no harm without the rest: a write that the log has no room for becomes several.
+    """
+
+    group: Group | None = None
+    notices: tuple[Notice, ...] = ()
+    event: OffsetDelete | DeleteGroup | None = None
+    """Whom to answer, if a client asked."""
+    answer: Any = None
+
+
+Decision = Created | Assigned | Renamed | Emptied | Deleted
 
 
 @dataclass(slots=True)
 class Write:
-    """Records to append as one, and what to do then. Transactional ones carry their producer.
-
-    Records and replies are plain tuples on the hot path: the constructor of a named one is Python code.
-    Either `then` and `otherwise` say what follows; or `event` is answered: with `answer`, or with the log's error.
-    Tombstones may be split: a write of many that the log has no room for becomes several, the last of which has what
-    follows. `notices` are told once the log has taken the write, so that the operator hears of nothing that is not so.
-    """
+    """Records to append as one, and the decision that they are the record of: `Coordinator` knows what follows."""
 
     records: list[tuple[bytes, bytes | None]]
-    then: Callable[["Outcome"], None] | None = None
-    otherwise: Callable[[ErrorCode, "Outcome"], None] | None = None
+    decision: Decision
+    producer_id: ClassVar[int] = NO_PRODUCER
+    producer_epoch: ClassVar[int] = -1
+
+    @property
+    def may_be_split(self) -> bool:
+        return isinstance(self.decision, Deleted)
+
+    @property
+    def event(self) -> JoinGroup | OffsetDelete | DeleteGroup | None:
+        """The request that is answered when this is taken or refused, if that is so."""
+        match self.decision:
+            case Created() | Renamed():
+                return self.decision.request
+            case Deleted():
+                return self.decision.event
+            case _:
+                return None
+
+
+@dataclass(slots=True)
+class CommitWrite:
+    """A write of the hot path: the offsets of one commit, which is then answered. Its records are plain tuples."""
+
+    records: list[tuple[bytes, bytes | None]]
+    event: OffsetCommit | TxnOffsetCommit
+    answer: CommitAnswer
+    commits: list[DecidedCommit]
     producer_id: int = NO_PRODUCER
     producer_epoch: int = -1
-    event: Any = None
-    answer: Any = None
-    staged: list[StagedCommit] | None = None
-    may_be_split: bool = False
-    notices: tuple[Notice, ...] = ()
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What the shell does next: append the writes in order, arm timers, reply. One per turn of the loop."""
+    """What the shell does next: append the writes in order, arm timers, reply, tell the operator. One per event."""
 
-    writes: list[Write] = field(default_factory=list)
+    writes: list[Write | CommitWrite] = field(default_factory=list)
     timers: list[SetTimer | CancelTimer] = field(default_factory=list)
     replies: list[tuple[Any, Any]] = field(default_factory=list)
     notices: list[Notice] = field(default_factory=list)

@@ -37,7 +37,7 @@ from muster.core.events import (
     TimerFired,
     TopicsDeleted,
 )
-from muster.core.outcome import Notice, Outcome, SetTimer
+from muster.core.outcome import CommitWrite, Notice, Outcome, SetTimer
 from muster.core.router import Ownership, Router
 from muster.errors import LogDamaged
 from muster.log.config import Flush
@@ -279,8 +279,8 @@ class LedPartitions:
                 coordinator.refused(write, refused.error, out)
             else:
                 coordinator.appended(write, base_offset, out)
-                if write.staged is not None:
-                    self._stats.commits += len(write.staged)
+                if type(write) is CommitWrite:
+                    self._stats.commits += len(write.commits)
 
     def _apply_timers(self, partition: int, out: Outcome) -> None:
         for timer in out.timers:
@@ -462,6 +462,6 @@ def _described(event: Event) -> str:
     """An event in the log of the server: what it is, and of which group."""
     name = type(event).__name__
     if type(event) is TimerFired:
-        return f"{name} {' '.join(event.key)}"
+        return f"{name} {' '.join(filter(None, event.key))}"
     group_id = getattr(event, "group_id", None)
     return name if group_id is None else f"{name} of group {group_id}"

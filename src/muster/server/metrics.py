@@ -12,7 +12,7 @@ from prometheus_client.core import (
     Metric,
 )
 
-from muster.core.group import State
+from muster.core.states import State
 from muster.errors import ConfigError
 from muster.protocol.apis import APIS
 from muster.server.stats import BOUNDS_S, Latency
@@ -51,17 +51,17 @@ class ServerCollector:
             coordinator = shell.coordinator
             if coordinator is None:
                 continue
-            for kind in list(coordinator.newer.values()):
+            for kind in list(coordinator.newer.kinds.values()):
                 groups["Unknown", kind] += 1
             for group in list(coordinator.groups.values()):
-                groups[group.state.value, "classic"] += 1
+                groups[group.seats.state.value, "classic"] += 1
                 offsets += len(group.offsets)
-            members += coordinator.membership.seats
-            pending += coordinator.offsets.pending_offsets
+            members += coordinator.rebalancing.seats
+            pending += coordinator.table.pending_offsets
             parked += sum(
                 member.join_waiter is not None or member.sync_waiter is not None
                 for group in list(coordinator.groups.values())
-                for member in list(group.members.values())
+                for member in list(group.seats.members.values())
             )
         family = GaugeMetricFamily("muster_groups", "Groups by state and type", labels=["state", "type"])
         for (state, kind), count in groups.items():

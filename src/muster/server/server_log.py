@@ -15,7 +15,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, TextIO
 
-from muster.core.outcome import Cause, Notice, NoticeKind
+from muster.core.outcome import Notice, NoticeKind
+from muster.core.states import Cause
 
 LONGEST_TEXT = 2_000
 """Characters of a text, or of a field of an object."""

@@ -4,7 +4,8 @@ from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass, field
 
-from muster.core.outcome import Cause, Notice, NoticeKind
+from muster.core.outcome import Notice, NoticeKind
+from muster.core.states import Cause
 
 BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
 

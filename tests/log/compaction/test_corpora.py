@@ -41,7 +41,7 @@ def producers_of(batches: list[bytes]) -> tuple[ProducerStates, list[AbortedTran
 def hard_state(batches: list[bytes]) -> object:
     coordinator = Coordinator()
     replay_batches(coordinator, iter_batches(b"".join(batches)))
-    return coordinator.hard_state(), coordinator.newer
+    return coordinator.hard_state(), coordinator.newer.records
 
 
 @pytest.mark.parametrize("name", NAMES)

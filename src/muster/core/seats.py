@@ -1,54 +1,36 @@
-"""A classic group: what the log says of it (hard), and what we may forget (soft).
+"""Who sits in a group right now: the soft state, which a crash forgets.
 
-Hard: the last group record, the committed offsets, the offsets that transactions hold pending. They change in `replay`
-alone. Soft: everybody's seats as they are right now, parked requests, deadlines, and the rebalance in progress, if
-there is one. A crash in the middle of a rebalance brings back the last durable generation, as in Kafka.
+Seats are made from the group record when the partition becomes active (`Seats.recorded`). From then on they run ahead
+of the record, as in Kafka: members that join or leave, the next generation, the voted protocol and the leader are seen
+by clients (heartbeats, DescribeGroups) before anything is written, and a rebalance writes nothing until the leader has
+sent its assignment. What has to wait for the log waits: assignments and the Stable state, the new id of a static member
+that restarted in a Stable group, the existence of a group. A crash brings back the last record, as in Kafka.
 
-The state is not stored: it follows from the rebalance and the members.
+One mutation precedes its write although a record follows it: a group becomes Empty first. Kafka does so too, and only
+logs it when the record cannot be written; the group is Empty all the same.
+
+The state is stored, and `move` is the only way to change it. It cannot be computed from the members: while the last
+member leaves a Stable group, the group is still Stable until its rebalance begins.
 """
 
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any
 
 from muster.codec.consumer_protocol import subscribed_topics
 from muster.codec.error_codes import ErrorCode
 from muster.codec.offsets_topic import GroupValue, MemberValue
 from muster.codec.partitioning import hash_map_bucket, hash_map_buckets
-from muster.core.outcome import Cause
+from muster.core.events import JoinGroup
+from muster.core.states import LEGAL_MOVES, Cause, IllegalMove, State
 from muster.errors import CodecError
 
-TopicPartition = tuple[str, int]
 Protocols = tuple[tuple[str, bytes], ...]
+"""Names and metadata, in the member's order of preference."""
 CONSUMER_PROTOCOL = "consumer"
 _PROTOCOL_BYTES = 128
 """What a protocol of a member takes besides its name and metadata."""
-
-
-class State(Enum):
-    """Kafka's names, as they go over the wire."""
-
-    EMPTY = "Empty"
-    PREPARING_REBALANCE = "PreparingRebalance"
-    COMPLETING_REBALANCE = "CompletingRebalance"
-    STABLE = "Stable"
-    DEAD = "Dead"
-
-
-LEGAL_MOVES: dict[State, tuple[State, ...]] = {
-    State.EMPTY: (State.PREPARING_REBALANCE, State.DEAD),
-    State.PREPARING_REBALANCE: (State.EMPTY, State.COMPLETING_REBALANCE, State.DEAD),
-    State.COMPLETING_REBALANCE: (State.PREPARING_REBALANCE, State.STABLE, State.DEAD),
-    State.STABLE: (State.PREPARING_REBALANCE, State.DEAD),
-    State.DEAD: (State.DEAD,),
-}
-"""From where to where; anything else is a bug. The diagram in docs/architecture.md is drawn from this."""
-
-
-class IllegalMove(AssertionError):
-    """A state was left for one that cannot follow it."""
 
 
 @dataclass(slots=True)
@@ -61,7 +43,7 @@ class Member:
     client_host: str
     session_timeout_ms: int
     rebalance_timeout_ms: int
-    protocols: tuple[tuple[str, bytes], ...]
+    protocols: Protocols
     assignment: bytes = b""
     is_new: bool = False
     join_waiter: Any = None
@@ -82,121 +64,135 @@ class Member:
         return ids + protocols_bytes(self.protocols)
 
     def metadata(self, protocol: str | None) -> bytes:
-        return next((metadata for name, metadata in self.protocols if name == protocol), b"")
-
-    def vote(self, candidates: set[str]) -> str:
-        """The first candidate in its own order of preference."""
-        for name, _ in self.protocols:
-            if name in candidates:
-                return name
-        raise AssertionError(f"member {self.member_id} supports none of {sorted(candidates)}")
+        return metadata_of(self.protocols, protocol)
 
 
 @dataclass(slots=True)
 class Rebalance:
-    """A generation in the making: members are joining, or (once all have) the leader's assignment is awaited."""
+    """A generation in the making: from the call to join again until the last member has asked for its assignment."""
 
-    is_joining: bool = True
-    deadline_ms: int = 0
-    """When joining ends, or when those who have not synced lose their seats."""
+    cause: Cause
+    since_ms: int
+    join_deadline_ms: int
+    """When joining ends."""
     is_initial: bool = False
+    """Whether the group was empty, and waits a moment for more members whoever is here."""
     delay_ms: int = 0
     remaining_ms: int = 0
-    cause: Cause = Cause.NONE
-    since_ms: int = 0
     is_overdue: bool = False
     """The deadline has passed with no leader there: the next join completes the phase."""
+    pending_sync: set[str] = field(default_factory=set)
+    """Members of the new generation that have not asked for their assignment."""
+    sync_deadline_ms: int | None = None
+    """When those lose their seats."""
 
 
 @dataclass(slots=True)
-class Group:
-    """Members in the order they were added, so that "any member" is always the same one."""
+class Seats:
+    """The members of one group, in the order they were added, so that "any member" is always the same one."""
 
-    group_id: str
-    # Hard.
-    durable: GroupValue | None = None
-    offsets: dict[TopicPartition, bytes] = field(default_factory=dict)
-    """Packed as in `muster.codec.committed`, the pending ones too."""
-    pending: dict[int, dict[TopicPartition, bytes]] = field(default_factory=dict)
-    # Soft.
+    state: State = State.EMPTY
     generation: int = 0
     protocol_type: str | None = None
     protocol: str | None = None
     leader: str | None = None
+    state_timestamp_ms: int = -1
     members: dict[str, Member] = field(default_factory=dict)
     static_members: dict[str, str] = field(default_factory=dict)
     pending_members: dict[str, int] = field(default_factory=dict)
     """Ids handed out but not yet seated, with their deadlines."""
-    pending_sync: set[str] = field(default_factory=set)
-    sync_deadline_ms: int | None = None
     subscribed_topics: frozenset[str] | None = None
-    state_timestamp_ms: int = -1
     rebalance: Rebalance | None = None
-    is_dead: bool = False
     awaiting_join: int = 0
     new_member_added: bool = False
-    """Whether somebody came during an initial delay, and it was not extended for it yet; Kafka never forgets."""
-    commit_kinds: int = field(default=0, compare=False)
-    """Which kinds of commits it has had lately: ordinary (1), transactional (2), both (3)."""
-    held_bytes: int = field(default=0, compare=False)
+    """Whether a member came during an initial delay that was not extended for it yet; Kafka never forgets."""
+    commit_kinds: int = 0
+    """Which kinds of commits the group has had lately: ordinary (1), transactional (2), both (3)."""
+    held_bytes: int = 0
     """Of all members, and of ids handed out."""
-    counted_bytes: int = field(default=0, compare=False)
+    counted_bytes: int = 0
     """How much of that is counted for the whole partition."""
-    _support: Counter[str] = field(default_factory=Counter)
+    _support: dict[str, int] = field(default_factory=dict)
+    """How many members offer each protocol."""
 
-    @property
-    def state(self) -> State:
-        if self.is_dead:
-            return State.DEAD
-        if self.rebalance is not None:
-            return State.PREPARING_REBALANCE if self.rebalance.is_joining else State.COMPLETING_REBALANCE
-        return State.STABLE if self.members else State.EMPTY
+    @classmethod
+    def recorded(cls, value: GroupValue) -> "Seats":
+        """The members as a record says, each in its seat and without a parked request."""
+        members = {member.member_id: _seated(member, value.protocol) for member in value.members}
+        seats = cls(
+            State.STABLE if members else State.EMPTY,
+            value.generation,
+            value.protocol_type or None,
+            value.protocol,
+            value.leader if value.leader in members else None,  # no broker writes another, a bad disk may
+            value.state_timestamp_ms,
+            members,
+        )
+        for member in members.values():
+            if member.instance_id is not None:
+                seats.static_members[member.instance_id] = member.member_id
+            seats._support_more(member.protocols)
+            seats.held_bytes += member.held_bytes
+        seats.subscribed_topics = seats.compute_subscribed_topics()
+        return seats
+
+    def move(self, to: State, wall_ms: int) -> None:
+        """Go from one state to another, as `LEGAL_MOVES` allows."""
+        if to not in LEGAL_MOVES[self.state]:
+            raise IllegalMove(f"{self.state.value} to {to.value}")
+        self.state = to
+        self.state_timestamp_ms = wall_ms
 
     @property
     def rebalance_timeout_ms(self) -> int:
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     @property
-    def everybody_joined(self) -> bool:
+    def all_joined(self) -> bool:
         return not self.pending_members and self.awaiting_join == len(self.members)
 
     def add(self, member: Member, protocol_type: str) -> None:
-        """Seat somebody; the first one gives the group its type, and leads it."""
+        """Seat a member; the first one gives the group its type, and leads it."""
         assert member.member_id not in self.members
         if not self.members:
             self.protocol_type = protocol_type
         self.members[member.member_id] = member
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member.member_id
-        self._support.update(_names(member.protocols))
+        self._support_more(member.protocols)
         self.held_bytes += member.held_bytes
         if self.leader is None:
             self.leader = member.member_id
         self.awaiting_join += member.join_waiter is not None
 
     def remove(self, member: Member) -> None:
-        """Take a seat away; whoever comes first leads, if it was the leader's."""
+        """Take a seat away. The first of the others leads, if it was the leader's."""
         del self.members[member.member_id]
         self.held_bytes -= member.held_bytes
         if member.instance_id is not None and self.static_members.get(member.instance_id) == member.member_id:
             del self.static_members[member.instance_id]
         self._withdraw(member.protocols)
         self.awaiting_join -= member.join_waiter is not None
-        self.pending_sync.discard(member.member_id)
+        if self.rebalance is not None:
+            self.rebalance.pending_sync.discard(member.member_id)
         if member.member_id in self.pending_members:
             self.take_back(member.member_id)
         if self.leader == member.member_id:
             self.leader = next(iter(self.members), None)
 
-    def offer(self, member: Member, protocols: tuple[tuple[str, bytes], ...]) -> None:
+    def offer(self, member: Member, protocols: Protocols) -> None:
         """A member comes back with another list."""
         self._withdraw(member.protocols)
-        self._support.update(_names(protocols))
+        self._support_more(protocols)
         self.held_bytes += protocols_bytes(protocols) - protocols_bytes(member.protocols)
         member.protocols = protocols
 
-    def _withdraw(self, protocols: tuple[tuple[str, bytes], ...]) -> None:
-        for name in _names(protocols):
+    def _support_more(self, protocols: Protocols) -> None:
+        for name, _ in protocols:
+            self._support[name] = self._support.get(name, 0) + 1
+
+    def _withdraw(self, protocols: Protocols) -> None:
+        for name, _ in protocols:
             self._support[name] -= 1
             if not self._support[name]:
                 del self._support[name]
@@ -204,7 +200,7 @@ class Group:
     def rename(self, member: Member, member_id: str) -> None:
         """Give a static member the id of its successor, in the same seat."""
         assert member.instance_id is not None
-        assert self.members.get(member.member_id) is member, f"group {self.group_id}: {member.member_id} has no seat"
+        assert self.members.get(member.member_id) is member, f"{member.member_id} has no seat"
         self.members = {
             member_id if old_id == member.member_id else old_id: seated for old_id, seated in self.members.items()
         }
@@ -215,7 +211,7 @@ class Group:
         member.member_id = member_id
 
     def hand_out(self, member_id: str, deadline_ms: int) -> None:
-        """Keep an id for somebody who is to join with it."""
+        """Keep an id for a client that is to join with it."""
         self.pending_members[member_id] = deadline_ms
         self.held_bytes += len(member_id)
 
@@ -248,17 +244,24 @@ class Group:
     def choose_protocol(self) -> str:
         """Every member votes for its first candidate; a tie goes to the name that Java's hash map puts first."""
         candidates = self.candidates()
-        votes = Counter(member.vote(candidates) for member in self.members.values())
-        buckets = hash_map_buckets(len(votes))
-        return min(votes, key=lambda name: (-votes[name], hash_map_bucket(name, buckets), name))
+        return _winner(Counter(_vote(member.protocols, candidates) for member in self.members.values()))
+
+    def choice_with(self, member: Member, protocols: Protocols) -> str | None:
+        """The protocol that would be chosen if a member came back with another list; None if none were left."""
+        before = {name for name, _ in member.protocols}
+        candidates = {
+            name for name, _ in protocols if self._support.get(name, 0) + (name not in before) == len(self.members)
+        }
+        lists = (protocols if each is member else each.protocols for each in self.members.values())
+        return _winner(Counter(_vote(offered, candidates) for offered in lists)) if candidates else None
 
     def supports(self, protocol_type: str, protocols: Iterable[tuple[str, bytes]]) -> bool:
-        """Whether somebody who offers this may join."""
-        names = _names(protocols)
+        """Whether a client that offers this may join."""
+        names = [name for name, _ in protocols]
         if self.state is State.EMPTY:
             return bool(protocol_type) and bool(names)
-        everybody = len(self.members)  # nobody, perhaps: then any name will do
-        return protocol_type == self.protocol_type and any(self._support[name] == everybody for name in names)
+        size = len(self.members)  # none, perhaps: then any name will do
+        return protocol_type == self.protocol_type and any(self._support.get(name, 0) == size for name in names)
 
     def is_subscribed(self, topic: str) -> bool:
         """Unknown subscriptions count as all topics, in a group of consumers."""
@@ -281,8 +284,15 @@ class Group:
         except CodecError:
             return None
 
-    def holds_pending(self, partition: TopicPartition) -> bool:
-        return any(partition in offsets for offsets in self.pending.values())
+    def member_error(self, member_id: str, instance_id: str | None) -> ErrorCode:
+        """NONE for a member that sits where it says; a static member whose seat went to a successor is fenced."""
+        if instance_id is not None:
+            seated = self.static_members.get(instance_id)
+            if seated is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            if seated != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+        return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
     def value(self, assignments: dict[str, bytes] | None = None) -> GroupValue:
         """The group record of this moment; `assignments` replace those of the members."""
@@ -294,6 +304,22 @@ class Group:
             self.state_timestamp_ms,
             tuple(self._member_value(member, assignments) for member in self.members.values()),
         )
+
+    def value_renamed(self, member: Member, member_id: str, request: JoinGroup) -> GroupValue:
+        """The group record as it will be when a static member has the id, timeouts and protocols of its successor."""
+        value = self.value()
+        members = tuple(
+            each._replace(
+                member_id=member_id,
+                rebalance_timeout_ms=request.rebalance_timeout_ms,
+                session_timeout_ms=request.session_timeout_ms,
+                subscription=metadata_of(request.protocols, self.protocol),
+            )
+            if each.member_id == member.member_id
+            else each
+            for each in value.members
+        )
+        return value._replace(leader=member_id if value.leader == member.member_id else value.leader, members=members)
 
     def _member_value(self, member: Member, assignments: dict[str, bytes] | None) -> MemberValue:
         assignment = member.assignment if assignments is None else assignments.get(member.member_id, b"")
@@ -308,43 +334,9 @@ class Group:
             assignment,
         )
 
-    @classmethod
-    def loaded(cls, group_id: str, value: GroupValue) -> "Group":
-        """The group that a record describes, everybody in their seats and nobody waiting."""
-        group = cls(group_id)
-        group.take(value)
-        return group
 
-    def take(self, value: GroupValue) -> None:
-        """Become what a record says; offsets are not its business."""
-        self.durable = value
-        self.generation = value.generation
-        self.protocol_type = value.protocol_type or None
-        self.protocol = value.protocol
-        self.state_timestamp_ms = value.state_timestamp_ms
-        self.members = {member.member_id: _seated(member, value.protocol) for member in value.members}
-        self.leader = value.leader if value.leader in self.members else None  # no broker writes another, a bad disk may
-        self.static_members = {
-            member.instance_id: member.member_id for member in self.members.values() if member.instance_id is not None
-        }
-        self.awaiting_join = 0
-        self.held_bytes = sum(member.held_bytes for member in self.members.values())
-        self._support = Counter(name for member in self.members.values() for name in _names(member.protocols))
-        self.rebalance = None
-        self.pending_sync = set()
-        self.sync_deadline_ms = None
-        self.subscribed_topics = self.compute_subscribed_topics()
-
-
-def member_error(group: Group, member_id: str, instance_id: str | None) -> ErrorCode:
-    """NONE for one who sits where it says; a static member whose seat went to a successor is fenced."""
-    if instance_id is not None:
-        seated = group.static_members.get(instance_id)
-        if seated is None:
-            return ErrorCode.UNKNOWN_MEMBER_ID
-        if seated != member_id:
-            return ErrorCode.FENCED_INSTANCE_ID
-    return ErrorCode.NONE if member_id in group.members else ErrorCode.UNKNOWN_MEMBER_ID
+def metadata_of(protocols: Protocols, protocol: str | None) -> bytes:
+    return next((metadata for name, metadata in protocols if name == protocol), b"")
 
 
 def protocols_bytes(protocols: Protocols) -> int:
@@ -352,13 +344,24 @@ def protocols_bytes(protocols: Protocols) -> int:
 
 
 def _forget(waiter: Any) -> None:
-    """A parked request that nobody will answer lets go of its place on the connection, which knows the request too."""
+    """A parked request that is never answered lets go of its place on the connection, which knows the request too."""
     if waiter is not None:
         waiter.reply_to = None
 
 
-def _names(protocols: Iterable[tuple[str, bytes]]) -> list[str]:
-    return [name for name, _ in protocols]
+def _vote(protocols: Protocols, candidates: set[str]) -> str:
+    """The first candidate in a member's own order of preference."""
+    for name, _ in protocols:
+        if name in candidates:
+            return name
+    raise AssertionError(
+        f"a member that offers {[name for name, _ in protocols]} supports none of {sorted(candidates)}"
+    )
+
+
+def _winner(votes: Counter[str]) -> str:
+    buckets = hash_map_buckets(len(votes))
+    return min(votes, key=lambda name: (-votes[name], hash_map_bucket(name, buckets), name))
 
 
 def _seated(member: MemberValue, protocol: str | None) -> Member:
