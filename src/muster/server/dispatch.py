@@ -40,8 +40,7 @@ from muster.server.wire.offset_commit import (
     decode_partitions,
     encode_offset_commit,
 )
-from muster.server.wire.offset_fetch import decode_offset_fetch
-from muster.server.wire.offset_fetch_reply import FetchReply, encode_offset_fetch, offset_fetch_bytes
+from muster.server.wire.offset_fetch import FetchReply, decode_offset_fetch, encode_offset_fetch, offset_fetch_bytes
 
 CHANGING_MODULES = {
     ApiKey.METADATA: "metadata",

@@ -36,8 +36,7 @@ from muster.server.wire.group_admin import decode_offset_delete, encode_offset_d
 from muster.server.wire.heartbeat import encode_heartbeat
 from muster.server.wire.members import encode_join_group, encode_leave_group, encode_sync_group
 from muster.server.wire.offset_commit import decode_offset_commit, encode_offset_commit
-from muster.server.wire.offset_fetch import decode_offset_fetch
-from muster.server.wire.offset_fetch_reply import encode_offset_fetch
+from muster.server.wire.offset_fetch import decode_offset_fetch, encode_offset_fetch
 from tests.kit.kafka import KafkaBroker
 from tests.protocol.strategies import every_version, label
 

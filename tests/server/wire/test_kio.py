@@ -14,8 +14,7 @@ from muster.protocol.messages import REQUEST, RESPONSE, decode_request
 from muster.server.wire import Topics
 from muster.server.wire.heartbeat import decode_heartbeat, encode_heartbeat
 from muster.server.wire.offset_commit import decode_offset_commit, encode_offset_commit
-from muster.server.wire.offset_fetch import decode_offset_fetch
-from muster.server.wire.offset_fetch_reply import encode_offset_fetch
+from muster.server.wire.offset_fetch import decode_offset_fetch, encode_offset_fetch
 from tests.protocol.strategies import bodies, patient
 from tests.protocol.test_kio import body_of, read_by_kio, special, text, written_by_kio
 

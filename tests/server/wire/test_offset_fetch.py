@@ -14,8 +14,7 @@ from muster.protocol.apis import ApiKey
 from muster.protocol.errors import BadBody, WireError
 from muster.protocol.messages import decode_request, decode_response, encode_response
 from muster.server.wire import offset_fetch
-from muster.server.wire.offset_fetch import decode_offset_fetch
-from muster.server.wire.offset_fetch_reply import FetchReply, encode_offset_fetch
+from muster.server.wire.offset_fetch import FetchReply, decode_offset_fetch, encode_offset_fetch
 from tests.protocol.strategies import int32s, int64s, patient, texts
 from tests.server.wire.requests import (
     CLICKS_ID,
@@ -198,7 +197,7 @@ def test_a_request_and_its_answer_are_what_the_layout_says(version: int, data: s
 
 @pytest.mark.parametrize("version", [8, 9, 10])
 def test_the_usual_request_takes_the_short_way(version: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offset_fetch, "WireReader", None)
+    monkeypatch.setattr(offset_fetch, "decode_request", None)
     data = usual(version)
     assert decode(version, data)[0] == Judge(version, data).events
 

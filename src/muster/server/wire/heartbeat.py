@@ -1,12 +1,10 @@
-"""Heartbeat, versions 0 to 4: the commonest request of all, so it is read in one go where it looks as usual.
+"""Heartbeat, versions 0 to 4: the commonest request of all, so the usual one is read in one go.
 
-    request   group_id string, generation int32, member_id string, instance_id string or null (3+)
-    response  throttle_time_ms int32 (1+), error int16
-
-Version 4 is flexible. A missing instance id is None.
+Version 3 adds the instance id (None before), version 4 is flexible. The response has a throttle time from version 1 on.
 """
 
-from struct import Struct, error
+from struct import Struct
+from struct import error as struct_error
 
 from muster.codec.error_codes import ErrorCode
 from muster.codec.primitives import Buffer
@@ -17,9 +15,6 @@ from muster.protocol.reader import WireReader
 
 _FIRST_WITH_THROTTLE, _FIRST_WITH_INSTANCE, _FIRST_FLEXIBLE = 1, 3, 4
 
-_generation_and_size = Struct(">iB").unpack_from
-_UNUSUAL = (IndexError, UnicodeDecodeError, error)
-
 _pack_0 = Struct(">iih").pack
 _pack_1 = Struct(">iiih").pack
 _pack_4 = Struct(">iiBihB").pack
@@ -28,32 +23,26 @@ _pack_4 = Struct(">iiBihB").pack
 def decode_heartbeat(version: int, data: Buffer, position: int, end: int) -> Heartbeat:
     """The event, without `reply_to`; the body begins at `position`."""
     if version >= _FIRST_FLEXIBLE:
-        # The usual one: short names, no instance id, no tagged fields. Lengths are one more than they say, and a frame
-        # that ends early may run on into the next: only the last comparison makes it true.
         try:
-            group_size = data[position]
-            after_group = position + group_size
-            generation, member_size = _generation_and_size(data, after_group)
-            after_member = after_group + 4 + member_size
-            if (
-                data[after_member] == 0
-                and data[after_member + 1] == 0
-                and after_member + 2 <= end
-                and 0 < group_size < 0x80
-                and 0 < member_size < 0x80
-            ):
-                return Heartbeat(
-                    None,
-                    str(data[position + 1 : after_group], "utf-8"),
-                    generation,
-                    str(data[after_group + 5 : after_member], "utf-8"),
-                )
+            event = _decode_usual(data, position, end)
+            if event is not None:
+                return event
         except _UNUSUAL:
             pass
-    return _decode_slowly(version, WireReader(data, position, end))
+    return _decode_plain(version, WireReader(data, position, end))
 
 
-def _decode_slowly(version: int, reader: WireReader) -> Heartbeat:
+def encode_heartbeat(reply: tuple[int, int], error: ErrorCode) -> bytes:
+    """The whole frame; `reply` is the version and the correlation id."""
+    version, correlation_id = reply
+    if version >= _FIRST_FLEXIBLE:
+        return _pack_4(12, correlation_id, 0, 0, error, 0)
+    if version >= _FIRST_WITH_THROTTLE:
+        return _pack_1(10, correlation_id, 0, error)
+    return _pack_0(6, correlation_id, error)
+
+
+def _decode_plain(version: int, reader: WireReader) -> Heartbeat:
     try:
         if version >= _FIRST_FLEXIBLE:
             event = Heartbeat(
@@ -72,11 +61,31 @@ def _decode_slowly(version: int, reader: WireReader) -> Heartbeat:
         raise BadBody(f"HeartbeatRequest version {version}: {error}") from error
 
 
-def encode_heartbeat(reply: tuple[int, int], error: ErrorCode) -> bytes:
-    """The whole frame; `reply` is the version and the correlation id."""
-    version, correlation_id = reply
-    if version >= _FIRST_FLEXIBLE:
-        return _pack_4(12, correlation_id, 0, 0, error, 0)
-    if version >= _FIRST_WITH_THROTTLE:
-        return _pack_1(10, correlation_id, 0, error)
-    return _pack_0(6, correlation_id, error)
+_UNUSUAL = (IndexError, UnicodeDecodeError, struct_error)
+_generation_and_size = Struct(">iB").unpack_from
+
+
+def _decode_usual(data: Buffer, position: int, end: int) -> Heartbeat | None:
+    """Version 4 with short names, no instance id, no tagged fields; None if it is not that.
+
+    A compact length is one more than it says. A frame that ends early may run on into the next one; the comparison with
+    `end` finds that out.
+    """
+    group_size = data[position]
+    after_group = position + group_size
+    generation, member_size = _generation_and_size(data, after_group)
+    after_member = after_group + 4 + member_size
+    if (
+        data[after_member] == 0
+        and data[after_member + 1] == 0
+        and after_member + 2 <= end
+        and 0 < group_size < 0x80
+        and 0 < member_size < 0x80
+    ):
+        return Heartbeat(
+            None,
+            str(data[position + 1 : after_group], "utf-8"),
+            generation,
+            str(data[after_group + 5 : after_member], "utf-8"),
+        )
+    return None

@@ -20,7 +20,8 @@ that exist. For everything else, damage included, they return None or raise one 
 
 from collections.abc import Callable
 from functools import lru_cache
-from struct import Struct, error
+from struct import Struct
+from struct import error as struct_error
 from typing import Any
 
 from muster.codec.error_codes import ErrorCode
@@ -144,7 +145,7 @@ def _in_kafkas_order(
 
 # The usual request. A frame cut short is read on into whatever follows it in the buffer; that is found out at the end.
 
-_UNUSUAL = (IndexError, UnicodeDecodeError, error)
+_UNUSUAL = (IndexError, UnicodeDecodeError, struct_error)
 
 # Versions 2 to 7.
 
