@@ -104,6 +104,13 @@ class MadeUp:
             for name in group_ids
         }
 
+    def delete_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, Refusal | None]:
+        assert group_id == "idle"
+        subscribed = Refusal("GROUP_SUBSCRIBED_TO_TOPIC", "Subscribed")
+        return {each: subscribed if each == ORDERS[1] else None for each in partitions}
+
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> MadeUp:
@@ -393,14 +400,7 @@ class TestDelete:
         missing = groups("delete-offsets", "-g", "zzz", "-t", "orders")
         assert (missing.status, missing.out) == (Status.NOTHING_MATCHED, "")
 
-    def test_offsets(self, cluster: MadeUp, monkeypatch: pytest.MonkeyPatch) -> None:
-        subscribed = Refusal("GROUP_SUBSCRIBED_TO_TOPIC", "Subscribed")
-
-        def forget(settings: object, group_id: str, partitions: Iterable[TopicPartition], timeout_ms: int) -> object:
-            assert (settings, group_id, timeout_ms) == (cluster.settings, "idle", 30_000)
-            return {each: subscribed if each == ORDERS[1] else None for each in partitions}
-
-        monkeypatch.setattr("muster.cli.groups.librdkafka.delete_offsets", forget)
+    def test_offsets(self, cluster: MadeUp) -> None:
         ran = groups("delete-offsets", "-g", "idle", "-t", "orders", "-t", "typo")
         assert ran.status == Status.REFUSED
         assert ran.out.splitlines() == [

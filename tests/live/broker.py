@@ -1,7 +1,7 @@
 """A Kafka with every kind of door: plain, TLS with client certificates, SASL in the clear and over TLS.
 
-Whoever comes through the plain door may do everything. Of the two users `reader` may read all topics but `secrets`,
-and `stranger` nothing.
+Who comes through the plain door may do everything. Of the two users `reader` may read all topics but `secrets`, and
+delete groups and offsets; `stranger` may do nothing.
 """
 
 import subprocess
@@ -115,16 +115,19 @@ def _credentials(mechanism: ScramMechanism) -> list[UserScramCredentialUpsertion
 
 
 def _rights() -> list[AclBinding]:
-    def binding(user: str, topic: str, operation: AclOperation, permission: AclPermissionType) -> AclBinding:
-        principal = f"User:{user}"
-        return AclBinding(ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, principal, "*", operation, permission)
-
     allow, deny = AclPermissionType.ALLOW, AclPermissionType.DENY
+
+    def binding(
+        user: str, kind: ResourceType, name: str, operation: AclOperation, permission: AclPermissionType = allow
+    ) -> AclBinding:
+        return AclBinding(kind, name, ResourcePatternType.LITERAL, f"User:{user}", "*", operation, permission)
+
     owner = "CN=client"
     return [
-        binding("reader", "*", AclOperation.READ, allow),
-        binding("reader", HIDDEN, AclOperation.READ, deny),
-        binding(owner, "*", AclOperation.READ, allow),
+        *[binding(user, ResourceType.TOPIC, "*", AclOperation.READ) for user in ("reader", owner)],
+        *[binding(user, ResourceType.GROUP, "*", AclOperation.READ) for user in ("reader", owner)],
+        *[binding(user, ResourceType.GROUP, "*", AclOperation.DELETE) for user in ("reader", owner)],
+        binding("reader", ResourceType.TOPIC, HIDDEN, AclOperation.READ, deny),
     ]
 
 

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from muster.errors import ClusterError, ClusterRefused
+from muster.errors import ClusterError, ClusterRefused, ClusterUnreachable
 from muster.live import cluster as live_cluster
 from muster.live.cluster import Cluster, LogEnds
 from muster.live.requests import EpochEnd
 from muster.protocol.apis import ApiKey
-from tests.live.fake import TOPIC, TOPIC_ID, FakeCluster, FakeLog, batch
+from tests.live.fake import TOPIC, TOPIC_ID, FakeBroker, FakeCluster, FakeLog, batch
 
 PRINTED_ID = "AAECAwQFBgcICQoLDA0ODw"
 
@@ -114,3 +114,46 @@ def test_partitions_left_out_of_an_answer() -> None:
         fake.on[ApiKey.LIST_OFFSETS] = lambda broker, body: {"throttleTimeMs": 0, "topics": []}
         problem = cluster.log_ends(patience_s=0.1)[TOPIC, 0].problem
     assert "left offsets-0 out" in str(problem)
+
+
+class TestCoordinators:
+    """Deleting offsets, at a coordinator that is to be found first."""
+
+    def at(self, broker: FakeBroker | None, error: int = 0, key: str = "app") -> dict[str, Any]:
+        port = 0 if broker is None else broker.port
+        return {"coordinators": [{"key": key, "nodeId": 2, "host": "127.0.0.1", "port": port, "errorCode": error}]}
+
+    def test_a_coordinator_that_is_not_there_yet_and_then_moves(self) -> None:
+        with FakeCluster(FakeLog.of(batch(0)), brokers=2) as fake, Cluster(fake.config) as cluster:
+            first, second = fake.brokers[1], fake.brokers[2]
+            found = [self.at(None, 15), self.at(first), self.at(second)]
+            fake.on[ApiKey.FIND_COORDINATOR] = lambda broker, body: found.pop(0)
+            parts = [{"partitionIndex": 0, "errorCode": 0}, {"partitionIndex": 3, "errorCode": 86}]
+            done = {"topics": [{"name": TOPIC, "partitions": parts}]}
+            fake.on[ApiKey.OFFSET_DELETE] = lambda broker, body: {"errorCode": 16} if broker == 1 else done
+            answer = cluster.delete_offsets("app", [(TOPIC, 0), (TOPIC, 3)])
+            assert answer == (0, {(TOPIC, 0): 0, (TOPIC, 3): 86})
+            assert (first.count(ApiKey.OFFSET_DELETE), second.count(ApiKey.OFFSET_DELETE)) == (1, 1)
+            assert not found
+
+    def test_patience_ends(self) -> None:
+        with FakeCluster(FakeLog.of(batch(0))) as fake, Cluster(fake.config, patience_s=0.2) as cluster:
+            fake.on[ApiKey.FIND_COORDINATOR] = lambda broker, body: self.at(fake.brokers[1])
+            fake.on[ApiKey.OFFSET_DELETE] = lambda broker, body: {"errorCode": 14}
+            assert cluster.delete_offsets("app", [(TOPIC, 0)]) == (14, {})
+            assert fake.brokers[1].count(ApiKey.OFFSET_DELETE) > 1
+            fake.on[ApiKey.FIND_COORDINATOR] = lambda broker, body: self.at(None)
+            with pytest.raises(ClusterUnreachable, match=r"gives 127\.0\.0\.1:0 as its address"):
+                cluster.delete_offsets("app", [(TOPIC, 0)])
+
+    def test_an_error_that_stays_is_the_answer_at_once(self) -> None:
+        with FakeCluster(FakeLog.of(batch(0))) as fake, Cluster(fake.config) as cluster:
+            fake.on[ApiKey.FIND_COORDINATOR] = lambda broker, body: self.at(fake.brokers[1], 30)
+            assert cluster.delete_offsets("app", [(TOPIC, 0)]) == (30, {})
+            assert fake.brokers[1].count(ApiKey.FIND_COORDINATOR) == 1
+
+    def test_an_answer_about_another_group(self) -> None:
+        with FakeCluster(FakeLog.of(batch(0))) as fake, Cluster(fake.config) as cluster:
+            fake.on[ApiKey.FIND_COORDINATOR] = lambda broker, body: self.at(fake.brokers[1], key="other")
+            with pytest.raises(ClusterError, match="cannot be read: it does not name the coordinator of group 'app'"):
+                cluster.delete_offsets("app", [(TOPIC, 0)])

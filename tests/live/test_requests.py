@@ -54,7 +54,7 @@ def answered(api: ApiKey, version: int, body: Any) -> Response:
     frame = memoryview(encode_response(api, version, 77, body)[4:])
     correlation_id, position = decode_response_header(api, version, frame)
     assert correlation_id == 77
-    return Response(frame, decode_response_body(api, version, frame, position, leaves_records=True))
+    return Response(frame, decode_response_body(api, version, frame, position, leaves_records=True), version)
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.METADATA))
@@ -207,7 +207,7 @@ def test_tagged_fields_that_nobody_knows_are_stepped_over() -> None:
     frame = memoryview(bytes(4) + tag + body)
     _, position = decode_response_header(ApiKey.LIST_OFFSETS, 6, frame)
     assert position == 4 + len(tag)
-    response = Response(frame, decode_response_body(ApiKey.LIST_OFFSETS, 6, frame, position))
+    response = Response(frame, decode_response_body(ApiKey.LIST_OFFSETS, 6, frame, position), 6)
     assert requests.read_list_offsets(response)["t", 0].offset == 5
 
 
@@ -254,6 +254,32 @@ def test_sasl_authenticate(version: int) -> None:
     assert found == {
         "errorCode": 0, "errorMessage": None, "authBytes": b"v=xyz", "sessionLifetimeMs": 60_000 if version else 0,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.FIND_COORDINATOR))
+def test_find_coordinator(version: int) -> None:
+    asked = understood(ApiKey.FIND_COORDINATOR, version, requests.find_coordinator_request("caf\u00e9"))
+    assert asked["keyType"] == 0
+    assert (asked["key"], asked["coordinatorKeys"]) == (("caf\u00e9", []) if version <= 3 else ("", ["caf\u00e9"]))
+    place = {"nodeId": 2, "host": "h", "port": 9, "errorCode": 15}
+    body = place if version <= 3 else {"coordinators": [place | {"key": "other"}, place | {"key": "caf\u00e9"}]}
+    response = answered(ApiKey.FIND_COORDINATOR, version, body)
+    found = requests.read_coordinator(response, "caf\u00e9")
+    assert found == requests.Coordinator(15, requests.Broker(2, "h", 9))
+    if version > 3:
+        with pytest.raises(Malformed, match="does not name"):
+            requests.read_coordinator(response, "another")
+
+
+def test_offset_delete() -> None:
+    asked = understood(ApiKey.OFFSET_DELETE, 0, requests.offset_delete_request("app", WANTED))
+    assert asked["groupId"] == "app"
+    found = [(topic["name"], one["partitionIndex"]) for topic in asked["topics"] for one in topic["partitions"]]
+    assert found == WANTED
+    parts = [{"partitionIndex": 0, "errorCode": 0}, {"partitionIndex": 7, "errorCode": 86}]
+    response = answered(ApiKey.OFFSET_DELETE, 0, {"topics": [{"name": "orders", "partitions": parts}]})
+    assert requests.read_offset_delete(response) == (0, {("orders", 0): 0, ("orders", 7): 86})
+    assert requests.read_offset_delete(answered(ApiKey.OFFSET_DELETE, 0, {"errorCode": 30})) == (30, {})
 
 
 def test_errors_have_kafkas_names_where_we_know_them() -> None:

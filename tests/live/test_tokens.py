@@ -3,13 +3,10 @@
 import base64
 import json
 import ssl
-import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
@@ -21,68 +18,14 @@ from muster.errors import BadInput, ClusterRefused, ClusterUnreachable
 from muster.live import tokens
 from muster.live.tokens import JWT_BEARER, TokenSource
 from tests.live.broker import make_certificates
+from tests.live.endpoint import CLIENT, OIDC, Endpoint, jwt
 
-OIDC = {"sasl.oauthbearer.method": "oidc"}
-CLIENT = OIDC | {"sasl.oauthbearer.client.id": "me", "sasl.oauthbearer.client.secret": "s:ecret"}
 BEARER = OIDC | {"sasl.oauthbearer.grant.type": JWT_BEARER}
 UNSECURED = {"enable.sasl.oauthbearer.unsecure.jwt": "true"}
 
 
 def decoded(part: str) -> Any:
     return json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
-
-
-def jwt(**claims: Any) -> str:
-    parts = [base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode() for part in ({"a": "b"}, claims)]
-    return ".".join([*parts, "c2ln"])
-
-
-class Endpoint:
-    """A token endpoint that notes what it is asked, and answers what a test wants."""
-
-    def __init__(self, context: ssl.SSLContext | None = None) -> None:
-        self.answers: list[tuple[int, bytes]] = []
-        self.headers: list[dict[str, str]] = []
-        self.bodies: list[dict[str, list[str]]] = []
-        self.paths: list[str] = []
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-                outer.headers.append({name.lower(): value for name, value in self.headers.items()})
-                outer.bodies.append(parse_qs(body.decode(), strict_parsing=bool(body)))
-                outer.paths.append(self.path)
-                status, answer = outer.answers.pop(0)
-                self.send_response(status)
-                if status == 302:
-                    self.send_header("Location", "/elsewhere")
-                self.send_header("Content-Length", str(len(answer)))
-                self.end_headers()
-                self.wfile.write(answer)
-
-            do_GET = do_POST
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self._server = HTTPServer(("127.0.0.1", 0), Handler)
-        if context is not None:
-            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
-        scheme = "http" if context is None else "https"
-        self.url = f"{scheme}://127.0.0.1:{self._server.server_port}/token"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
-        self._thread.start()
-
-    def will_say(self, status: int = 200, **answer: Any) -> None:
-        self.answers.append((status, json.dumps(answer).encode()))
-
-    def settings(self, **more: str) -> dict[str, str]:
-        return CLIENT | {"sasl.oauthbearer.token.endpoint.url": self.url} | more
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
 
 
 @pytest.fixture

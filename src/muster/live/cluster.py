@@ -12,10 +12,12 @@ from itertools import islice
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from muster.codec.error_codes import ErrorCode
+from muster.codec.layouts import StructData
 from muster.errors import ClusterError, ClusterRefused, ClusterUnreachable
 from muster.live import requests
 from muster.live.connection import Connection
 from muster.live.requests import (
+    COORDINATOR_MOVES,
     EARLIEST,
     LAST_BY_NAME,
     LATEST,
@@ -24,6 +26,8 @@ from muster.live.requests import (
     READ_COMMITTED,
     READ_UNCOMMITTED,
     RETRIABLE,
+    Broker,
+    DeletedOffsets,
     EpochEnd,
     Fetched,
     FetchFrom,
@@ -37,7 +41,7 @@ from muster.live.requests import (
     shown,
     topic_problem,
 )
-from muster.live.settings import Address, client_settings
+from muster.live.settings import Address, ClientSettings, client_settings
 from muster.protocol.apis import ApiKey
 
 FIRST_CONTACT_S = 8.0
@@ -105,8 +109,8 @@ class Cluster:
     that one fails within ten seconds if nobody answers.
     """
 
-    def __init__(self, config: Mapping[str, str], patience_s: float | None = None) -> None:
-        self._settings = client_settings(config)
+    def __init__(self, config: Mapping[str, str] | ClientSettings, patience_s: float | None = None) -> None:
+        self._settings = config if isinstance(config, ClientSettings) else client_settings(config)
         self._patience_s = PATIENCE_S if patience_s is None else patience_s
         self._connections: dict[int, Connection] = {}
         self._entry: Connection | None = None
@@ -214,16 +218,21 @@ class Cluster:
         raise ClusterUnreachable(f"none of {len(addresses)} brokers can be reached. {' '.join(problems[:3])}")
 
     def _leader(self, node_id: int) -> Connection:
+        broker = self._known.brokers.get(node_id) if self._known else None
+        if broker is None:
+            raise ClusterUnreachable(f"broker {node_id} leads partitions, and is not among the live ones.")
+        return self._connection_to(broker)
+
+    def _connection_to(self, broker: Broker) -> Connection:
+        node_id, address = broker.node_id, Address(broker.host, broker.port)
         connection = self._connections.pop(node_id, None)
-        if connection is not None and connection.is_usable:
+        if connection is not None and connection.is_usable and connection.address == address:
             self._connections[node_id] = connection
             return connection
         if connection is not None:
             connection.close()
-        broker = self._known.brokers.get(node_id) if self._known else None
-        if broker is None:
-            raise ClusterUnreachable(f"broker {node_id} leads partitions, and is not among the live ones.")
-        address = Address(broker.host, broker.port)
+        if not 0 < broker.port < 1 << 16:
+            raise ClusterUnreachable(f"broker {node_id} gives {address} as its address, which has no such port.")
         try:
             connection = Connection(address, self._settings)
         except ClusterUnreachable as problem:
@@ -403,6 +412,33 @@ class Cluster:
         topic = self._topics.get(where[0])
         known = topic.partitions.get(where[1]) if topic else None
         return known.leader_epoch if known else NO_EPOCH
+
+    # --- groups ---
+
+    def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> DeletedOffsets:
+        """Delete what a group committed for these partitions; its coordinator is asked again where that may help."""
+        body = requests.offset_delete_request(group_id, partitions)
+        patience = Patience(self._patience_s)
+        while True:
+            try:
+                found = self._delete_at_coordinator(group_id, body)
+            except ClusterUnreachable:
+                if self._entry is None or not patience.wait():  # at first contact nobody should have to wait
+                    raise
+                continue
+            if found.error not in COORDINATOR_MOVES or not patience.wait():
+                return found
+
+    def _delete_at_coordinator(self, group_id: str, body: StructData) -> DeletedOffsets:
+        coordinator = self._any_connection().ask(
+            ApiKey.FIND_COORDINATOR,
+            requests.find_coordinator_request(group_id),
+            lambda response: requests.read_coordinator(response, group_id),
+        )
+        if coordinator.error:
+            return DeletedOffsets(coordinator.error, {})
+        connection = self._connection_to(coordinator.broker)
+        return connection.ask(ApiKey.OFFSET_DELETE, body, requests.read_offset_delete)
 
 
 def without_errors(asked: Asked[Answer]) -> Asked[Answer]:

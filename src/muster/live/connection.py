@@ -221,10 +221,10 @@ class Connection:
         return self._asked(api, chosen, body, read, time.monotonic() + limit_s)
 
     def _asked(
-        self, api: ApiKey, version: int, body: StructData, read: Callable[[Response], Answer], deadline: float
+        self, api: ApiKey, version: int, asked: StructData, read: Callable[[Response], Answer], deadline: float
     ) -> Answer:
         self._correlation_id += 1
-        request = encode_request(api, version, self._correlation_id, self._settings.client_id, body)
+        request = encode_request(api, version, self._correlation_id, self._settings.client_id, asked)
         try:
             self._socket.settimeout(self._left(deadline))
             self._socket.sendall(request)
@@ -242,7 +242,8 @@ class Connection:
             correlation_id, position = decode_response_header(api, version, frame)
             if correlation_id != self._correlation_id:
                 raise Malformed(f"answer {correlation_id} to request {self._correlation_id}")
-            response = Response(frame, decode_response_body(api, version, frame, position, leaves_records=True))
+            body = decode_response_body(api, version, frame, position, leaves_records=True)
+            response = Response(frame, body, version)
             answer = read(response)
         except (CodecError, WireError) as problem:
             self.close()

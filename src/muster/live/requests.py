@@ -5,9 +5,8 @@
     ListOffsets          2-11       4: leader epochs; 10: a timeout
     OffsetForLeaderEpoch 2-4        3: who asks
     Fetch                4-18       5: log start; 7: sessions; 9: leader epochs; 12: where logs part; 13: topic ids
-    FindCoordinator      0-6        4: several groups at a time
+    FindCoordinator      0-6        4: several groups at a time, of which we ask for one
     OffsetDelete         0
-    OffsetFetch          2-10       5: leader epochs; 7: only stable offsets; 8: several groups; 10: topic ids
     ApiVersions          0          asked in the version that every broker has to answer
     SaslHandshake        1
     SaslAuthenticate     0-2        1: how long the session lasts
@@ -44,9 +43,9 @@ _WITHOUT_SESSION = -1
 _NOT_DIVERGING = {"epoch": -1, "endOffset": -1}
 
 # The oldest version that has what we need, where the table goes further back.
-_OLDEST = {ApiKey.LIST_OFFSETS: 2, ApiKey.METADATA: 4, ApiKey.SASL_HANDSHAKE: 1, ApiKey.OFFSET_FETCH: 2}
+_OLDEST = {ApiKey.LIST_OFFSETS: 2, ApiKey.METADATA: 4, ApiKey.SASL_HANDSHAKE: 1}
 _ASKED = (
-    ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.METADATA, ApiKey.OFFSET_FETCH, ApiKey.FIND_COORDINATOR,
+    ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.METADATA, ApiKey.FIND_COORDINATOR,
     ApiKey.SASL_HANDSHAKE, ApiKey.OFFSET_FOR_LEADER_EPOCH, ApiKey.SASL_AUTHENTICATE, ApiKey.OFFSET_DELETE,
 )  # fmt: skip
 SPOKEN: dict[ApiKey, tuple[int, int]] = {
@@ -59,6 +58,7 @@ class Response(NamedTuple):
 
     frame: memoryview
     body: StructData
+    version: int
 
 
 # --- Metadata ---
@@ -264,7 +264,7 @@ def read_fetch(response: Response, topic_ids: Mapping[str, bytes]) -> tuple[int,
     names = {topic_id: name for name, topic_id in topic_ids.items()}
     partitions: dict[TopicPartition, Fetched] = {}
     for topic in response.body["responses"]:
-        name = topic["topic"] or names.get(topic["topicId"])
+        name = topic["topic"] if response.version <= LAST_BY_NAME else names.get(topic["topicId"])
         if name is None:
             raise Malformed(f"an answer about topic id {topic['topicId'].hex()}, which was not asked for")
         for one in topic["partitions"]:
@@ -282,7 +282,62 @@ def read_fetch(response: Response, topic_ids: Mapping[str, bytes]) -> tuple[int,
     return response.body["errorCode"], partitions
 
 
+# --- groups, at their coordinator ---
+
+_GROUP = 0
+_WITHOUT_KEYS = 3
+"""Up to this version FindCoordinator is about one group, and its answer does not name it."""
+
+
+class Coordinator(NamedTuple):
+    """Where a group's coordinator is; `broker` means nothing where there is an error."""
+
+    error: int
+    broker: Broker
+
+
+class DeletedOffsets(NamedTuple):
+    """What became of the offsets of a group that were to be deleted: one error for all of them, or one for each."""
+
+    error: int
+    errors: dict[TopicPartition, int]
+
+
+def find_coordinator_request(group_id: str) -> StructData:
+    return {"key": group_id, "keyType": _GROUP, "coordinatorKeys": [group_id]}
+
+
+def read_coordinator(response: Response, group_id: str) -> Coordinator:
+    answers = [response.body] if response.version <= _WITHOUT_KEYS else response.body["coordinators"]
+    for one in answers:
+        if one.get("key", group_id) == group_id:
+            return Coordinator(one["errorCode"], Broker(one["nodeId"], one["host"], one["port"]))
+    raise Malformed(f"it does not name the coordinator of group {group_id!r}")
+
+
+def offset_delete_request(group_id: str, partitions: Iterable[TopicPartition]) -> StructData:
+    topics = [
+        {"name": topic, "partitions": [{"partitionIndex": number} for number in numbers]}
+        for topic, numbers in by_topic(partitions).items()
+    ]
+    return {"groupId": group_id, "topics": topics}
+
+
+def read_offset_delete(response: Response) -> DeletedOffsets:
+    errors = {
+        (topic["name"], one["partitionIndex"]): one["errorCode"]
+        for topic in response.body["topics"]
+        for one in topic["partitions"]
+    }
+    return DeletedOffsets(response.body["errorCode"], errors)
+
+
 # --- errors ---
+
+COORDINATOR_MOVES = frozenset(
+    {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
+)
+"""Errors of a coordinator that a moment's patience, or another coordinator, may cure."""
 
 RETRIABLE = frozenset(
     {

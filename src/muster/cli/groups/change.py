@@ -203,8 +203,6 @@ def delete_offsets(
     cluster: "Cluster", asked: Asked, group_id: str, topics: Iterable[str], partitions: Iterable[TopicPartition]
 ) -> Status:
     """Forget what a group committed for some topics or partitions."""
-    from muster.cli.groups.librdkafka import delete_offsets as ask_to_forget
-
     found = find(cluster, Scope((group_id,)))
     if not found.groups:
         return found.status
@@ -217,7 +215,7 @@ def delete_offsets(
             wanted += answer
     outcomes: dict[TopicPartition, Refusal | None] = {}
     if wanted:
-        answered = ask_to_forget(cluster.settings, group_id, dict.fromkeys(wanted), asked.timeout_ms)
+        answered = cluster.delete_offsets(group_id, dict.fromkeys(wanted))
         outcomes = dict.fromkeys(wanted, answered) if isinstance(answered, Refusal) else answered
     show(deleted_offsets_table(group_id, outcomes, unknown), asked.format)
     for refusal in dict.fromkeys(why for why in outcomes.values() if why is not None):

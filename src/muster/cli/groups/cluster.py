@@ -1,5 +1,7 @@
 """The part that talks to a cluster, through confluent-kafka's AdminClient. Answers come back as plain values.
 
+One request is sent over a connection of `muster.live`, with the same settings: confluent-kafka cannot delete offsets.
+
 Speed. librdkafka asks about one group at a time: three requests to describe it, two for its offsets. Its oldest call,
 `list_groups`, asks each broker once about all its groups; where many groups are wanted that is tried first, and what it
 cannot tell (groups of the newer protocol, a broker that did not answer) is asked one by one. Offsets have no such call:
@@ -225,6 +227,26 @@ class Cluster:
         wanted = list(dict.fromkeys(group_ids))
         futures = self._admin.delete_consumer_groups(wanted, request_timeout=self._timeout_s)
         return dict(self._each(futures.items()))
+
+    def delete_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, Refusal | None] | Refusal:
+        """Delete what a group committed for these partitions. A Refusal is about all of them.
+
+        confluent-kafka has no call for it, so the request goes over a connection of our own, with the same settings.
+        """
+        from muster.live.cluster import Cluster as LiveCluster
+        from muster.live.settings import connection_settings
+
+        given = self.settings | {"socket.timeout.ms": str(round(self._timeout_s * 1000))}
+        with LiveCluster(connection_settings(given), patience_s=self._timeout_s) as cluster:
+            answer = cluster.delete_offsets(group_id, partitions)
+        if answer.error:
+            return _refusal(ck.KafkaError(answer.error))
+        return {
+            TopicPartition(*where): _refusal(ck.KafkaError(error)) if error else None
+            for where, error in answer.errors.items()
+        }
 
     def alter(
         self, new_offsets: Mapping[str, Mapping[TopicPartition, int]]
