@@ -19,7 +19,7 @@ from muster.cli.dump import run as running
 from muster.cli.reference import WIDTH, help_text
 from muster.cli.status import Status
 from tests.cli import Ran, corpus, run, run_process
-from tests.log import batch, write_segment
+from tests.segments import batch, write_segment
 
 NOBODY = 65534
 

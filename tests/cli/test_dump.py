@@ -20,7 +20,7 @@ from muster.cli.status import Status
 from muster.codec.batches import encode_batch
 from muster.codec.columns.schema import RECORDS
 from tests.cli import CORPORA, Ran, command, corpus, run, run_on_terminal, run_process
-from tests.log import START_MS, batch, commit, tombstone, write_segment
+from tests.segments import START_MS, batch, commit, tombstone, write_segment
 
 NAMES = sorted(path.parent.name for path in CORPORA.glob("*/expected"))
 UNDAMAGED = [name for name in NAMES if not name.startswith("damaged")]

@@ -16,7 +16,7 @@ from muster.codec.columns.scan import B_OUTCOME, R_BATCH, R_OFFSET
 from muster.codec.columns.select import CONTROL_TYPE, Selection, in_force
 from muster.codec.records import TRANSACTIONAL, Record
 from muster.codec.transactions import Markers
-from tests.log import START_MS, commit, tombstone
+from tests.segments import START_MS, commit, tombstone
 
 
 def chunk_of(data: bytes, markers: Markers | None = None) -> Chunk:

@@ -36,7 +36,7 @@ from muster.core.outcome import Outcome
 from muster.core.seats import Seats
 from muster.errors import CodecError
 from muster.log.loading import load_latest
-from muster.segments.sources import Segment, SourcePartition, Sources
+from muster.segments.sources import SegmentFile, SourcePartition, Sources
 from tests.codec.strategies import bounded
 
 CORPORA = Path(__file__).parent.parent / "corpus"
@@ -96,7 +96,7 @@ def partition_of(folder: Path, *pieces: bytes) -> SourcePartition:
     for number, data in enumerate(pieces):
         path = folder / f"{number:020}.log"
         path.write_bytes(data)
-        segments.append(Segment(path, path.name, number, len(data)))
+        segments.append(SegmentFile(path, path.name, number, len(data)))
     return SourcePartition(folder, 0, tuple(segments))
 
 

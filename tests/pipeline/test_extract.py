@@ -29,9 +29,9 @@ from muster.pipeline.extract import rows as extract_rows
 from muster.pipeline.model import PartitionWork
 from muster.tables.schemas import ACTIVITY, OFFSETS
 from tests.codec.corpus_records import CORPORA, NAMES
-from tests.log import batch, commit, tombstone, write_segment
 from tests.pipeline.extracting import DAY_MS, HISTORY, Found, Row, context_in, run, works_of
 from tests.pipeline.test_shape import names_of, shaped
+from tests.segments import batch, commit, tombstone, write_segment
 
 WHOLE = [name for name in NAMES if not name.startswith("damaged")]
 FILLED_IN = ("kind", "previous_commit_timestamp_ms", "last_commit_before_ms", "first_commit_after_ms")

@@ -16,8 +16,8 @@ from muster.pipeline.extract.partition import Gaps
 from muster.pipeline.extract.ranges import RangeReader, survey
 from muster.segments import sources
 from muster.segments.sources import segments_of
-from tests.log import batch, commit, write_segment
 from tests.pipeline.extracting import context_in, run, works_of
+from tests.segments import batch, commit, write_segment
 
 Change = Callable[[], None]
 

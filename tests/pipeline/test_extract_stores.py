@@ -15,9 +15,9 @@ from muster.pipeline.extract.partition import extract
 from muster.pipeline.model import LiveLog, PartitionWork, SegmentFiles
 from muster.pipeline.replicas import describe_partition
 from muster.tables.reading import open_tables
-from tests.log import batch
 from tests.pipeline.extracting import context_in, run
 from tests.pipeline.world import Here, unpacked
+from tests.segments import batch
 
 Options = tuple[tuple[str, str], ...]
 

@@ -13,12 +13,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from muster.codec.batches import encode_batch, encode_marker
+from muster.codec.batches import encode_batch, encode_marker, read_header
 from muster.codec.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from muster.codec.records import TRANSACTIONAL, Record
 from muster.log.producers import ProducerStates
 from muster.pipeline.log_ends import log_ends, times_table, timestamps_at
-from muster.segments.batches import header_at
 from muster.segments.checkpoints import LOG_STARTS, PARTITION_METADATA, TopicPartition, write_offsets
 from muster.segments.files import REAL_FILES
 from muster.segments.indexes import OFFSET_ENTRY, TIME_ENTRY
@@ -171,7 +170,7 @@ def write(folder: Path, batches: list[bytes], name: str = "orders-0", base: int 
     index, times = bytearray(), bytearray()
     position = since = largest = 0
     for batch in batches:
-        header = header_at(batch, 0, len(batch))
+        header = read_header(batch)
         largest = max(largest, header.max_timestamp_ms)
         if position and since > interval_bytes:
             index += OFFSET_ENTRY.pack(header.last_offset - base, position)
@@ -349,7 +348,7 @@ def test_random_transactions(tmp_path: Path, seed: int) -> None:
         if start and random.random() < 0.7:
             (tmp_path / "orders-0" / f"{base:020}.snapshot").write_bytes(producers.snapshot())
         for batch, producer, last_offset, is_marker in batches[start:end]:
-            producers.replay(header_at(batch, 0, len(batch)), batch)
+            producers.replay(read_header(batch), batch)
             if is_marker:
                 opened.pop(producer, None)
             else:

@@ -12,8 +12,8 @@ from muster.pipeline.model import PartitionWork
 from muster.pipeline.replicas import DescribedPartition, agreeing, describe_partition, epochs_at
 from muster.segments.checkpoints import LeaderEpochs, write_epochs
 from muster.segments.files import RealFiles
-from tests.log import commit, tombstone, write_segment
 from tests.pipeline.extracting import Found, context_in, run
+from tests.segments import commit, tombstone, write_segment
 
 LINEAGE = ((0, 0), (3, 4), (5, 10))
 

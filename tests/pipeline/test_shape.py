@@ -24,7 +24,7 @@ from muster.segments.reader import read_markers, record_batches
 from muster.segments.sources import Sources
 from muster.tables.schemas import COMMITS, GROUP_RECORDS, MARKERS
 from tests.codec.corpus_records import CORPORA, NAMES
-from tests.log import commit, tombstone
+from tests.segments import commit, tombstone
 
 Row = dict[str, Any]
 

@@ -8,7 +8,7 @@ from muster.codec.offsets_topic import OffsetValue, encode_key, encode_offset_va
 from muster.codec.records import Record
 from muster.codec.transactions import Markers
 from muster.segments.reader import CHUNK_BYTES, Damage, read_segment
-from muster.segments.sources import Segment
+from muster.segments.sources import SegmentFile
 
 CORPORA = Path(__file__).parent.parent / "corpus"
 START_MS = 1_800_000_000_000
@@ -45,7 +45,7 @@ def read_offsets(
 ) -> tuple[list[int], list[Damage]]:
     """The offsets of all records that can be read of a segment, and the damage."""
     damage: list[Damage] = []
-    segment = Segment(path, f"{path.parent.name}/{path.name}", int(path.stem), path.stat().st_size)
+    segment = SegmentFile(path, f"{path.parent.name}/{path.name}", int(path.stem), path.stat().st_size)
     offsets: list[int] = []
     for piece in read_segment(segment, Scratch(), damage, markers, chunk_bytes=chunk_bytes):
         offsets += piece.chunk.records[:, 0].tolist()

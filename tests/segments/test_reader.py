@@ -13,8 +13,8 @@ from muster.codec.records import TRANSACTIONAL
 from muster.codec.transactions import ABORTED, COMMITTED, OPEN
 from muster.segments import reader
 from muster.segments.reader import Damage, read_markers, read_partition, read_segment
-from muster.segments.sources import Segment, Sources
-from tests.log import CORPORA, batch, commit, read_offsets, write_segment
+from muster.segments.sources import SegmentFile, Sources
+from tests.segments import CORPORA, batch, commit, read_offsets, write_segment
 
 BATCHES = [batch(0, 3), batch(3, 1), batch(4, 5), batch(9, 2)]
 WHOLE = b"".join(BATCHES)
@@ -85,7 +85,7 @@ class TestChunks:
 
     def test_byte_positions_are_those_of_the_file(self, tmp_path: Path) -> None:
         path = write_segment(tmp_path, WHOLE)
-        segment = Segment(path, path.name, 0, path.stat().st_size)
+        segment = SegmentFile(path, path.name, 0, path.stat().st_size)
         found = []
         for piece in read_segment(segment, Scratch(), [], chunk_bytes=300):
             found += [piece.file_position + int(position) for position in piece.chunk.batches[:, 0]]
@@ -93,21 +93,21 @@ class TestChunks:
 
     def test_only_the_first_chunk_is_the_first(self, tmp_path: Path) -> None:
         path = write_segment(tmp_path, WHOLE)
-        segment = Segment(path, path.name, 0, path.stat().st_size)
+        segment = SegmentFile(path, path.name, 0, path.stat().st_size)
         firsts = [piece.is_first for piece in read_segment(segment, Scratch(), [], chunk_bytes=100)]
         assert firsts == [True] + [False] * (len(firsts) - 1)
         assert len(firsts) > 1
 
     def test_an_empty_segment_is_one_empty_chunk(self, tmp_path: Path) -> None:
         path = write_segment(tmp_path, b"")
-        pieces = list(read_segment(Segment(path, path.name, 0, 0), Scratch(), []))
+        pieces = list(read_segment(SegmentFile(path, path.name, 0, 0), Scratch(), []))
         assert [(len(piece.chunk.batches), piece.is_first) for piece in pieces] == [(0, True)]
         assert read_offsets(path) == ([], [])
 
     def test_progress_adds_up_to_the_file(self, tmp_path: Path) -> None:
         path = write_segment(tmp_path, WHOLE + b"torn")
         moved: list[int] = []
-        segment = Segment(path, path.name, 0, path.stat().st_size)
+        segment = SegmentFile(path, path.name, 0, path.stat().st_size)
         for _ in read_segment(segment, Scratch(), [], chunk_bytes=200, progress=moved.append):
             pass
         assert sum(moved) == len(WHOLE) + 4
@@ -175,7 +175,7 @@ class TestDamage:
 class TestFilesThatChange:
     def test_a_segment_that_the_broker_has_removed_meanwhile(self, tmp_path: Path) -> None:
         path = write_segment(tmp_path, WHOLE)
-        segment = Segment(path, "gone.log", 0, len(WHOLE))
+        segment = SegmentFile(path, "gone.log", 0, len(WHOLE))
         path.unlink()
         damage: list[Damage] = []
         assert list(read_segment(segment, Scratch(), damage)) == []
@@ -186,7 +186,7 @@ class TestFilesThatChange:
         path = write_segment(tmp_path, WHOLE)
         damage: list[Damage] = []
         offsets: list[int] = []
-        for piece in read_segment(Segment(path, path.name, 0, len(WHOLE)), Scratch(), damage, chunk_bytes=220):
+        for piece in read_segment(SegmentFile(path, path.name, 0, len(WHOLE)), Scratch(), damage, chunk_bytes=220):
             offsets += piece.chunk.records[:, 0].tolist()
             with path.open("r+b") as file:
                 file.truncate(STARTS[2] + 20)
@@ -197,7 +197,7 @@ class TestFilesThatChange:
         path = write_segment(tmp_path, WHOLE)
         offsets: list[int] = []
         damage: list[Damage] = []
-        for piece in read_segment(Segment(path, path.name, 0, len(WHOLE)), Scratch(), damage, chunk_bytes=220):
+        for piece in read_segment(SegmentFile(path, path.name, 0, len(WHOLE)), Scratch(), damage, chunk_bytes=220):
             offsets += piece.chunk.records[:, 0].tolist()
             with path.open("ab") as file:
                 file.write(batch(11))
@@ -277,7 +277,7 @@ class TestFromAnOffset:
         path = write_segment(folder, data)
         if index is not None:
             path.with_suffix(".index").write_bytes(index)
-        segment = Segment(path, path.name, 0, path.stat().st_size)
+        segment = SegmentFile(path, path.name, 0, path.stat().st_size)
         damage: list[Damage] = []
         first = next(iter(read_segment(segment, Scratch(), damage, from_offset=offset)))
         assert first.chunk.records[-1, 0] == 10
@@ -311,13 +311,13 @@ class TestFromAnOffset:
         path = write_segment(tmp_path, bytes(damaged))
         path.with_suffix(".index").write_bytes(self.INDEXED)
         damage: list[Damage] = []
-        list(read_segment(Segment(path, "s", 0, len(damaged)), Scratch(), damage, from_offset=8))
+        list(read_segment(SegmentFile(path, "s", 0, len(damaged)), Scratch(), damage, from_offset=8))
         assert f"s at byte {STARTS[3]}: a batch (base offset 9) says CRC" in str(damage[0])
 
     def test_an_unfinished_end_is_damage_only_where_nobody_writes(self, tmp_path: Path) -> None:
         for end in (WHOLE[:-3], WHOLE + bytes(4096), WHOLE + bytes(5)):
             path = write_segment(tmp_path, end)
-            segment = Segment(path, "s", 0, len(end))
+            segment = SegmentFile(path, "s", 0, len(end))
             for may_grow in (True, False):
                 damage: list[Damage] = []
                 list(read_segment(segment, Scratch(), damage, may_grow=may_grow))
@@ -325,10 +325,10 @@ class TestFromAnOffset:
         wild = WHOLE + batch(11)[:8] + b"\x7f\xff\xff\x00" + batch(11)[12:]
         path = write_segment(tmp_path, wild)
         damage = []
-        list(read_segment(Segment(path, "s", 0, len(wild)), Scratch(), damage, may_grow=True))
+        list(read_segment(SegmentFile(path, "s", 0, len(wild)), Scratch(), damage, may_grow=True))
         assert "2147483404 bytes" in str(damage[0])
 
     def test_a_segment_that_must_exist(self, tmp_path: Path) -> None:
-        gone = Segment(tmp_path / "00000000000000000000.log", "s", 0, 5)
+        gone = SegmentFile(tmp_path / "00000000000000000000.log", "s", 0, 5)
         with pytest.raises(FileNotFoundError):
             list(read_segment(gone, Scratch(), [], must_exist=True))

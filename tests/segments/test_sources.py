@@ -12,7 +12,7 @@ from muster.errors import BadInput
 from muster.pipeline.sources import LogDirectories
 from muster.segments.archives import DEFAULT_LIMIT, UnpackLimit, parse_limit
 from muster.segments.sources import Sources
-from tests.log import CORPORA, batch, write_segment
+from tests.segments import CORPORA, batch, write_segment
 
 
 def names(path: Path) -> list[str]:

@@ -18,7 +18,7 @@ from muster.codec.records import TRANSACTIONAL, Record
 from muster.segments.reader import Damage, read_partition
 from muster.segments.sources import Sources
 from muster.segments.summary import Summary, SummaryResult
-from tests.log import CORPORA, START_MS, batch, commit, tombstone, write_segment
+from tests.segments import CORPORA, START_MS, batch, commit, tombstone, write_segment
 
 NAMES = sorted(path.parent.name for path in CORPORA.glob("*/expected"))
 

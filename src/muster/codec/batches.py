@@ -36,14 +36,16 @@ SMALLEST_LENGTH = 14  # of any magic
 NO_PRODUCER_ID = -1
 
 
-def read_header(data: bytes | memoryview, position: int = 0) -> BatchHeader:
+def read_header(data: bytes | memoryview, position: int = 0, left_bytes: int | None = None) -> BatchHeader:
     """The header of the batch at a position.
 
     `Truncated` when the bytes end before the batch does (normal at the end of a fetch), `Malformed` when no batch can
-    begin like this. Checksums and records are not looked at.
+    begin like this. Checksums and records are not looked at. With `left_bytes` the data is a window on a file that has
+    so many bytes from here on: the header must be in the window, the rest of the batch in the file.
     """
-    left = len(data) - position
-    if left < 17:
+    held = len(data) - position
+    left = held if left_bytes is None else left_bytes
+    if left < 17 or held < 17:
         raise Truncated(f"a batch begins {left} bytes before the end of the data; its shortest header has 17")
     base_offset, length = struct.unpack_from(">qi", data, position)
     if length < SMALLEST_LENGTH:

@@ -2,9 +2,10 @@
 
 `SyncTicket` is all that a thread needs to know to make a log durable up to some offset: open files, and perhaps a
 directory. It touches nothing else, so it may run beside appends; the log hears of its end in its own thread.
+`Durability` makes the tickets of one log, and remembers how far they got.
 
-`Flusher` is group commit. Whoever wants a log to be durable says so and leaves a callback. Syncs of different logs run
-at the same time; requests for a log whose sync is under way wait for it to end and then share the next one. So a sync
+`Flusher` is group commit. A caller that wants a log to be durable leaves a callback. Syncs of different logs run at the
+same time; requests for a log whose sync is under way wait for it to end and then share the next one. So a sync
 covers everything that came in during the one before it, however much that is.
 
 No event loop here: `deliver` says in which thread callbacks run. With asyncio it is `loop.call_soon_threadsafe`.
@@ -12,14 +13,15 @@ No event loop here: `deliver` says in which thread callbacks run. With asyncio i
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Protocol, Self
+from typing import NamedTuple, Protocol, Self
 
 from muster.errors import LogDamaged
+from muster.log.segment import LOG, SNAPSHOT, WritableSegment
 from muster.segments.files import File, Files
 
 DEFAULT_THREADS = 4
@@ -52,6 +54,116 @@ class SyncTicket:
             file.sync(point)
         if self.directory is not None:
             self.files.sync_directory(self.directory, "flush.directory")
+
+
+class RolledSegment(NamedTuple):
+    """A segment that was closed, and the snapshot behind it, until both are durable."""
+
+    segment: WritableSegment
+    snapshot: File
+
+    def steps(self) -> list[tuple[File, str]]:
+        return [
+            *((file, f"closed{kind}") for kind, file in self.segment.open_files()),
+            (self.snapshot, f"closed{SNAPSHOT}"),
+        ]
+
+    def close(self) -> None:
+        self.segment.close()
+        self.snapshot.close()
+
+
+class Durability:
+    """How far one log is durable, and what is left to sync: files, and the names in its directory.
+
+    Used in the thread that owns the log.
+    """
+
+    def __init__(self, files: Files, directory: Path, end_offset: int, *, names_changed: bool) -> None:
+        self._files = files
+        self._directory = directory
+        self.flushed_offset = end_offset
+        """Records below it are durable."""
+        self.recovery_point = end_offset
+        """Records below it are durable, and their indexes too."""
+        self._rolled: list[RolledSegment] = []  # closed, not yet durable
+        self._names_version = int(names_changed)
+        self._synced_names_version = 0
+        self._generation = 0
+
+    def names_changed(self) -> None:
+        """A file was made, renamed or removed: the directory is to be synced before anything new is promised."""
+        self._names_version += 1
+
+    def rolled(self, segment: WritableSegment, snapshot: File) -> None:
+        """A segment was closed; a new one has begun with a snapshot."""
+        self._rolled.append(RolledSegment(segment, snapshot))
+        self._names_version += 1
+
+    def make_durable_before_roll(self, active: WritableSegment) -> None:
+        """Sync what is unsynced of the active segment, before another file gets a name.
+
+        Names reach the disk when they like: a power cut may keep the new segment and lose the end of the old one. That
+        would leave later records without earlier ones. Little is unsynced under `flush=always`, so waiting for it here
+        takes no longer than any other sync.
+        """
+        active.log.sync("roll.log")
+        if self._names_version != self._synced_names_version:
+            self._files.sync_directory(self._directory, "roll.directory")
+            self._synced_names_version = self._names_version
+
+    def ticket(self, written_offset: int, active: WritableSegment, *, indexes: bool) -> SyncTicket | None:
+        """What to sync for all that is written to be durable; None if it is. With `indexes`, those as well."""
+        steps = [step for rolled in self._rolled for step in rolled.steps()]
+        if written_offset > self.flushed_offset and active.size_bytes:
+            steps.append((active.log, "flush.log"))
+        if indexes and self.recovery_point < written_offset:
+            steps += [(file, f"checkpoint{kind}") for kind, file in active.open_files() if kind != LOG]
+        names = self._names_version != self._synced_names_version
+        if not steps and not names and self.flushed_offset >= written_offset:
+            return None
+        reached = written_offset if indexes else active.base_offset
+        return SyncTicket(
+            written_offset, self._files, tuple(steps), self._directory if names else None,
+            frozenset(rolled.segment.base_offset for rolled in self._rolled),
+            self._names_version, max(self.recovery_point, reached), self._generation,
+        )  # fmt: skip
+
+    def synced(self, ticket: SyncTicket) -> None:
+        """Take note of a ticket of this generation that was synced."""
+        self.flushed_offset = max(self.flushed_offset, ticket.end_offset)
+        self.recovery_point = max(self.recovery_point, ticket.recovery_point)
+        self._synced_names_version = max(self._synced_names_version, ticket.names_version)
+        self.close_rolled(ticket.rolled)
+
+    @property
+    def generation(self) -> int:
+        """Counts how often the log was cut: a ticket from before a cut promises nothing."""
+        return self._generation
+
+    def begin_cut(self) -> None:
+        self._generation += 1
+
+    def cut(self, end_offset: int) -> None:
+        """The log now ends here."""
+        self.flushed_offset = min(self.flushed_offset, end_offset)
+        self.recovery_point = min(self.recovery_point, end_offset)
+
+    def take_rolled(self, base_offsets: Container[int]) -> list[RolledSegment]:
+        """Closed segments that need not become durable any more; the caller closes them."""
+        taken = [rolled for rolled in self._rolled if rolled.segment.base_offset in base_offsets]
+        self._rolled = [rolled for rolled in self._rolled if rolled not in taken]
+        return taken
+
+    def close_rolled(self, base_offsets: Container[int]) -> None:
+        """Close the files of segments that are durable, or that are not needed any more."""
+        kept: list[RolledSegment] = []
+        for rolled in self._rolled:
+            if rolled.segment.base_offset in base_offsets:
+                rolled.close()
+            else:
+                kept.append(rolled)
+        self._rolled = kept
 
 
 class Flushable(Protocol):

@@ -14,7 +14,7 @@ forward over the headers of the batches in between (`newest_snapshot`, `replay`)
 """
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -28,7 +28,7 @@ from muster.errors import CodecError, LogDamaged, Malformed
 from muster.log.segment import SNAPSHOT, Segment, offset_in_name
 from muster.log.validation import AppendRefused
 from muster.segments.batches import walk_headers
-from muster.segments.files import Files, read_file
+from muster.segments.files import File, Files, read_file
 from muster.segments.indexes import AbortedTransaction
 
 BATCHES_REMEMBERED = 5
@@ -292,6 +292,21 @@ def snapshot_offsets(files: Files, directory: Path) -> list[int]:
     return sorted(
         offset for entry in files.entries(directory) if (offset := offset_in_name(entry.name, SNAPSHOT)) is not None
     )
+
+
+def write_snapshot(files: Files, directory: Path, offset: int, snapshot: bytes) -> File:
+    """Write a snapshot, which is not synced yet; the caller closes the file."""
+    file = files.open(directory / f"{offset:020}{SNAPSHOT}", create=True)
+    file.truncate(0)
+    file.pwrite(snapshot, 0)
+    return file
+
+
+def remove_snapshots(files: Files, directory: Path, which: Callable[[int], bool]) -> None:
+    for entry in files.entries(directory):
+        number = offset_in_name(entry.name, SNAPSHOT)
+        if number is not None and which(number):
+            files.unlink(directory / entry.name)
 
 
 def newest_snapshot(files: Files, directory: Path, up_to_offset: int) -> ProducerStates:

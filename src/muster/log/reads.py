@@ -1,13 +1,13 @@
 """Reading a log: by offset, by time, and all of it.
 
-`SegmentedLog` is the reading half of a log on disk. Only what is written can be read; what is staged is not there yet.
-Batches are handed out whole and as they lie in the file: a read is one `pread`, and what it returns is a view of it.
+Only what is written can be read; what is staged is not there yet. Batches are handed out whole and as they lie in the
+file: a read is one `pread`, and what it returns is a view of it.
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from muster.codec.batches import ReadBatch, computed_crc, decode_records
 from muster.codec.error_codes import ErrorCode
@@ -42,42 +42,48 @@ class FoundOffset(NamedTuple):
     leader_epoch: int
 
 
-class SegmentedLog:
-    """Segments in order, the last one growing, read as one log."""
+class SegmentRow:
+    """The segments of a log in order; the last one is being written to."""
 
-    def __init__(self, files: Files, directory: Path, segments: list[Segment], start_offset: int) -> None:
-        self.files = files
-        self.directory = directory
-        self.start_offset = start_offset
-        self.written_offset = start_offset
-        self._segments: list[Segment] = []
-        self._bases: list[int] = []
-        self._set_segments(segments)
+    def __init__(self, segments: list[Segment]) -> None:
+        self.set(segments)
 
-    def _set_segments(self, segments: list[Segment]) -> None:
-        self._segments = segments
-        self._bases = [segment.base_offset for segment in segments]
+    def set(self, segments: list[Segment]) -> None:
+        self.segments = segments
+        self.bases = [segment.base_offset for segment in segments]
 
-    @property
-    def segments(self) -> tuple[Segment, ...]:
-        """In log order; the last one is being written to."""
-        return tuple(self._segments)
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(segment.size_bytes for segment in self._segments)
-
-    @property
-    def high_watermark(self) -> int:
-        return self.written_offset
-
-    @property
-    def end_offset(self) -> int:
-        return self.written_offset
-
-    def _floor(self, offset: int) -> int:
+    def floor(self, offset: int) -> int:
         """The number of the last segment that begins at or before an offset."""
-        return max(bisect_right(self._bases, offset) - 1, 0)
+        return max(bisect_right(self.bases, offset) - 1, 0)
+
+    def places(self, segments: Sequence[Segment]) -> tuple[int, int]:
+        """Which segments of the log these are: the number of the first and of the last."""
+        places = [self.segments.index(segment) for segment in segments]
+        assert places == list(range(places[0], places[-1] + 1)), "segments that are replaced follow each other"
+        return places[0], places[-1]
+
+
+class ReadableLog(Protocol):
+    """What a reader asks of a log, each time anew: the log grows, is cut, and has its segments replaced."""
+
+    files: Files
+    directory: Path
+    row: SegmentRow
+    start_offset: int
+    written_offset: int
+
+    @property
+    def end_offset(self) -> int: ...
+
+    @property
+    def high_watermark(self) -> int: ...
+
+
+class LogReader:
+    """Reads the segments of a log as one log."""
+
+    def __init__(self, log: ReadableLog) -> None:
+        self._log = log
 
     def read(self, from_offset: int, max_bytes: int, up_to: int | None = None) -> memoryview:
         """Whole batches from the one that holds an offset on, below `up_to` (the high watermark unless said).
@@ -85,28 +91,32 @@ class SegmentedLog:
         At most `max_bytes`, but at least one batch if there is any. The first one may begin before `from_offset`, and
         an empty answer means that there is nothing yet. `ReadRefused` outside the log, `LogDamaged` if the disk fails.
         """
-        if not self.start_offset <= from_offset <= self.end_offset:
+        log = self._log
+        if not log.start_offset <= from_offset <= log.end_offset:
             raise ReadRefused(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"{self.directory.name} holds offsets {self.start_offset} to {self.end_offset}, not {from_offset}",
+                f"{log.directory.name} holds offsets {log.start_offset} to {log.end_offset}, not {from_offset}",
             )
-        limit = self.high_watermark if up_to is None else min(up_to, self.written_offset)
+        limit = log.high_watermark if up_to is None else min(up_to, log.written_offset)
         if from_offset >= limit:
             return NOTHING
         try:
             return self._read(from_offset, max_bytes, limit)
         except OSError as error:
-            raise LogDamaged(f"{self.directory.name} cannot be read at offset {from_offset}: {error}") from error
+            raise LogDamaged(f"{log.directory.name} cannot be read at offset {from_offset}: {error}") from error
 
     def _read(self, from_offset: int, max_bytes: int, limit: int) -> memoryview:
-        for number in range(self._floor(from_offset), len(self._segments)):
-            segment = self._segments[number]
+        row = self._log.row
+        for number in range(row.floor(from_offset), len(row.segments)):
+            segment = row.segments[number]
             found = segment.batch_at(from_offset)
             if found is None:
                 continue
             start = found[0]
             end = segment.end_of_read(start, max_bytes)
-            following = self._bases[number + 1] if number + 1 < len(self._bases) else self.written_offset
+            following = (
+                self._log.row.bases[number + 1] if number + 1 < len(self._log.row.bases) else self._log.written_offset
+            )
             if limit < following:
                 beyond = segment.batch_at(limit)
                 end = end if beyond is None else min(end, beyond[0])
@@ -124,14 +134,14 @@ class SegmentedLog:
         A batch that cannot be trusted comes with its `problem` and without records. Where the row of batches breaks
         off, `LogDamaged`. `progress` is told of every so many bytes.
         """
-        next_offset = self.start_offset if from_offset is None else from_offset
-        while next_offset < self.written_offset:
-            segment = self._segments[self._floor(next_offset)]
+        next_offset = self._log.start_offset if from_offset is None else from_offset
+        while next_offset < self._log.written_offset:
+            segment = self._log.row.segments[self._log.row.floor(next_offset)]
             before = next_offset
             for batch in self._segment_batches(segment, next_offset, buffer_bytes, progress):
                 next_offset = batch.header.last_offset + 1
                 yield batch
-            following = self._bases[bisect_right(self._bases, segment.base_offset) :]
+            following = self._log.row.bases[bisect_right(self._log.row.bases, segment.base_offset) :]
             if following:
                 next_offset = max(next_offset, following[0])
             elif next_offset == before:
@@ -144,7 +154,7 @@ class SegmentedLog:
             found = segment.batch_at(from_offset)
             if found is None:
                 return
-            file = self.files.open(segment.path(LOG))  # its own: the segment may be rolled or replaced meanwhile
+            file = self._log.files.open(segment.path(LOG))  # its own: the segment may be rolled or replaced meanwhile
             try:
                 for position, header, data in walk_batches(file, found[0], segment.size_bytes, buffer_bytes):
                     yield _read_batch(position, header, data)
@@ -153,47 +163,47 @@ class SegmentedLog:
             finally:
                 file.close()
         except (OSError, CodecError) as error:
-            raise LogDamaged(f"{self.directory.name}/{segment.path(LOG).name}: {error}") from error
+            raise LogDamaged(f"{self._log.directory.name}/{segment.path(LOG).name}: {error}") from error
 
     def offset_for_timestamp(self, timestamp_ms: int) -> FoundOffset | None:
         """The first record below the high watermark with at least this timestamp; None where all are older."""
         try:
-            for segment in self._segments:
+            for segment in self._log.row.segments:
                 if segment.largest_timestamp.timestamp_ms >= timestamp_ms:
                     start = segment.start_of_timestamp(timestamp_ms)
                     found = self._first_since(segment, start, timestamp_ms)
                     if found is not None:
-                        return found if found.offset < self.high_watermark else None
+                        return found if found.offset < self._log.high_watermark else None
         except (OSError, CodecError) as error:
-            raise LogDamaged(f"{self.directory.name} cannot be searched by time: {error}") from error
+            raise LogDamaged(f"{self._log.directory.name} cannot be searched by time: {error}") from error
         return None
 
     def offset_of_largest_timestamp(self) -> FoundOffset | None:
         """The first record with the largest timestamp of all."""
         try:
-            largest = max((segment.largest_timestamp.timestamp_ms for segment in self._segments), default=-1)
+            largest = max((segment.largest_timestamp.timestamp_ms for segment in self._log.row.segments), default=-1)
         except OSError as error:
-            raise LogDamaged(f"{self.directory.name} cannot be searched by time: {error}") from error
+            raise LogDamaged(f"{self._log.directory.name} cannot be searched by time: {error}") from error
         return None if largest < 0 else self.offset_for_timestamp(largest)
 
     def _first_since(self, segment: Segment, start: int, timestamp_ms: int) -> FoundOffset | None:
         with segment.opened() as log:
             for _, header, data in walk_batches(log, start, segment.size_bytes, 64 * 1024):
-                if header.max_timestamp_ms < timestamp_ms or header.last_offset < self.start_offset:
+                if header.max_timestamp_ms < timestamp_ms or header.last_offset < self._log.start_offset:
                     continue
                 for record in decode_records(data, 0, header):
-                    if record.timestamp_ms >= timestamp_ms and record.offset >= self.start_offset:
+                    if record.timestamp_ms >= timestamp_ms and record.offset >= self._log.start_offset:
                         return FoundOffset(record.offset, record.timestamp_ms, header.leader_epoch)
         return None
 
     def aborted_transactions(self, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
         """Aborted transactions with records in a range: a reader under read_committed steps over those records."""
         found: list[AbortedTransaction] = []
-        for segment in self._segments[self._floor(from_offset) :]:
+        for segment in self._log.row.segments[self._log.row.floor(from_offset) :]:
             try:
                 some, complete = overlapping(segment.aborted_transactions(), from_offset, to_offset)
             except OSError as error:
-                raise LogDamaged(f"{self.directory.name} lost a transaction index: {error}") from error
+                raise LogDamaged(f"{self._log.directory.name} lost a transaction index: {error}") from error
             found += some
             if complete:
                 break

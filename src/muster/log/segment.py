@@ -18,8 +18,9 @@ from muster.errors import CodecError, LogDamaged
 from muster.segments.batches import walk_headers
 from muster.segments.files import Buffer, File, Files, read_file
 from muster.segments.indexes import (
-    MAX_RELATIVE_OFFSET,
     NO_TIMESTAMP,
+    OFFSET,
+    POSITION,
     TXN_ENTRY,
     AbortedTransaction,
     IndexBuilder,
@@ -95,9 +96,9 @@ class Segment:
     def start_of(self, offset: int) -> int:
         """Where to begin a walk that looks for an offset: at, or shortly before, the batch that holds it."""
         with self._offset_index() as index:
-            return self._trusted(index.lookup(offset))
+            return self.trusted(index.floor(OFFSET, offset))
 
-    def _trusted(self, entry: OffsetEntry) -> int:
+    def trusted(self, entry: OffsetEntry) -> int:
         """The position of an index entry, if the batch there is the one it speaks of; else the segment's start."""
         if 0 < entry.position < self.size_bytes:
             with self.opened() as log:
@@ -130,7 +131,7 @@ class Segment:
         if limit >= self.size_bytes:
             return self.size_bytes
         with self._offset_index() as index:
-            end = max(self._trusted(index.lookup_position(limit)), start)
+            end = max(self.trusted(index.floor(POSITION, limit)), start)
         with self.opened() as log:
             for position, header in self._walk(log, end):
                 if position + header.size_bytes > limit and position > start:
@@ -174,7 +175,7 @@ class Segment:
     def start_of_timestamp(self, timestamp_ms: int) -> int:
         """Where to begin a walk that looks for the first record with at least this timestamp."""
         with self._time_index() as index:
-            entry = index.lookup(timestamp_ms)
+            entry = index.floor(timestamp_ms)
         return self.start_of(entry.offset)
 
     def aborted_transactions(self) -> list[AbortedTransaction]:
@@ -188,7 +189,7 @@ class Segment:
     def next_offset(self) -> int:
         """One behind the last batch. Walks from the last index entry on."""
         with self._offset_index() as index:
-            start = self._trusted(index.last)
+            start = self.trusted(index.last)
         end = self.base_offset
         with self.opened() as log:
             for _, header in self._walk(log, start):
@@ -261,10 +262,6 @@ class WritableSegment(Segment):
     def is_full(self) -> bool:
         """Whether an index has no room left."""
         return self.offset_index.count >= self._most_offset_entries or self.time_index.count >= self._most_time_entries
-
-    def has_room_for(self, last_offset: int) -> bool:
-        """Whether an offset can be told from the base offset in an int32, as the indexes have it."""
-        return last_offset - self.base_offset <= MAX_RELATIVE_OFFSET
 
     def append(self, data: Buffer, batches: Sequence[WrittenBatch]) -> None:
         """Write whole batches in one go; `batches` describes them in order.

@@ -4,6 +4,7 @@ This is the busiest code of the server. All batches of a turn grow in one buffer
 of a turn share a batch (a new one begins when it would become larger than allowed), whose 61 bytes of header are left
 free until it is sealed. A record costs one join and two appends, and no object of its own.
 
+`Appends` is what a log has of this: it gives records their offsets, and knows the producers as of the last of them.
 `RollPlan` decides when a new segment begins. It decides when a batch is staged and not when it is written: a segment
 begins with a snapshot of the producers as they were before its first batch, and by the time of the write they have
 moved on.
@@ -11,14 +12,19 @@ moved on.
 
 import struct
 from collections.abc import Sequence
+from typing import NoReturn
 
 from crc32c import crc32c
 
 from muster.codec import compression
-from muster.codec.batches import HEADER, HEADER_SIZE
+from muster.codec.batches import HEADER, HEADER_SIZE, NO_PRODUCER_ID, encode_marker
+from muster.codec.error_codes import ErrorCode
+from muster.codec.records import TRANSACTIONAL, BatchHeader
 from muster.log.config import LogConfig
+from muster.log.producers import ProducerStates
 from muster.log.segment import WritableSegment, WrittenBatch
-from muster.segments.indexes import MAX_RELATIVE_OFFSET, NO_TIMESTAMP
+from muster.log.validation import AppendRefused, assigned, checked_client_batch
+from muster.segments.indexes import MAX_RELATIVE_OFFSET, NO_TIMESTAMP, AbortedTransaction
 
 COORDINATOR_BASE_SEQUENCE = 0
 """What Kafka's coordinators write on every batch but markers, with or without a producer."""
@@ -177,20 +183,38 @@ def _encoded(head: bytes, delta: int, key: bytes | None, value: bytes | None) ->
     return b"".join((*parts, b"\0"))
 
 
-class RollPlan:
-    """The active segment as it will be when everything staged is written."""
+Roll = tuple[int, bytes]
+"""The number of a staged batch that begins a segment, and the snapshot of the producers before it."""
 
-    __slots__ = ("_base_offset", "_first_ms", "_size_bytes", "config", "is_full")
+
+class RollPlan:
+    """The active segment as it will be when everything staged is written, and the segments that begin until then."""
+
+    __slots__ = ("_base_offset", "_first_ms", "_looked_at", "_rolls", "_size_bytes", "config", "is_full")
 
     def __init__(self, config: LogConfig, active: WritableSegment) -> None:
         self.config = config
+        self._looked_at = 0  # how many staged batches
+        self._rolls: list[Roll] = []
         self._base_offset = active.base_offset
         self._size_bytes = active.size_bytes
         self._first_ms = active.first_timestamp_ms
         self.is_full = active.is_full
         """Whether an index has no room left; to be looked at after every write."""
 
-    def begins_segment(self, batch: WrittenBatch) -> bool:
+    def look_at(self, batches: Sequence[WrittenBatch], producers: ProducerStates) -> None:
+        """Look at the batches that were sealed since; `producers` are as of before the next one."""
+        for number in range(self._looked_at, len(batches)):
+            if self._begins_segment(batches[number]):
+                self._rolls.append((number, producers.snapshot()))
+        self._looked_at = len(batches)
+
+    def take(self) -> list[Roll]:
+        """Where segments begin in what was staged; nothing is staged afterwards."""
+        taken, self._rolls, self._looked_at = self._rolls, [], 0
+        return taken
+
+    def _begins_segment(self, batch: WrittenBatch) -> bool:
         """Whether this batch, the next one, is the first of a new segment."""
         begins = self._size_bytes > 0 and (
             self._size_bytes + batch.size_bytes > self.config.segment_bytes
@@ -204,3 +228,156 @@ class RollPlan:
             self._first_ms = batch.max_timestamp_ms
         self._size_bytes += batch.size_bytes
         return begins
+
+
+class Appends:
+    """Appends to a log, up to where they are written: records get offsets, and wait in memory.
+
+    A log that has failed (`failure`) refuses everything.
+    """
+
+    def __init__(
+        self, config: LogConfig, active: WritableSegment, end_offset: int, leader_epoch: int, producers: ProducerStates
+    ) -> None:
+        self.config = config
+        self.end_offset = end_offset
+        """The offset that the next record gets."""
+        self.producers = producers
+        """As of `end_offset`."""
+        self.staging = Staging(min(config.max_message_bytes, config.segment_bytes), leader_epoch, config.codec)
+        self.plan = RollPlan(config, active)
+        self.aborted: list[AbortedTransaction] = []
+        """Transactions whose ABORT marker is staged."""
+        self.failure: str | None = None
+
+    def append(
+        self,
+        records: Sequence[tuple[bytes, bytes | None]],
+        wall_ms: int,
+        producer_id: int = NO_PRODUCER_ID,
+        producer_epoch: int = -1,
+    ) -> int:
+        """Stage records; returns the offset of the first. `AppendRefused` leaves nothing behind.
+
+        Plain records of one turn share a batch; those of a transaction (with a producer id) have one of their own.
+        """
+        if self.failure is not None:
+            self._refuse_all()
+        offset = self.end_offset
+        if not records:
+            return offset
+        if producer_id != NO_PRODUCER_ID:
+            return self._append_transactional(records, wall_ms, producer_id, producer_epoch)
+        too_large = self.staging.add(records, offset, wall_ms)
+        if too_large:
+            self._refuse_size(too_large)
+        self.end_offset = offset + len(records)
+        return offset
+
+    def _append_transactional(
+        self, records: Sequence[tuple[bytes, bytes | None]], wall_ms: int, producer_id: int, producer_epoch: int
+    ) -> int:
+        self.producers.check_epoch(producer_id, producer_epoch)
+        offset = self.end_offset
+        self.staging.seal()
+        too_large = self.staging.add(records, offset, wall_ms)
+        if too_large:
+            self._refuse_size(too_large)
+        self.staging.seal(TRANSACTIONAL, producer_id, producer_epoch, COORDINATOR_BASE_SEQUENCE)
+        self.end_offset = end_offset = offset + len(records)
+        self.plan_rolls()
+        self.producers.append_data(
+            BatchHeader(
+                offset, 0, 0, 2, 0, TRANSACTIONAL, end_offset - 1, wall_ms, wall_ms,
+                producer_id, producer_epoch, COORDINATOR_BASE_SEQUENCE, len(records),
+            )
+        )  # fmt: skip
+        return offset
+
+    def append_marker(
+        self, producer_id: int, producer_epoch: int, wall_ms: int, *, commit: bool, coordinator_epoch: int = 0
+    ) -> int:
+        """End a producer's transaction; returns the marker's offset."""
+        if self.failure is not None:
+            self._refuse_all()
+        self.producers.check_marker(producer_id, producer_epoch, coordinator_epoch)
+        offset = self.end_offset
+        marker = encode_marker(
+            offset, wall_ms, producer_id, producer_epoch,
+            commit=commit, coordinator_epoch=coordinator_epoch, leader_epoch=self.staging.leader_epoch,
+        )  # fmt: skip
+        self._stage_batch(marker, WrittenBatch(len(marker), offset, offset, wall_ms))
+        aborted = self.producers.append_marker(
+            producer_id, producer_epoch, coordinator_epoch, offset, wall_ms, commit=commit
+        )
+        if aborted is not None:
+            self.aborted.append(aborted)
+        return offset
+
+    def append_batches(self, data: bytes | bytearray | memoryview, wall_ms: int) -> int:
+        """Stage a batch that a client made; returns its base offset, which is the old one if it was here before.
+
+        `AppendRefused` with Kafka's error where something is wrong with it, or with its place in the producer's row.
+        """
+        if self.failure is not None:
+            self._refuse_all()
+        batch = checked_client_batch(data, self.config, wall_ms)
+        header = batch.header
+        if header.producer_id >= 0:
+            duplicate = self.producers.duplicate_of(header)
+            if duplicate is not None:
+                return duplicate.base_offset
+            self.producers.check_data(header, from_client=True)
+        if header.size_bytes > self.config.segment_bytes:
+            self._refuse_size(header.size_bytes)
+        offset = self.end_offset
+        time_ms = wall_ms if self.config.log_append_time else batch.max_timestamp_ms
+        kept = assigned(batch, offset, self.staging.leader_epoch, wall_ms if self.config.log_append_time else None)
+        last_offset = offset + header.last_offset
+        self._stage_batch(kept, WrittenBatch(len(kept), offset, last_offset, time_ms))
+        if header.producer_id >= 0:
+            self.producers.append_data(
+                header._replace(base_offset=offset, last_offset=last_offset, max_timestamp_ms=time_ms)
+            )
+        return offset
+
+    def _stage_batch(self, data: bytes | bytearray, batch: WrittenBatch) -> None:
+        self.staging.add_batch(data, batch)
+        self.end_offset = batch.last_offset + 1
+        self.plan_rolls()
+
+    def plan_rolls(self) -> None:
+        """Look at what was sealed since, before a producer's state moves on."""
+        self.plan.look_at(self.staging.batches, self.producers)
+
+    def _refuse_all(self) -> NoReturn:
+        raise AppendRefused(ErrorCode.KAFKA_STORAGE_ERROR, self.failure or "")
+
+    def _refuse_size(self, size_bytes: int) -> NoReturn:
+        if size_bytes > self.config.max_message_bytes:
+            limit = f"max.message.bytes is {self.config.max_message_bytes}"
+            raise AppendRefused(ErrorCode.MESSAGE_TOO_LARGE, f"a batch of {size_bytes} bytes; {limit}")
+        limit = f"segment.bytes is {self.config.segment_bytes}"
+        raise AppendRefused(ErrorCode.RECORD_LIST_TOO_LARGE, f"a batch of {size_bytes} bytes; {limit}")
+
+    def reconfigure(self, config: LogConfig) -> None:
+        """Go by other settings from now on."""
+        self.staging.seal()
+        self.plan_rolls()
+        self.config = self.plan.config = config
+        self.staging.max_batch_bytes = min(config.max_message_bytes, config.segment_bytes)
+        self.staging.codec = config.codec
+
+    def take(self) -> tuple[bytearray, list[WrittenBatch], list[Roll]]:
+        """Everything staged, and where new segments begin in it; nothing is staged afterwards."""
+        self.staging.seal()
+        self.plan_rolls()
+        rolls = self.plan.take()
+        return *self.staging.take(), rolls
+
+    def drop(self, end_offset: int) -> None:
+        """Forget everything staged; the log ends here."""
+        self.staging.drop()
+        self.plan.take()
+        self.aborted = []
+        self.end_offset = end_offset

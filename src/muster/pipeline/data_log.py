@@ -17,7 +17,7 @@ from muster.log.producers import newest_snapshot
 from muster.log.segment import INDEX, LOG, TIMEINDEX, Segment, offset_in_name
 from muster.segments.batches import checked_batches, walk_headers
 from muster.segments.files import File, Files
-from muster.segments.indexes import NO_TIMESTAMP, OffsetIndex, TimeIndex, largest_at_most
+from muster.segments.indexes import NO_TIMESTAMP, OFFSET, POSITION, OffsetEntry, OffsetIndex, TimeIndex
 
 TAIL_BUFFER_BYTES = 256 * 1024
 LARGEST_DECODED_BYTES = 128 * 1024 * 1024
@@ -54,45 +54,27 @@ class DataLog:
 
     # Places.
 
-    def _place(self, segment: Segment, number_of: Callable[[OffsetIndex, int], int]) -> int:
-        """The byte of an index entry, chosen by its number among those that are no zeros; 0 if it cannot be right."""
+    def _place(self, segment: Segment, find: Callable[[OffsetIndex], OffsetEntry]) -> int:
+        """The byte of an index entry; 0 if there is no index, or the entry cannot be right."""
         if not self.files.exists(segment.path(INDEX)):
             return 0
         with segment.opened(INDEX) as file:
-            index = OffsetIndex(file, segment.base_offset)
-            number = number_of(index, _used(index.count, lambda number: index.entry(number).position))
-            if number < 0:
-                return 0
-            entry = index.entry(number)
-        if not 0 < entry.position < segment.size_bytes:
-            return 0
-        with segment.opened() as log:
-            try:
-                _, header = next(walk_headers(log, entry.position, segment.size_bytes, window_bytes=64))
-            except CodecError:
-                return 0
-        return entry.position if header.last_offset == entry.offset else 0
+            entry = find(OffsetIndex(file, segment.base_offset, allocated_ahead=True))
+        return segment.trusted(entry)
 
     def _place_of(self, segment: Segment, offset: int) -> int:
-        return self._place(
-            segment, lambda index, used: largest_at_most(used, lambda number: index.entry(number).offset, offset)
-        )
+        return self._place(segment, lambda index: index.floor(OFFSET, offset))
 
     def _place_before(self, segment: Segment, position: int, entries: int) -> int:
         """So many entries before a byte of the log."""
-        return self._place(
-            segment,
-            lambda index, used: (
-                largest_at_most(used, lambda number: index.entry(number).position, position - 1) + 1 - entries
-            ),
-        )
+        return self._place(segment, lambda index: index.floor(POSITION, position - 1, back=entries - 1))
 
     # The end.
 
     def tail(self, problems: Problems) -> Tail:
         """Look at what lies behind the last index entry, checksums included."""
         last = self.segments[-1]
-        start = self._place(last, lambda _, used: used - 1)
+        start = self._place(last, lambda index: index.last)
         tail, problem = self._tail_from(last, start)
         entries = 1
         while problem is not None and start > 0 and tail.end_offset == last.base_offset:
@@ -159,9 +141,8 @@ class DataLog:
         """As the time index has it, if the batch says so too; of a segment being written, as far as it is indexed."""
         if self.files.exists(segment.path(TIMEINDEX)):
             with segment.opened(TIMEINDEX) as file:
-                index = TimeIndex(file, segment.base_offset)
-                used = _used(index.count, lambda number: index.entry(number).timestamp_ms)
-                number = largest_at_most(used, lambda number: index.entry(number).offset, end_offset - 1)
+                index = TimeIndex(file, segment.base_offset, allocated_ahead=True)
+                number = index.count_below(end_offset) - 1
                 entry = index.entry(number) if number >= 0 else None
             if entry is not None:
                 start = self._place_of(segment, entry.offset)
@@ -209,18 +190,6 @@ class DataLog:
 
     def _name(self, segment: Segment) -> str:
         return f"{self.directory.name}/{segment.path(LOG).name}"
-
-
-def _used(count: int, value: Callable[[int], int]) -> int:
-    """How many entries are in front of the zeros."""
-    low, high = 0, count
-    while low < high:
-        middle = (low + high) // 2
-        if value(middle) > 0:
-            low = middle + 1
-        else:
-            high = middle
-    return low
 
 
 def _has_data(header: BatchHeader) -> bool:

@@ -24,7 +24,7 @@ from muster.pipeline.plan import Landmark, Parting
 from muster.segments.checkpoints import read_epochs
 from muster.segments.files import RealFiles
 from muster.segments.reader import read_headers
-from muster.segments.sources import Segment, segments_of
+from muster.segments.sources import SegmentFile, segments_of
 
 Longs = NDArray[np.int64]
 Lineage = tuple[tuple[int, int], ...]
@@ -127,7 +127,7 @@ def describe_replica(directory: str) -> Replica:
     return Replica(directory, lineage, segments[0].base_offset, end_offset, last_epoch)
 
 
-def _last_batch(segment: Segment) -> tuple[int, int] | None:
+def _last_batch(segment: SegmentFile) -> tuple[int, int] | None:
     """Last offset and leader epoch of the last whole batch of a segment; its index shortens the way there."""
     found = None
     try:

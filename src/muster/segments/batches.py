@@ -5,13 +5,11 @@ brings every batch whole: good for reading them all. Both raise `Truncated` wher
 `Malformed` where none can begin: nothing behind such a place can be found.
 """
 
-import struct
 from collections.abc import Iterator
 
 from crc32c import crc32c
 
-from muster.codec import legacy
-from muster.codec.batches import HEADER, HEADER_SIZE, LENGTH_PREFIX, SMALLEST_LENGTH, computed_crc
+from muster.codec.batches import HEADER_SIZE, computed_crc, read_header
 from muster.codec.records import BatchHeader
 from muster.errors import Malformed, Truncated
 from muster.segments.files import File
@@ -22,32 +20,6 @@ LARGE_BATCH_BYTES = 16 * 1024 * 1024
 
 _SHORTEST_HEADER = 17
 _LONGEST_HEADER = HEADER_SIZE
-_START = struct.Struct(">qi4xb")
-
-
-def header_at(data: bytes | memoryview, position: int, left_bytes: int) -> BatchHeader:
-    """Like `batches.read_header`, for data that holds the header but perhaps not the rest of the batch.
-
-    `left_bytes` is what the log holds from here on.
-    """
-    if left_bytes < _SHORTEST_HEADER or len(data) - position < _SHORTEST_HEADER:
-        raise Truncated(f"the log ends {left_bytes} bytes into a batch")
-    base_offset, length, magic = _START.unpack_from(data, position)
-    if length < SMALLEST_LENGTH:
-        raise Malformed(f"a batch of length {length}; the smallest has {SMALLEST_LENGTH}")
-    if not 0 <= magic <= 2:
-        raise Malformed(f"a batch of magic {magic}; 0, 1 and 2 exist")
-    size = length + LENGTH_PREFIX
-    if magic == 2 and size < HEADER_SIZE:
-        raise Malformed(f"a batch of {size} bytes; its header alone has {HEADER_SIZE}")
-    if size > left_bytes:
-        raise Truncated(f"a batch of {size} bytes, of which the log has {left_bytes}")
-    if magic < 2:
-        return legacy.read_entry_header(data, position, size)
-    _, _, epoch, _, crc, attributes, last_delta, base_ms, max_ms, *producer = HEADER.unpack_from(data, position)
-    return BatchHeader(
-        base_offset, size, epoch, 2, crc, attributes, base_offset + last_delta, base_ms, max_ms, *producer
-    )
 
 
 def walk_headers(
@@ -59,7 +31,7 @@ def walk_headers(
         inside = position - window_position
         if inside + _LONGEST_HEADER > len(window):
             window, window_position, inside = file.pread(min(window_bytes, end - position), position), position, 0
-        header = header_at(window, inside, end - position)
+        header = read_header(window, inside, end - position)
         yield position, header
         position += header.size_bytes
 
@@ -82,7 +54,7 @@ def walk_batches(
             left = end - position
             if len(window) - inside < min(_LONGEST_HEADER, left) and inside:
                 break
-            header = header_at(window, inside, left)
+            header = read_header(window, inside, left)
             size = header.size_bytes
             if size > len(window) - inside:
                 if inside:

@@ -41,49 +41,54 @@ class TimeEntry(NamedTuple):
     offset: int
 
 
-def largest_at_most(count: int, key: Callable[[int], int], target: int) -> int:
-    """The last of `count` ascending entries whose key is at most the target; -1 where there is none."""
+OFFSET, POSITION = range(2)
+"""The fields of an `OffsetEntry` by which it is looked up."""
+
+
+def _how_many(count: int, holds: Callable[[int], bool]) -> int:
+    """How many of `count` entries, from the first on, something holds for; it holds for none behind those."""
     low, high = 0, count
     while low < high:
         middle = (low + high) // 2
-        if key(middle) <= target:
+        if holds(middle):
             low = middle + 1
         else:
             high = middle
-    return low - 1
+    return low
 
 
 class OffsetIndex:
-    """`.index` of one segment, in an open file."""
+    """`.index` of one segment, in an open file.
+
+    `allocated_ahead` says that it may be one that a broker is writing: the zeros at its end are no entries.
+    """
 
     __slots__ = ("_file", "base_offset", "count", "last")
 
-    def __init__(self, file: File, base_offset: int) -> None:
+    def __init__(self, file: File, base_offset: int, *, allocated_ahead: bool = False) -> None:
         self._file = file
         self.base_offset = base_offset
         self.count = file.size() // OFFSET_ENTRY.size
-        self.last = self.entry(self.count - 1) if self.count else OffsetEntry(base_offset, 0)
+        if allocated_ahead:
+            self.count = _how_many(self.count, lambda number: self.entry(number).position > 0)
+        self.last = self.entry(self.count - 1)
 
     def entry(self, number: int) -> OffsetEntry:
-        data = self._file.pread(OFFSET_ENTRY.size, number * OFFSET_ENTRY.size)
-        if len(data) < OFFSET_ENTRY.size:  # cut short by somebody else; entry 0 is always safe
+        """The segment's beginning for a number below 0, and where the file was cut short meanwhile."""
+        data = self._file.pread(OFFSET_ENTRY.size, number * OFFSET_ENTRY.size) if number >= 0 else b""
+        if len(data) < OFFSET_ENTRY.size:
             return OffsetEntry(self.base_offset, 0)
         relative, position = OFFSET_ENTRY.unpack(data)
         return OffsetEntry(self.base_offset + relative, position)
 
-    def lookup(self, offset: int) -> OffsetEntry:
-        """The last entry at or before an offset; the segment's beginning where there is none."""
-        if offset >= self.last.offset:
-            return self.last
-        number = largest_at_most(self.count, lambda number: self.entry(number).offset, offset)
-        return self.entry(number) if number >= 0 else OffsetEntry(self.base_offset, 0)
+    def floor(self, field: int, target: int, back: int = 0) -> OffsetEntry:
+        """The last entry whose offset, or position, is at most the target, or so many entries before that one.
 
-    def lookup_position(self, position: int) -> OffsetEntry:
-        """The last entry at or before a byte of the log."""
-        if position >= self.last.position:
+        The segment's beginning where there is none.
+        """
+        if target >= self.last[field] and not back:
             return self.last
-        number = largest_at_most(self.count, lambda number: self.entry(number).position, position)
-        return self.entry(number) if number >= 0 else OffsetEntry(self.base_offset, 0)
+        return self.entry(_how_many(self.count, lambda number: self.entry(number)[field] <= target) - 1 - back)
 
     def append(self, entries: list[OffsetEntry]) -> None:
         data = b"".join([OFFSET_ENTRY.pack(offset - self.base_offset, position) for offset, position in entries])
@@ -94,35 +99,37 @@ class OffsetIndex:
     def truncate(self, count: int) -> None:
         self._file.truncate(count * OFFSET_ENTRY.size)
         self.count = count
-        self.last = self.entry(count - 1) if count else OffsetEntry(self.base_offset, 0)
+        self.last = self.entry(count - 1)
 
     def count_below(self, offset: int) -> int:
         """How many entries speak of batches that end before an offset."""
-        return largest_at_most(self.count, lambda number: self.entry(number).offset, offset - 1) + 1
+        return _how_many(self.count, lambda number: self.entry(number).offset < offset)
 
 
 class TimeIndex:
-    """`.timeindex` of one segment, in an open file."""
+    """`.timeindex` of one segment, in an open file; `allocated_ahead` as in `OffsetIndex`."""
 
     __slots__ = ("_file", "base_offset", "count", "last")
 
-    def __init__(self, file: File, base_offset: int) -> None:
+    def __init__(self, file: File, base_offset: int, *, allocated_ahead: bool = False) -> None:
         self._file = file
         self.base_offset = base_offset
         self.count = file.size() // TIME_ENTRY.size
-        self.last = self.entry(self.count - 1) if self.count else TimeEntry(NO_TIMESTAMP, base_offset)
+        if allocated_ahead:
+            self.count = _how_many(self.count, lambda number: self.entry(number).timestamp_ms > 0)
+        self.last = self.entry(self.count - 1)
 
     def entry(self, number: int) -> TimeEntry:
-        data = self._file.pread(TIME_ENTRY.size, number * TIME_ENTRY.size)
+        """(-1, base offset) for a number below 0, and where the file was cut short meanwhile."""
+        data = self._file.pread(TIME_ENTRY.size, number * TIME_ENTRY.size) if number >= 0 else b""
         if len(data) < TIME_ENTRY.size:
             return TimeEntry(NO_TIMESTAMP, self.base_offset)
         timestamp_ms, relative = TIME_ENTRY.unpack(data)
         return TimeEntry(timestamp_ms, self.base_offset + relative)
 
-    def lookup(self, timestamp_ms: int) -> TimeEntry:
+    def floor(self, timestamp_ms: int) -> TimeEntry:
         """The last entry whose timestamp is at most this one; (-1, base offset) where there is none."""
-        number = largest_at_most(self.count, lambda number: self.entry(number).timestamp_ms, timestamp_ms)
-        return self.entry(number) if number >= 0 else TimeEntry(NO_TIMESTAMP, self.base_offset)
+        return self.entry(_how_many(self.count, lambda number: self.entry(number).timestamp_ms <= timestamp_ms) - 1)
 
     def append(self, entries: list[TimeEntry]) -> None:
         """Entries that do not raise the timestamp are left out, as in Kafka."""
@@ -139,10 +146,10 @@ class TimeIndex:
     def truncate(self, count: int) -> None:
         self._file.truncate(count * TIME_ENTRY.size)
         self.count = count
-        self.last = self.entry(count - 1) if count else TimeEntry(NO_TIMESTAMP, self.base_offset)
+        self.last = self.entry(count - 1)
 
     def count_below(self, offset: int) -> int:
-        return largest_at_most(self.count, lambda number: self.entry(number).offset, offset - 1) + 1
+        return _how_many(self.count, lambda number: self.entry(number).offset < offset)
 
 
 class IndexBuilder:

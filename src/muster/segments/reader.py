@@ -22,7 +22,7 @@ from muster.codec.columns.chunks import Chunk, Scratch, decode_chunk
 from muster.codec.columns.markers import MARKER_COLUMNS, find_markers
 from muster.codec.columns.words import SLACK
 from muster.codec.transactions import Markers
-from muster.segments.sources import Segment, SourcePartition, Sources
+from muster.segments.sources import SegmentFile, SourcePartition, Sources
 
 CHUNK_BYTES = 8 * 1024 * 1024
 LARGEST_BATCH_BYTES = 1024 * 1024 * 1024
@@ -60,7 +60,7 @@ class Damage(NamedTuple):
 class SegmentChunk(NamedTuple):
     """A chunk and where in which file it begins: byte p of its buffer is byte `file_position + p` of the segment."""
 
-    segment: Segment
+    segment: SegmentFile
     chunk: Chunk
     file_position: int
     is_first: bool
@@ -127,7 +127,7 @@ class _Window:
 
 
 def read_segment(
-    segment: Segment,
+    segment: SegmentFile,
     scratch: Scratch,
     damage: list[Damage],
     markers: Markers | None = None,
@@ -164,7 +164,7 @@ _BATCH_START = struct.Struct(">qi4xb")  # base offset, length, magic
 _LAST_OFFSET_DELTA = 23
 
 
-def _start_of(window: _Window, segment: Segment, offset: int) -> int:
+def _start_of(window: _Window, segment: SegmentFile, offset: int) -> int:
     """Where to begin in order to miss nothing from an offset on: a batch found by the index, or the first byte.
 
     An index is a hint. It may be missing, end in zeros, or belong to another file than the one we have open, so the
@@ -202,7 +202,7 @@ def _batch_ends_with(window: _Window, byte_position: int) -> int | None:
 
 def _read_window(
     window: _Window,
-    segment: Segment,
+    segment: SegmentFile,
     scratch: Scratch,
     damage: list[Damage],
     markers: Markers | None,
@@ -278,7 +278,7 @@ def _wanted_bytes(window: _Window) -> int:
 
 
 def _broken_off(
-    window: _Window, segment: Segment, stop: int, batch_number: int, last_offset: int | None, left: int
+    window: _Window, segment: SegmentFile, stop: int, batch_number: int, last_offset: int | None, left: int
 ) -> Damage:
     """Say why no further batch can be found in this segment."""
     available = window.end - window.start
@@ -322,7 +322,7 @@ def read_partition(
         )
 
 
-def read_markers(segments: Iterable[Segment], *, must_exist: bool = False) -> Markers:
+def read_markers(segments: Iterable[SegmentFile], *, must_exist: bool = False) -> Markers:
     """The header-only pass: the transaction markers of a partition. Damage is left to the second pass to report."""
     found = np.empty((HEADER_ROOM, MARKER_COLUMNS), np.int64)
     kept: list[NDArray[np.int64]] = []
@@ -339,7 +339,7 @@ def read_markers(segments: Iterable[Segment], *, must_exist: bool = False) -> Ma
 
 
 def read_headers(
-    segment: Segment, from_offset: int = 0, *, may_grow: bool = False
+    segment: SegmentFile, from_offset: int = 0, *, may_grow: bool = False
 ) -> Iterator[tuple[Bytes, NDArray[np.int64]]]:
     """The batch headers of a segment, many at a time: a buffer, and the batch table that points into it.
 

@@ -35,7 +35,7 @@ UNNAMED = "segments"
 DEEPEST_SEARCH = 4
 
 
-class Segment(NamedTuple):
+class SegmentFile(NamedTuple):
     """One `.log` file; `name` is how people know it: partition directory and file name."""
 
     path: Path
@@ -49,7 +49,7 @@ class SourcePartition(NamedTuple):
 
     directory: Path
     partition: int | None
-    segments: tuple[Segment, ...]
+    segments: tuple[SegmentFile, ...]
 
 
 class Sources:
@@ -75,7 +75,7 @@ class Sources:
         self._stack.close()
 
     @property
-    def segments(self) -> list[Segment]:
+    def segments(self) -> list[SegmentFile]:
         return [segment for partition in self.partitions for segment in partition.segments]
 
     @property
@@ -139,7 +139,7 @@ def _segment_files(folder: Path) -> list[str]:
     return sorted(entry.name for entry in os.scandir(folder) if SEGMENT_NAME.match(entry.name))
 
 
-def segments_of(directory: Path) -> list[Segment]:
+def segments_of(directory: Path) -> list[SegmentFile]:
     """The segments of one partition's directory in log order, as they are now: a broker may be at work there, and a
     segment that vanishes while we look is not among them.
     """
@@ -147,7 +147,9 @@ def segments_of(directory: Path) -> list[Segment]:
     for name in _segment_files(directory):
         with suppress(FileNotFoundError):
             size_bytes = (directory / name).stat().st_size
-            segments.append(Segment(directory / name, f"{directory.name}/{name}", int(name.split(".")[0]), size_bytes))
+            segments.append(
+                SegmentFile(directory / name, f"{directory.name}/{name}", int(name.split(".")[0]), size_bytes)
+            )
     return segments
 
 
@@ -157,12 +159,12 @@ def _partition(directory: Path) -> SourcePartition:
     return SourcePartition(directory, int(match["partition"]) if match else None, segments)
 
 
-def _segment(path: Path, directory_name: str) -> Segment:
+def _segment(path: Path, directory_name: str) -> SegmentFile:
     if not os.access(path, os.R_OK):  # say now, not in the middle, that it cannot be read
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
     match = SEGMENT_NAME.match(path.name)
     name = f"{directory_name}/{path.name}" if directory_name else path.name
-    return Segment(path, name, int(match[1]) if match else 0, path.stat().st_size)
+    return SegmentFile(path, name, int(match[1]) if match else 0, path.stat().st_size)
 
 
 def _single_segment(path: Path) -> SourcePartition:

@@ -302,10 +302,10 @@ def load(
 def _through_columns(log: DiskLog, coordinator: Coordinator, progress: Progress | None) -> LoadReport:
     """The segments are those that the log says it has, as row by row: one that is not there is an error."""
     from muster.log.loading import load_latest
-    from muster.segments.sources import Segment, SourcePartition
+    from muster.segments.sources import SegmentFile, SourcePartition
 
     segments = tuple(
-        Segment(path, f"{path.parent.name}/{path.name}", segment.base_offset, segment.size_bytes)
+        SegmentFile(path, f"{path.parent.name}/{path.name}", segment.base_offset, segment.size_bytes)
         for segment in log.segments
         for path in (segment.path(LOG),)
     )

@@ -303,7 +303,7 @@ class TestSegments:
         log = opened(start_offset=5)
         log.append([(b"k", b"v")], START_MS)
         log.write()
-        log._end_offset = 5 + (1 << 31)  # as compaction can leave it
+        log._appends.end_offset = 5 + (1 << 31)  # as compaction can leave it
         log.append([(b"k", b"v")], START_MS)
         log.write()
         assert [segment.base_offset for segment in log.segments] == [5, 5 + (1 << 31)]

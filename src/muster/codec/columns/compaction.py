@@ -55,7 +55,6 @@ WRITTEN_COLUMNS = 3
 LARGEST_GROWTH = 16
 """Bytes by which a record may grow when its batch gets a new base timestamp: a longer delta, a longer length."""
 
-UNMERGED = 0
 MERGED_IDENTITY = 1
 
 

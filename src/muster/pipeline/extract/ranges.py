@@ -25,7 +25,7 @@ from muster.codec.transactions import Markers
 from muster.errors import LogDamaged
 from muster.pipeline.replicas import Lineage, agreeing, lineage_of
 from muster.segments.reader import HEADER_ROOM, Damage, Progress, read_headers, read_segment
-from muster.segments.sources import Segment, segments_of
+from muster.segments.sources import SegmentFile, segments_of
 
 NO_END = (1 << 63) - 1
 LARGEST_RELATIVE_OFFSET = (1 << 31) - 1
@@ -39,7 +39,7 @@ Read = TypeVar("Read")
 class PlacedSegment(NamedTuple):
     """A segment, and before which offset its last batch must end."""
 
-    segment: Segment
+    segment: SegmentFile
     limit: int
     is_last: bool
 
