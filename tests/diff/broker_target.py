@@ -91,7 +91,7 @@ class BrokerTarget:
 
     async def _end_offset(self, target: WireTarget, partition: int) -> int:
         asked = {"partition_index": partition, "timestamp": LATEST_OFFSET}
-        body = {"isolation_level": 0, "topics": [{"name": OFFSETS_TOPIC, "partitions": [asked]}]}
+        body = {"replica_id": -1, "isolation_level": 0, "topics": [{"name": OFFSETS_TOPIC, "partitions": [asked]}]}
         answer = await target.ask("ListOffsets", 7, KNOWN, body)
         offset: int = answer["topics"][0]["partitions"][0]["offset"]
         return offset

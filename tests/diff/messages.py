@@ -1,189 +1,85 @@
-"""Requests and responses as plain dicts, to bytes and back, by the table in `schemas`.
+"""Requests and responses as plain dicts, to bytes and back by the layouts of `muster.protocol`.
 
     encode_request("Heartbeat", 4, 17, "client", {"group_id": "g", "generation_id": 1, "member_id": "m"})
     decode_response("Heartbeat", 4, frame)      {"throttle_time_ms": 0, "error_code": 25}
 
-A field that a version does not have is left out on the way in and missing on the way back, whatever the dict says: so
-`as_version` shows what is left of an answer in an older version.
+Names are in Python's manner: `group_id`, not `groupId`. A field that a version does not have is left out on the way in
+and missing on the way back, whatever the dict says: so `as_version` shows what is left of an answer in an older
+version. The layouts are compared with Kafka's own, and with `kio`, in `tests/protocol`.
 """
 
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
-from muster.codec.primitives import Reader, Writer
-from tests.diff.schemas import SCHEMAS
+from muster.codec.layouts import Field
+from muster.codec.primitives import Writer
+from muster.protocol import messages
+from muster.protocol.apis import APIS as BY_KEY
+from muster.protocol.messages import REQUEST, RESPONSE, decode_response_header, layout
+from muster.protocol.reader import WireReader
 
-LATEST = 1_000
-NEVER = LATEST + 1
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    name: str
-    kind: str
-    """A primitive, `[]` and a primitive, or `[]` alone for an array of structs."""
-    versions: range
-    nullable: range
-    default: Any
-    fields: list["Field"]
-
-
-@dataclass(slots=True)
-class Api:
-    name: str
-    key: int
-    first_flexible: int
-    last_version: int
-    request: list[Field] = field(default_factory=list)
-    response: list[Field] = field(default_factory=list)
-
-
-NO_DEFAULT = object()
-DEFAULTS = {"null": None, "false": False}
-
-
-def _versions(text: str) -> range:
-    low, _, high = text.rstrip("+").partition("-")
-    return range(int(low), (int(high) if high else LATEST if text.endswith("+") else int(low)) + 1)
-
-
-def _field(line: str) -> Field:
-    name, kind, *rest = line.split()
-    versions, nullable, default = range(LATEST), range(0), NO_DEFAULT
-    for part in rest:
-        if part.startswith("?"):
-            nullable = _versions(part[1:])
-        elif part.startswith("="):
-            default = DEFAULTS[part[1:]] if part[1:] in DEFAULTS else int(part[1:])
-        else:
-            versions = _versions(part)
-    return Field(name, kind, versions, nullable, default, [])
-
-
-def _apis(text: str) -> Iterator[Api]:
-    for block in re.split(r"\n\n+", text.strip()):
-        heading, *lines = block.split("\n")
-        name, key, flexible, last = heading.split()
-        api = Api(name, int(key), NEVER if flexible == "none" else int(flexible), int(last))
-        levels: list[list[Field]] = []
-        for line in lines:
-            if line in (">", "<"):
-                levels = [api.request if line == ">" else api.response]
-                continue
-            depth = (len(line) - len(line.lstrip())) // 2
-            del levels[depth:]
-            levels[-1].append(_field(line))
-            levels.append(levels[-1][-1].fields)
-        yield api
-
-
-APIS = {api.name: api for api in _apis(SCHEMAS)}
-
-_WRITE: dict[str, Callable[[Writer, Any], None]] = {
-    "int8": Writer.int8, "int16": Writer.int16, "int32": Writer.int32, "int64": Writer.int64,
-    "bool": Writer.boolean, "uuid": Writer.uuid,
-}  # fmt: skip
-_READ: dict[str, Callable[[Reader], Any]] = {
-    "int8": Reader.int8, "int16": Reader.int16, "int32": Reader.int32, "int64": Reader.int64,
-    "bool": Reader.boolean, "uuid": Reader.uuid,
-}  # fmt: skip
-
-
-@dataclass(slots=True)
-class _Encoder:
-    version: int
-    flexible: bool
-    out: Writer = field(default_factory=Writer)
-
-    def struct(self, fields: list[Field], values: dict[str, Any]) -> None:
-        for each in fields:
-            if self.version in each.versions:
-                value = values[each.name] if each.default is NO_DEFAULT else values.get(each.name, each.default)
-                self.value(each, each.kind, value)
-        if self.flexible:
-            self.out.tagged_fields(())
-
-    def value(self, of: Field, kind: str, value: Any) -> None:
-        if value is None and self.version not in of.nullable:
-            raise ValueError(f"{of.name} may not be null in version {self.version}")
-        out = self.out
-        if kind.startswith("[]"):
-            count = None if value is None else len(value)
-            (out.compact_nullable_array_count if self.flexible else out.nullable_array_count)(count)
-            for item in value or ():
-                if kind == "[]":
-                    self.struct(of.fields, item)
-                else:
-                    self.value(of, kind[2:], item)
-        elif kind == "string":
-            (out.compact_nullable_string if self.flexible else out.nullable_string)(value)
-        elif kind == "bytes":
-            (out.compact_nullable_bytes if self.flexible else out.nullable_bytes)(value)
-        else:
-            _WRITE[kind](out, value)
-
-
-@dataclass(slots=True)
-class _Decoder:
-    version: int
-    flexible: bool
-    data: Reader
-
-    def struct(self, fields: list[Field]) -> dict[str, Any]:
-        values = {each.name: self.value(each, each.kind) for each in fields if self.version in each.versions}
-        if self.flexible:
-            self.data.tagged_fields()
-        return values
-
-    def value(self, of: Field, kind: str) -> Any:
-        data = self.data
-        if kind.startswith("[]"):
-            count = data.compact_nullable_array_count() if self.flexible else data.nullable_array_count()
-            if count is None:
-                return None
-            return [self.struct(of.fields) if kind == "[]" else self.value(of, kind[2:]) for _ in range(count)]
-        if kind == "string":
-            return data.compact_nullable_string() if self.flexible else data.nullable_string()
-        if kind == "bytes":
-            return data.compact_nullable_bytes() if self.flexible else data.nullable_bytes()
-        return _READ[kind](data)
+APIS = {api.name: api for api in BY_KEY.values()}
+EMPTY = (0, "", b"", [])
+OPTIONAL = {"throttle_time_ms", "require_stable", "include_authorized_operations", "validate_only"}
+"""Fields that scripts and answers may leave out, although their default is only zero or false."""
 
 
 def encode_request(name: str, version: int, correlation_id: int, client_id: str, body: dict[str, Any]) -> bytes:
     """A whole frame, size and header included."""
-    api = APIS[name]
-    flexible = version >= api.first_flexible
-    encoder = _Encoder(version, flexible)
-    for number in (api.key, version):
-        encoder.out.int16(number)
-    encoder.out.int32(correlation_id)
-    encoder.out.nullable_string(client_id)
-    if flexible:
-        encoder.out.tagged_fields(())
-    encoder.struct(api.request, body)
-    frame = encoder.out.finish()
-    return len(frame).to_bytes(4, "big") + frame
+    key = APIS[name].key
+    request = _kafkas(layout(key, version, REQUEST).message.fields, version, body)
+    return messages.encode_request(key, version, correlation_id, client_id, request)
 
 
 def decode_response(name: str, version: int, frame: bytes) -> dict[str, Any]:
-    """The body of a frame that came without its size; raises `ValueError` if it says less or more than it should."""
-    api = APIS[name]
-    flexible = version >= api.first_flexible
-    reader = Reader(frame, 4)
-    if flexible:
-        reader.tagged_fields()
-    body = _Decoder(version, flexible, reader).struct(api.response)
-    if reader.remaining:
-        raise ValueError(f"{reader.remaining} bytes are left behind a {name} v{version} response")
-    return body
+    """The body of a frame that came without its size; raises `ValueError` if it says more than it should."""
+    _, position = decode_response_header(APIS[name].key, version, frame)
+    return _decoded(name, version, WireReader(frame, position))
 
 
 def as_version(name: str, version: int, body: dict[str, Any]) -> dict[str, Any]:
-    """What somebody hears who is told this in that version of the protocol."""
-    api = APIS[name]
-    flexible = version >= api.first_flexible
-    encoder = _Encoder(version, flexible)
-    encoder.struct(api.response, body)
-    return _Decoder(version, flexible, Reader(encoder.out.finish())).struct(api.response)
+    """What a client is told by this answer in that version of the protocol."""
+    form = layout(APIS[name].key, version, RESPONSE)
+    writer = Writer()
+    form.write(writer, _kafkas(form.message.fields, version, body))
+    return _decoded(name, version, WireReader(writer.finish()))
+
+
+def _decoded(name: str, version: int, reader: WireReader) -> dict[str, Any]:
+    form = layout(APIS[name].key, version, RESPONSE)
+    body = form.read(reader)
+    if reader.remaining:
+        raise ValueError(f"{reader.remaining} bytes are left behind a {name} v{version} response")
+    return _pythons(form.message.fields, version, body)
+
+
+def _kafkas(fields: tuple[Field, ...], version: int, body: dict[str, Any]) -> dict[str, Any]:
+    """The same with Kafka's names. A field that has no default but zero must be given, else it is a `KeyError`."""
+    named = {}
+    for field in fields:
+        name = snake(field.name)
+        must_be_given = field.tag is None and field.default in EMPTY and name not in OPTIONAL
+        if version in field.versions and (name in body or must_be_given):
+            named[field.name] = _each(field, body[name], lambda inner, struct: _kafkas(inner, version, struct))
+    return named
+
+
+def _pythons(fields: tuple[Field, ...], version: int, body: dict[str, Any]) -> dict[str, Any]:
+    """The fields that the version has, with names in Python's manner; tagged ones are left out."""
+    return {
+        snake(field.name): _each(field, body[field.name], lambda inner, struct: _pythons(inner, version, struct))
+        for field in fields
+        if version in field.versions and field.tag is None
+    }
+
+
+def _each(field: Field, value: Any, convert: Any) -> Any:
+    if field.kind != "struct" or value is None:
+        return value
+    return [convert(field.fields, one) for one in value] if field.is_array else convert(field.fields, value)
+
+
+@cache
+def snake(name: str) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()

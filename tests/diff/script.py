@@ -147,7 +147,7 @@ def parse_step(line: str) -> Step:
     if verb not in VERBS:
         raise BadScript(f"no such verb: {line}")
     kind = VERBS[verb]
-    version = int(number) if number else APIS[kind.api].last_version
+    version = int(number) if number else APIS[kind.api].max_version
     groups: tuple[str, ...] = ()
     if not kind.no_group:
         groups = tuple(rest.pop(0).split(","))
@@ -160,7 +160,7 @@ def parse_step(line: str) -> Step:
 
 
 def _check(step: Step, kind: Verb, line: str) -> None:
-    if not kind.first_version <= step.version <= APIS[kind.api].last_version:
+    if not kind.first_version <= step.version <= APIS[kind.api].max_version:
         raise BadScript(f"no such version: {line}")
     for name in step.arguments:
         if name not in kind.arguments:

@@ -125,7 +125,7 @@ class Walk:
         kind = VERBS[verb]
         first = max(least, kind.first_version)
         last = {"commit": 9, "txncommit": 4, "end": 3}.get(verb)
-        return f"{verb}.{self.random.randint(first, APIS[kind.api].last_version if last is None else last)}"
+        return f"{verb}.{self.random.randint(first, APIS[kind.api].max_version if last is None else last)}"
 
     def _named(self, verb: str, walker: Walker) -> str:
         """The verb in a version in which this client can say who it is, and its saying so."""
