@@ -97,11 +97,13 @@ class Broker:
         """Make a topic, so that consumers can subscribe to it; `MusterError` where that cannot be."""
         if self._thread is None or self._loop is None or self._server is None:
             raise ConfigError("This broker does not run; use it in a `with`.")
-        asyncio.run_coroutine_threadsafe(self._server.create_topic(name, partitions), self._loop).result()
+        parts = self._server.parts
+        made = parts.topic_changes.create_topic(parts.cluster, name, partitions)
+        asyncio.run_coroutine_threadsafe(made, self._loop).result()
 
     def topics(self) -> list[str]:
         """The names of the topics there are, but for the offsets topic."""
-        topics = [] if self._server is None else self._server.cluster.topics.in_order()
+        topics = [] if self._server is None else self._server.parts.cluster.topics.in_order()
         return [topic.name for topic in topics if not topic.name.startswith("__")]
 
     def _run(self, ready: threading.Event) -> None:

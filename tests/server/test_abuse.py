@@ -106,7 +106,7 @@ def test_half_a_frame_and_gone(broker: Broker, good: Raw) -> None:
             client.sendall(frame[:cut])
     assert is_well(good)
     deadline = time.monotonic() + 10
-    while any(connection._held for connection in broker._server.connections()):  # type: ignore[union-attr]
+    while any(connection._held for connection in broker._server.parts.connections.open):  # type: ignore[union-attr]
         assert time.monotonic() < deadline, "bytes of those who left are still counted"
         time.sleep(0.01)
 
@@ -169,7 +169,7 @@ def test_clients_that_hoard_give_way_to_one_who_finishes_its_request(
     narrow: tuple[Broker, io.StringIO], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker, lines = narrow
-    monkeypatch.setattr("muster.server.client_limits.GIVE_WAY_S", 0.5)
+    monkeypatch.setattr("muster.server.connections.GIVE_WAY_S", 0.5)
     hoarders = [connect(broker) for _ in range(3)]
     send_what_is_taken(hoarders, LARGE)
     with Raw((broker.host, broker.port)) as honest:
@@ -247,17 +247,17 @@ def test_one_who_closes_in_the_middle_of_a_join(broker: Broker, good: Raw) -> No
 def test_one_who_closes_behind_a_fetch_that_waits_for_weeks(
     broker: Broker, good: Raw, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("muster.server.housekeeping.LEFT_AFTER_S", 0.0)
+    monkeypatch.setattr("muster.server.connections.LEFT_AFTER_S", 0.0)
     partition = {"partition": 0, "fetchOffset": 0, "partitionMaxBytes": 1}
     body = {"maxWaitMs": 2**31 - 1, "minBytes": 1, "topics": [{"topic": "orders", "partitions": [partition]}]}
     with Raw((broker.host, broker.port)) as patient:
         patient.send(ApiKey.FETCH, 4, **body)
         with Raw((broker.host, broker.port)) as gone:
             gone.send(ApiKey.FETCH, 4, **body)
-            until(lambda: broker._server.parked_fetches == 2)  # type: ignore[union-attr]
-        until(lambda: broker._server.parked_fetches == 1)  # type: ignore[union-attr]
+            until(lambda: len(broker._server.parts.fetches) == 2)  # type: ignore[union-attr]
+        until(lambda: len(broker._server.parts.fetches) == 1)  # type: ignore[union-attr]
         assert is_well(good)
-        assert broker._server.parked_fetches == 1, "one who is there goes on waiting"  # type: ignore[union-attr]
+        assert len(broker._server.parts.fetches) == 1, "one who is there goes on waiting"  # type: ignore[union-attr]
 
 
 def until(condition: Callable[[], bool]) -> None:

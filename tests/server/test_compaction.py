@@ -31,7 +31,7 @@ def test_the_offsets_topic_stays_small(tmp_path: Path) -> None:
                 for _ in range(500):
                     raw.frame()
             before = fetch_offsets(raw, "g")
-        (log,) = [log for key, log in broker._server.directory.logs.items() if key.topic == "__consumer_offsets"]  # type: ignore[union-attr]
+        (log,) = [log for key, log in broker._server.parts.directory.logs.items() if key.topic == "__consumer_offsets"]  # type: ignore[union-attr]
         assert log.size_bytes < 60 * number, "nothing was given back"
     with Broker(data=tmp_path / "data", settings=SETTINGS) as broker, Raw((broker.host, broker.port)) as raw:
         assert fetch_offsets(raw, "g") == before

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from muster.server import connection as module
-from muster.server.client_limits import FairTurns, Intake, Unread
-from muster.server.connection import Connection, Slot
+from muster.server.connection import Connection, PendingReply
+from muster.server.connections import FairTurns, Intake, Unread
 
 
 class FakeTransport(asyncio.Transport):
@@ -46,7 +46,7 @@ class FakeHost:
     max_unsent_bytes = 16 << 20
     max_waiting = 500
 
-    def __init__(self, handle: Callable[[Connection], Slot | None]) -> None:
+    def __init__(self, handle: Callable[[Connection], PendingReply | None]) -> None:
         self._handle = handle
         loop = asyncio.get_running_loop()
         self.intake = Intake(1 << 20, 60_000, loop.time)
@@ -54,7 +54,7 @@ class FakeHost:
         self.turns = FairTurns(loop)
         self.handled = 0
 
-    def handle(self, connection: Connection, data: bytes, position: int, end: int) -> Slot | None:
+    def handle(self, connection: Connection, data: bytes, position: int, end: int) -> PendingReply | None:
         self.handled += 1
         return self._handle(connection)
 
@@ -64,7 +64,9 @@ class FakeHost:
     def measure(self, api_key: int, since: float, count: int) -> None: ...
 
 
-def connected(handle: Callable[[Connection], Slot | None], is_read: bool = True) -> tuple[FakeHost, Connection, Any]:
+def connected(
+    handle: Callable[[Connection], PendingReply | None], is_read: bool = True
+) -> tuple[FakeHost, Connection, Any]:
     host = FakeHost(handle)
     made = Connection(cast(Any, host), asyncio.get_running_loop())
     transport = FakeTransport(made, is_read)
@@ -76,11 +78,11 @@ def requests(count: int, size: int = 20) -> bytes:
     return (struct.pack(">i", size) + bytes(size)) * count
 
 
-def answered(size: int) -> Callable[[Connection], Slot]:
+def answered(size: int) -> Callable[[Connection], PendingReply]:
     """Every request has an answer of this size at once, and is one that is seldom asked."""
 
-    def handle(connection: Connection) -> Slot:
-        slot = connection.slot(3, lambda reply, answer: bytes(size), None)
+    def handle(connection: Connection) -> PendingReply:
+        slot = connection.reply(3, lambda reply, answer: bytes(size), None)
         slot.answer(None)
         return slot
 
@@ -88,7 +90,7 @@ def answered(size: int) -> Callable[[Connection], Slot]:
 
 
 def unanswered(connection: Connection) -> None:
-    connection.slot(8, lambda reply, answer: b"", None)
+    connection.reply(8, lambda reply, answer: b"", None)
 
 
 def test_after_a_request_that_may_take_long_it_is_the_turn_of_others(monkeypatch: Any) -> None:

@@ -21,8 +21,9 @@ from muster.core.rebalancing import Rebalancing
 from muster.log.steps import GrowingPause
 from muster.protocol.apis import ApiKey
 from muster.protocol.messages import decode_response, encode_request
-from muster.server import housekeeping, led_partitions
-from muster.server.cluster import describe_cluster, fetch
+from muster.server import assembly, led_partitions
+from muster.server.cluster import fetch, metadata
+from muster.server.cluster.cluster import ClusterApi
 from muster.server.led_partitions import LedPartitions
 from muster.server.wire import members as wire_members
 from tests.server.raw import Raw, commit_body, fetch_offsets
@@ -236,30 +237,32 @@ def test_a_partition_that_breaks_off_again_and_again_is_read_less_and_less_often
 
 @pytest.mark.parametrize("how", ["let go", "timed out"])
 def test_answers_that_cannot_be_refused_keep_no_other_from_it(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
-    """The disk does not answer, and whoever waits is told so: but for one, of whom nobody knows what it asked."""
+    """The disk does not answer, and requests that wait are told so: but for one, whose refusal cannot be made."""
     bad, honest = group_in(0, "bad"), group_in(0, "honest")
 
+    failures = iter([AssertionError("a mistake")])
+
     def broken(make: Callable[..., Any]) -> Callable[..., Any]:
-        def refuse(event: Any, *others: Any) -> Any:
-            if getattr(event, "group_id", None) == bad:
-                raise AssertionError("a mistake")
-            return make(event, *others)
+        def refuse(*arguments: Any) -> Any:
+            for failure in failures:  # the first that is refused is the one that has waited longest
+                raise failure
+            return make(*arguments)
 
         return refuse
 
-    monkeypatch.setattr(led_partitions, "refusal", broken(led_partitions.refusal))
+    monkeypatch.setattr(led_partitions, "failed", broken(led_partitions.failed))
     monkeypatch.setattr(led_partitions, "timed_out", broken(led_partitions.timed_out))
     settings = {"offsets_commit_timeout_ms": 200} if how == "timed out" else {}
     with serving(**settings) as (broker, said), connect(broker) as culprit, connect(broker) as asker:
         assert broker._server is not None
         assert broker._loop is not None
-        monkeypatch.setattr(broker._server.flusher, "flush_each", lambda *_: None)
+        monkeypatch.setattr(broker._server.parts.flusher, "flush_each", lambda *_: None)
         culprit.send(ApiKey.OFFSET_COMMIT, 8, **commit_body(bad, "orders", {0: 1}))
-        until(lambda: broker._server.shards.shells[0].held_answers == 1, said.getvalue)  # type: ignore[union-attr]
+        until(lambda: broker._server.parts.led_partitions.by_number[0].held_answers == 1, said.getvalue)  # type: ignore[union-attr]
         asker.send(ApiKey.OFFSET_COMMIT, 8, **commit_body(honest, "orders", {0: 1}))
         if how == "let go":
-            until(lambda: broker._server.shards.shells[0].held_answers == 2, said.getvalue)  # type: ignore[union-attr]
-            broker._loop.call_soon_threadsafe(broker._server.resign, 0)
+            until(lambda: broker._server.parts.led_partitions.by_number[0].held_answers == 2, said.getvalue)  # type: ignore[union-attr]
+            broker._loop.call_soon_threadsafe(broker._server.parts.leadership.resign, 0)
         answer = asker.hear(ApiKey.OFFSET_COMMIT, 8)[1]["topics"][0]["partitions"][0]
         assert answer["errorCode"] == {"let go": 16, "timed out": 15}[how]
         assert is_hung_up(culprit.socket)
@@ -346,7 +349,7 @@ def test_parked_fetches_are_answered_although_one_of_them_cannot_be(monkeypatch:
         bad.send(ApiKey.FETCH, 11, maxWaitMs=1_000, **asked)
         for other in others:
             other.send(ApiKey.FETCH, 11, maxWaitMs=1_200, **asked)
-        until(lambda: broker._server is not None and broker._server.parked_fetches == 5, "not parked")
+        until(lambda: broker._server is not None and len(broker._server.parts.fetches) == 5, "not parked")
         monkeypatch.setattr(fetch, "complete", broken)
         in_one_turn(broker, 1.3)
         assert [other.hear(ApiKey.FETCH, 11)[1]["errorCode"] for other in others] == [0] * 4
@@ -361,7 +364,7 @@ def test_a_handler_that_fails_costs_its_connection(monkeypatch: pytest.MonkeyPat
 
     with serving() as (broker, said), connect(broker) as culprit, connect(broker) as asker:
         assert commits(asker, "g", 1)
-        monkeypatch.setattr(describe_cluster, "handle", broken)
+        monkeypatch.setitem(metadata.APIS, ApiKey.DESCRIBE_CLUSTER, ClusterApi(lambda *_: None, broken, broken))
         culprit.send(ApiKey.DESCRIBE_CLUSTER, 0, includeClusterAuthorizedOperations=False)
         assert is_hung_up(culprit.socket)
         assert commits(asker, "g", 2)
@@ -376,7 +379,7 @@ def culprit_peer(line: str) -> str:
 
 
 def test_housekeeping_that_fails_is_told_and_tried_again_and_keeps_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(housekeeping, "TICK_S", 0.02)
+    monkeypatch.setattr(assembly, "TICK_S", 0.02)
     tries: list[int] = []
 
     def broken(self: LedPartitions) -> None:

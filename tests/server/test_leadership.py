@@ -32,6 +32,7 @@ from muster.segments.reader import _Window
 from muster.segments.sources import OFFSETS_TOPIC
 from muster.server.compaction import Compaction
 from muster.server.control import ask
+from muster.server.led_partitions import LedPartition
 from muster.server.server import Server
 from muster.server.server_log import ServerLog
 from muster.server.settings import settings_from
@@ -139,19 +140,19 @@ async def until(what: Callable[[], Any], told: Told) -> None:
 
 async def commit_all(server: Server) -> Offsets:
     """Commits over several segments: every group says each thing a few times, and each segment has a newest one."""
-    if "orders" not in server.cluster.topics:
-        await server.create_topic("orders", PARTITIONS)
+    if "orders" not in server.parts.cluster.topics:
+        await server.parts.topic_changes.create_topic(server.parts.cluster, "orders", PARTITIONS)
     async with Client((server.host, server.port)) as client:
         for number in range(GROUPS * ROUNDS):
             offsets = dict.fromkeys(range(PARTITIONS), number)
             group = f"group-{number // ROUNDS}"
             assert error_of(await client.ask(ApiKey.OFFSET_COMMIT, 8, **commit_body(group, "orders", offsets))) == 0
-    assert len(server.directory.logs[KEY].segments) > 4
+    assert len(server.parts.directory.logs[KEY].segments) > 4
     return offsets_of(server)
 
 
 def offsets_of(server: Server) -> Offsets:
-    coordinator = server.shards.shells[0].coordinator
+    coordinator = server.parts.led_partitions.by_number[0].coordinator
     assert coordinator is not None
     return {
         (group_id, *partition): fetched(packed)[0]
@@ -161,15 +162,15 @@ def offsets_of(server: Server) -> Offsets:
 
 
 def is_served(server: Server) -> bool:
-    return server.shards.shells[0].coordinator is not None
+    return server.parts.led_partitions.by_number[0].coordinator is not None
 
 
 def state(server: Server) -> Ownership | None:
-    return server.shards.states()[0]
+    return server.parts.led_partitions.states()[0]
 
 
 def compaction_of(server: Server) -> Compaction:
-    return server.compaction
+    return server.parts.compaction
 
 
 @pytest.fixture
@@ -209,21 +210,21 @@ async def test_compaction_waits_for_a_load(tmp_path: Path, gate: Gate, way: str)
     told = Told()
     async with serving(tmp_path / "data", WatchedFiles(gate), told) as server:
         before = await commit_all(server)
-        server.resign(0)
+        server.parts.leadership.resign(0)
         gate.is_armed = True
-        server.elect(0)
+        server.parts.leadership.elect(0)
         await until(gate.reached.is_set, told)
         compaction = compaction_of(server)
-        compaction.look()
+        compaction.begin_if_due()
         await until(lambda: compaction._round is None, told)
         gate.open.set()
         await until(lambda: is_served(server), told)
         assert offsets_of(server) == before
         assert "compacted in" not in told, "while it was loaded"
-        compaction.look()
+        compaction.begin_if_due()
         await until(lambda: "compacted in" in told, told)
-        server.resign(0)
-        server.elect(0)
+        server.parts.leadership.resign(0)
+        server.parts.leadership.elect(0)
         await until(lambda: is_served(server), told)
         assert offsets_of(server) == before
 
@@ -244,9 +245,9 @@ async def test_a_load_waits_for_compaction(
     async with serving(tmp_path / "data", WatchedFiles(gate), told) as server:
         before = await commit_all(server)
         compaction = compaction_of(server)
-        compaction.look()
+        compaction.begin_if_due()
         await until(swaps.is_set, told)
-        server.resign(0)
+        server.parts.leadership.resign(0)
         gate.is_armed = True
         await ask(tmp_path / "data", {"do": "load", "partition": 0})
         await asyncio.to_thread(gate.reached.wait, 0.3)
@@ -269,14 +270,14 @@ async def test_a_partition_that_is_loaded_while_a_topic_is_deleted_forgets_its_o
     told = Told()
     async with serving(tmp_path / "data", WatchedFiles(gate), told) as server:
         await commit_all(server)
-        server.resign(0)
+        server.parts.leadership.resign(0)
         gate.is_armed = True
-        server.elect(0)
+        server.parts.leadership.elect(0)
         await until(gate.reached.is_set, told)
         async with Client((server.host, server.port)) as admin:
             answer = await admin.ask(ApiKey.DELETE_TOPICS, 1, topicNames=["orders"], timeoutMs=5_000)
             assert answer["responses"][0]["errorCode"] == 0
-        await server.create_topic("orders", PARTITIONS)
+        await server.parts.topic_changes.create_topic(server.parts.cluster, "orders", PARTITIONS)
         gate.open.set()
         await until(lambda: is_served(server), told)
         assert offsets_of(server) == {}, "the new topic begins without them"
@@ -313,11 +314,11 @@ async def test_a_segment_that_vanishes_in_a_load_fails_it_and_it_is_tried_again(
     told = Told()
     async with serving(tmp_path / "data", WatchedFiles(gate), told) as server:
         before = await commit_all(server)
-        server.resign(0)
+        server.parts.leadership.resign(0)
         gate.is_armed = True
-        server.elect(0)
+        server.parts.leadership.elect(0)
         await until(gate.reached.is_set, told)
-        vanishing = server.directory.logs[KEY].segments[2].path(".log")
+        vanishing = server.parts.directory.logs[KEY].segments[2].path(".log")
         hidden = vanishing.rename(tmp_path / "hidden")
         gate.open.set()
         await until(lambda: "cannot be served" in told, told)
@@ -340,10 +341,10 @@ async def test_any_exception_of_a_load_is_told_once_and_the_load_tried_again(
 
     async with serving(tmp_path / "data", WatchedFiles(), told) as server:
         before = await commit_all(server)
-        server.resign(0)
+        server.parts.leadership.resign(0)
         with monkeypatch.context() as patch:
             patch.setattr("muster.server.leadership.replay_batches", mistaken)
-            server.elect(0)
+            server.parts.leadership.elect(0)
             await until(lambda: len(tries) == 2, told)
             assert await list_groups(server) == 0, "lists go without it"
         await until(lambda: is_served(server), told)
@@ -365,15 +366,15 @@ async def test_a_partition_that_cannot_be_activated_is_tried_again_with_pauses(
     monkeypatch.setattr("muster.server.leadership.LONGEST_PAUSE_S", 3600.0)
     async with serving(tmp_path / "data", WatchedFiles(), told) as server:
         before = await commit_all(server)
-        server.resign(0)
+        server.parts.leadership.resign(0)
         with monkeypatch.context() as patch:
             patch.setattr(Coordinator, "activate", mistaken)
-            server.elect(0)
+            server.parts.leadership.elect(0)
             await until(lambda: "cannot be served: ZeroDivisionError: a mistake of ours. " in told, told)
             await asyncio.sleep(0.3)
             assert len(tries) == 1
             assert state(server) is Ownership.FAILED
-        server.elect(0)
+        server.parts.leadership.elect(0)
         await until(lambda: is_served(server), told)
         assert offsets_of(server) == before
 
@@ -396,7 +397,7 @@ async def test_what_an_event_that_broke_off_had_appended_is_durable_before_the_p
                 with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
                     await client.ask(ApiKey.OFFSET_COMMIT, 8, **commit_body("late", "orders", {0: 1}))
         await until(lambda: is_served(server), told)
-        shell = server.shards.shells[0]
+        shell = server.parts.led_partitions.by_number[0]
         assert ("late", "orders", 0) in offsets_of(server)
         await until(lambda: shell.log.flushed_offset == shell.log.end_offset, told)
         await until(lambda: not shell.is_behind, told)
@@ -441,24 +442,24 @@ async def test_an_operator_ends_the_tries_or_hastens_them(tmp_path: Path, monkey
     monkeypatch.setattr("muster.server.leadership.LONGEST_PAUSE_S", 3600.0)
     async with serving(data, WatchedFiles(), told) as server:
         before = await commit_all(server)
-        server.resign(0)
+        server.parts.leadership.resign(0)
         with monkeypatch.context() as patch:
             patch.setattr("muster.server.leadership.replay_batches", mistaken)
-            server.elect(0)
+            server.parts.leadership.elect(0)
             await until(lambda: state(server) is Ownership.FAILED, told)
             assert (await ask(data, {"do": "list"}))["partitions"][0]["state"] == "failed"
             assert (await ask(data, {"do": "load", "partition": 0}))["was_loaded"] is False
             await until(lambda: len(tries) == 2, told)
             await until(lambda: state(server) is Ownership.FAILED, told)
             await ask(data, {"do": "unload", "partition": 0})
-            await until(lambda: not server._leadership._tasks, told)
+            await until(lambda: not server.parts.leadership._tasks, told)
             assert state(server) is None
         for _ in range(5):
-            server.elect(0)
-        assert len(server._leadership._tasks) == 1
+            server.parts.leadership.elect(0)
+        assert len(server.parts.leadership._tasks) == 1
         await until(lambda: is_served(server), told)
-        await until(lambda: not server._leadership._tasks, told)
-        assert server.shards.shells[0].epoch == server.directory.logs[KEY].leader_epoch
+        await until(lambda: not server.parts.leadership._tasks, told)
+        assert server.parts.led_partitions.by_number[0].epoch == server.parts.directory.logs[KEY].leader_epoch
         assert offsets_of(server) == before
 
 
@@ -534,11 +535,11 @@ async def test_a_checkpoint_on_a_full_disk_is_told_and_breaks_no_log(tmp_path: P
     async with serving(data, files, told) as server:
         before = await commit_all(server)
         files.fail = full_for(".snapshot", "checkpoint.tmp")
-        server._housekeeping._checkpoint()
+        server.parts.checkpoints.begin()
         await until(lambda: "a snapshot could not be written" in told, told)
         await until(lambda: "could not be written: [Errno 28]" in told, told)
         files.fail = full_for()
-        assert [log.failure for log in server.directory.logs.values() if log.failure is not None] == []
+        assert [log.failure for log in server.parts.directory.logs.values() if log.failure is not None] == []
         assert await commit_all(server) == before
 
 
@@ -570,7 +571,7 @@ async def test_replaced_segments_are_gone_after_a_stop(tmp_path: Path) -> None:
     told, partition = Told(), tmp_path / "data" / str(KEY)
     async with serving(tmp_path / "data", WatchedFiles(), told) as server:
         await commit_all(server)
-        compaction_of(server).look()
+        compaction_of(server).begin_if_due()
         await until(lambda: "compacted in" in told, told)
         assert list(partition.glob("*.log.deleted")), "they stay for a minute"
         compaction_of(server).delete_replaced()
@@ -578,7 +579,7 @@ async def test_replaced_segments_are_gone_after_a_stop(tmp_path: Path) -> None:
     async with serving(tmp_path / "data", WatchedFiles(), told, log_segment_delete_delay_ms="0") as server:
         assert "left over" not in told
         await commit_all(server)
-        compaction_of(server).look()
+        compaction_of(server).begin_if_due()
         await until(lambda: told.count("compacted in") == 2, told)
         await until(lambda: not list(partition.glob("*.deleted")), told)
 
@@ -594,16 +595,16 @@ async def test_the_loop_does_not_wait_for_the_disk(tmp_path: Path) -> None:
     """Commits with rolls, checkpoints, compaction, and a log that is opened again: syncs are other threads' work."""
     files, told = WatchedFiles(), Told()
     async with serving(tmp_path / "data", files, told, muster_flush="always") as server:
-        await server.create_topic("orders", PARTITIONS)
+        await server.parts.topic_changes.create_topic(server.parts.cluster, "orders", PARTITIONS)
         files.syncs.clear()
         before = await commit_all(server)
-        server._housekeeping._checkpoint()
-        await until(lambda: server._housekeeping._checkpointing is None, told)
-        compaction_of(server).look()
+        server.parts.checkpoints.begin()
+        await until(lambda: not server.parts.checkpoints.is_under_way, told)
+        compaction_of(server).begin_if_due()
         await until(lambda: compaction_of(server)._round is None, told)
         assert "compacted in" in told
-        server.directory.logs[KEY]._fail("for the test", OSError(errno.EIO, "it failed"))
-        server._leadership.give_up_failed_logs()
+        server.parts.directory.logs[KEY]._fail("for the test", OSError(errno.EIO, "it failed"))
+        server.parts.leadership.give_up_failed_logs()
         await until(lambda: is_served(server), told)
         assert offsets_of(server) == before
         here = threading.get_ident()
@@ -619,7 +620,7 @@ async def test_the_loop_does_not_wait_for_the_disk(tmp_path: Path) -> None:
 
 
 def expire_from_now_on(server: Server) -> None:
-    coordinator = server.shards.shells[0].coordinator
+    coordinator = server.parts.led_partitions.by_number[0].coordinator
     assert coordinator is not None
     coordinator.offsets._retention_ms = 0
 
@@ -632,7 +633,7 @@ async def test_offsets_expire_a_few_groups_in_a_turn(tmp_path: Path, monkeypatch
     async with serving(tmp_path / "data", WatchedFiles(), told) as server:
         await commit_all(server)
         expire_from_now_on(server)
-        expiration = server._housekeeping._expiration
+        expiration = server.parts.expiration
         expiration.begin()
         left = []
         while expiration.is_under_way:
@@ -640,6 +641,33 @@ async def test_offsets_expire_a_few_groups_in_a_turn(tmp_path: Path, monkeypatch
             expiration.begin()  # while one is under way another adds nothing
             await asyncio.sleep(0)
         assert left == list(range(GROUPS - 1, -1, -1))
+        assert offsets_of(server) == {}
+
+
+@in_a_loop
+async def test_a_walk_over_the_groups_that_raises_is_over_and_the_next_one_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("muster.server.housekeeping.GROUPS_AT_A_TIME", 1)
+    told = Told()
+    async with serving(tmp_path / "data", WatchedFiles(), told) as server:
+        await commit_all(server)
+        expire_from_now_on(server)
+        led_partitions, expiration = server.parts.led_partitions, server.parts.expiration
+        apply, mistakes = led_partitions.apply, iter([ZeroDivisionError("a mistake of ours")])
+
+        def mistaken_once(led: LedPartition, event: Any) -> None:
+            for mistake in mistakes:
+                raise mistake
+            apply(led, event)
+
+        monkeypatch.setattr(led_partitions, "apply", mistaken_once)
+        with pytest.raises(ZeroDivisionError):
+            expiration.begin()
+        assert not expiration.is_under_way
+        assert len({group for group, _, _ in offsets_of(server)}) == GROUPS, "nothing has expired yet"
+        expiration.begin()
+        await until(lambda: not expiration.is_under_way, told)
         assert offsets_of(server) == {}
 
 
@@ -661,8 +689,8 @@ async def test_a_group_that_cannot_expire_keeps_no_other_from_it(
         await commit_all(server)
         expire_from_now_on(server)
         for _ in range(2):
-            server._housekeeping._expiration.begin()
-            await until(lambda: not server._housekeeping._expiration.is_under_way, told)
+            server.parts.expiration.begin()
+            await until(lambda: not server.parts.expiration.is_under_way, told)
         assert {group for group, _, _ in offsets_of(server)} == {"group-3"}
         assert told.count("ExpireOffsets broke off (ZeroDivisionError: a mistake of ours)") == 2
         assert told.count("It is read again") == 0, "nothing was half done"
@@ -695,8 +723,8 @@ class SteppedFiles(WatchedFiles):
 async def test_a_list_of_groups_does_not_wait_for_commits_that_come_after_it(tmp_path: Path) -> None:
     told, files = Told(), SteppedFiles()
     async with serving(tmp_path / "data", files, told, muster_flush="always") as server:
-        await server.create_topic("orders", PARTITIONS)
-        shell, address = server.shards.shells[0], (server.host, server.port)
+        await server.parts.topic_changes.create_topic(server.parts.cluster, "orders", PARTITIONS)
+        shell, address = server.parts.led_partitions.by_number[0], (server.host, server.port)
         async with Client(address) as first, Client(address) as lister, Client(address) as second:
             files.is_armed = True
             asked: list[asyncio.Task[Any]] = []

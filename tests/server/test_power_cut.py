@@ -108,7 +108,7 @@ class Day:
 
     async def run(self, rounds: int) -> None:
         async with Serving(self._data, self.settings, self.files) as server:
-            await server.create_topic("orders", PARTITIONS)
+            await server.parts.topic_changes.create_topic(server.parts.cluster, "orders", PARTITIONS)
             self.files.watch = self._watch
             address = server.host, server.port
             await asyncio.gather(
@@ -163,7 +163,7 @@ class Day:
     async def _checkpoint(self, server: Server, rounds: int) -> None:
         for _ in range(rounds):
             await asyncio.sleep(0.01)
-            server._housekeeping._checkpoint()
+            server.parts.checkpoints.begin()
 
 
 class Serving:

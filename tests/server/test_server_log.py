@@ -16,7 +16,7 @@ from muster.core.outcome import Notice, NoticeKind
 from muster.core.states import Cause
 from muster.log.producers import Producer
 from muster.segments.checkpoints import TopicPartition
-from muster.server.housekeeping import Housekeeping
+from muster.server.housekeeping import forget_idle_producers
 from muster.server.server import Server
 from muster.server.server_log import LONGEST_TEXT, ServerLog, sentence
 from muster.server.settings import settings_from
@@ -245,7 +245,7 @@ def on_a_disk(data: Path, story: str) -> str:
         server = Server(data, settings.groups, settings.broker, server_log, files)
         await server.start()
         try:
-            await STORIES[story](server, server._housekeeping, files)
+            await STORIES[story](server, files)
         finally:
             files.fail = lambda operation, path: None
             await server.stop()
@@ -255,43 +255,46 @@ def on_a_disk(data: Path, story: str) -> str:
     return said.getvalue()
 
 
-async def _a_snapshot_fails(server: Server, housekeeping: Housekeeping, files: FaultyFiles) -> None:
-    log = server.directory.logs[TopicPartition("__consumer_offsets", 0)]
+async def _a_snapshot_fails(server: Server, files: FaultyFiles) -> None:
+    log = server.parts.directory.logs[TopicPartition("__consumer_offsets", 0)]
     log.append([(b"\0\x01x", None)], 1)
     files.fail = lambda operation, path: errno.EIO if path.name.endswith(".snapshot") else None
-    housekeeping._checkpoint()
+    server.parts.checkpoints.begin()
     async with asyncio.timeout(30):
-        while housekeeping._checkpointing is not None:
+        while server.parts.checkpoints.is_under_way:
             await asyncio.sleep(0.02)
-    server.give_up_failed_logs()
-    assert server.shards.shells[0].coordinator is not None, "a log does without a snapshot"
+    server.parts.leadership.give_up_failed_logs()
+    assert server.parts.led_partitions.by_number[0].coordinator is not None, "a log does without a snapshot"
 
 
-async def _a_checkpoint_fails(server: Server, housekeeping: Housekeeping, files: FaultyFiles) -> None:
-    log = server.directory.logs[TopicPartition("__consumer_offsets", 0)]
+async def _a_checkpoint_fails(server: Server, files: FaultyFiles) -> None:
+    log = server.parts.directory.logs[TopicPartition("__consumer_offsets", 0)]
     log.append([(b"\0\x01x", None)], 1)
     files.fail = lambda operation, path: errno.EIO if operation == "sync" and path.name.endswith(".log") else None
-    housekeeping._checkpoint()
+    server.parts.checkpoints.begin()
     async with asyncio.timeout(30):
         while log.failure is None:
             await asyncio.sleep(0.02)
     files.fail = lambda operation, path: None
-    server.give_up_failed_logs()
-    assert server.shards.shells[0].coordinator is None, "nobody is served from a log that failed"
+    server.parts.leadership.give_up_failed_logs()
+    assert server.parts.led_partitions.by_number[0].coordinator is None, "nobody is served from a log that failed"
     async with asyncio.timeout(30):
-        while server.shards.shells[0].coordinator is None:
+        while server.parts.led_partitions.by_number[0].coordinator is None:
             await asyncio.sleep(0.02)
-    assert server.directory.logs[TopicPartition("__consumer_offsets", 0)] is server.shards.shells[0].log
-    assert server.shards.shells[0].log is not log
-    assert server.shards.shells[0].log.failure is None
+    assert (
+        server.parts.directory.logs[TopicPartition("__consumer_offsets", 0)]
+        is server.parts.led_partitions.by_number[0].log
+    )
+    assert server.parts.led_partitions.by_number[0].log is not log
+    assert server.parts.led_partitions.by_number[0].log.failure is None
 
 
-async def _producers_fall_silent(server: Server, housekeeping: Housekeeping, files: FaultyFiles) -> None:
-    states = server.directory.logs[TopicPartition("__consumer_offsets", 1)].producers
-    now_ms = server.shards.now().wall_ms
-    states.producers[7] = Producer(7, 0, last_timestamp_ms=now_ms - server.config.producer_id_expiration_ms - 1)
+async def _producers_fall_silent(server: Server, files: FaultyFiles) -> None:
+    states = server.parts.directory.logs[TopicPartition("__consumer_offsets", 1)].producers
+    now_ms = server.parts.led_partitions.now().wall_ms
+    states.producers[7] = Producer(7, 0, last_timestamp_ms=now_ms - server._config.producer_id_expiration_ms - 1)
     states.producers[8] = Producer(8, 0, last_timestamp_ms=now_ms)
-    housekeeping._forget_producers()
+    forget_idle_producers(server.parts.directory, server._config)
     assert list(states.producers) == [8]
 
 

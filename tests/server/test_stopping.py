@@ -334,9 +334,9 @@ def test_stops_during_flushes(tmp_path: Path, count: int) -> None:
         server = Server(data, settings.groups, settings.broker, server_log, Sluggish())
         await server.start()
         for _ in range(3):
-            for log in server.directory.logs.values():
+            for log in server.parts.directory.logs.values():
                 log.append([(b"k", b"v")], 1)
-            server.flusher.flush_each([(log, then) for log in server.directory.logs.values()])
+            server.parts.flusher.flush_each([(log, then) for log in server.parts.directory.logs.values()])
             await asyncio.sleep(0)
         assert await asyncio.wait_for(server.stop(), WAIT_S)
 

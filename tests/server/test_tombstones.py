@@ -73,7 +73,7 @@ def test_the_offsets_of_a_topic_that_is_deleted_while_their_partition_is_unloade
     """And those of a new topic of that name are not."""
     committed(broker, "large")
     data, address = tmp_path / "data", (broker.host, broker.port)
-    partition = partition_for("large", broker._server.router.partitions)  # type: ignore[union-attr]
+    partition = partition_for("large", broker._server.parts.led_partitions.router.partitions)  # type: ignore[union-attr]
     assert asyncio.run(ask(data, {"do": "unload", "partition": partition}))["offsets"] == PARTITIONS
     with Raw(address) as raw:
         topics = [{"name": TOPIC, "topicId": bytes(16)}]

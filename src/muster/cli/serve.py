@@ -129,7 +129,7 @@ async def _serve(
         from muster.server.metrics import MetricsPort
 
         try:
-            metrics = MetricsPort(server, metrics_port)
+            metrics = MetricsPort(server.parts, metrics_port)
         except BaseException:
             await server.stop()
             raise
@@ -138,7 +138,7 @@ async def _serve(
     signals.serving(lambda: loop.call_soon_threadsafe(stop.set))
     print(
         f"muster is ready at {server.host}:{server.port} after {time.perf_counter() - started:.2f} s; "
-        f"data in {data}, {len(server.shards.shells)} partitions. Ctrl-C stops it.",
+        f"data in {data}, {len(server.parts.led_partitions.by_number)} partitions. Ctrl-C stops it.",
         flush=True,
     )
     await stop.wait()

@@ -65,9 +65,9 @@ class PartitionError(NamedTuple):
 
 
 class CommitAnswer(NamedTuple):
-    """Errors in the order of the request's partitions; None where there is none at all, which is nearly always."""
+    """Errors in the order of the request's partitions, or one for all; None where there is none, nearly always."""
 
-    errors: tuple[ErrorCode, ...] | None = None
+    errors: tuple[ErrorCode, ...] | ErrorCode | None = None
 
 
 ALL_COMMITTED = CommitAnswer()
@@ -173,14 +173,25 @@ def refusal(event: Event, error: ErrorCode) -> Any:
             raise AssertionError(f"{type(event).__name__} is not a request")
 
 
-def timed_out(event: Event, answer: Any) -> Any:
+def failed(answer: Any, error: ErrorCode) -> Any:
+    """What goes out instead of an answer that was made and must not go out: one of its kind, with an error."""
+    match answer:
+        case ErrorCode():
+            return error
+        case JoinAnswer():
+            return JoinAnswer(error, "")
+        case _:
+            return type(answer)(error)
+
+
+def timed_out(answer: Any) -> Any:
     """What goes out instead of an answer whose writes are not durable in time.
 
     Nothing is undone: the records are in the log and will very likely stay there. The client is told to ask again, and
     finds what it asked for done.
     """
-    if isinstance(event, JoinGroup | SyncGroup):
+    if isinstance(answer, JoinAnswer | SyncAnswer):
         if answer.error is not ErrorCode.NONE:
             return answer
-        return refusal(event, group_error(ErrorCode.REQUEST_TIMED_OUT))
-    return refusal(event, commit_error(ErrorCode.REQUEST_TIMED_OUT))
+        return failed(answer, group_error(ErrorCode.REQUEST_TIMED_OUT))
+    return failed(answer, commit_error(ErrorCode.REQUEST_TIMED_OUT))

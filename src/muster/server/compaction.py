@@ -1,26 +1,27 @@
-"""Compaction and retention beside everything else.
+"""Compaction and retention of the logs, beside the requests.
 
-A round runs in a thread. What changes a log comes back to the loop's thread, which owns the logs, step by step; syncs
-between the steps, the checkpoint and the removal of replaced segments stay in the round's thread, or another one.
+A round runs in a thread. The steps that change a log come back to the loop's thread, which owns the logs; syncs between
+the steps, the checkpoint and the removal of replaced segments stay in the round's thread, or another one.
 """
 
 import asyncio
 from collections.abc import Callable, Container, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from muster.config.broker import BrokerConfig
 from muster.errors import LogDamaged
 from muster.log.compaction.cleaner import CleaningCancelled, Job, Pace, Report, clean
 from muster.log.compaction.manager import LogCleaner
 from muster.log.compaction.plan import CompactionConfig, RetentionConfig
+from muster.log.directory import LogDirectory
 from muster.log.segment import Segment
 from muster.log.steps import carry_out
 from muster.segments.checkpoints import TopicPartition
 from muster.server.cluster.topic_configs import typed
-
-if TYPE_CHECKING:
-    from muster.server.server import Server
-
+from muster.server.cluster.topics import Happened, TopicChange
+from muster.server.server_log import ServerLog, Stats
+from muster.server.timers import now
 
 LOOK_WHETHER_CLOSED_S = 1.0
 
@@ -28,38 +29,50 @@ LOOK_WHETHER_CLOSED_S = 1.0
 class Compaction:
     """One round at a time, the dirtiest log first; none over a log that is `on_loan` to the loader."""
 
-    def __init__(self, server: "Server", on_loan: Container[TopicPartition]) -> None:
-        self._server = server
+    def __init__(
+        self,
+        directory: LogDirectory,
+        config: BrokerConfig,
+        server_log: ServerLog,
+        stats: Stats,
+        on_loan: Container[TopicPartition],
+    ) -> None:
+        self._directory = directory
+        self._config = config
+        self._server_log = server_log
+        self._stats = stats
         self._loop = asyncio.get_running_loop()
-        directory = server.directory
         self._cleaner = LogCleaner(
             directory.path,
             directory.logs,
             self._compaction_of,
             files=directory.files,
-            memory_bytes=server.config.log_cleaner_dedupe_buffer_size,
+            memory_bytes=config.log_cleaner_dedupe_buffer_size,
             on_loan=on_loan,
             lock=directory.checkpoint_lock,
         )
         directory.was_truncated = self._cleaner.truncated
-        self.topic_deleted = self._cleaner.topic_deleted
         self.reopened = self._cleaner.reopened
         self._pace: Pace | None = None
         self._round: asyncio.Task[None] | None = None
+
+    def topic_changed(self, change: TopicChange) -> None:
+        if change.happened is Happened.DELETED:
+            self._cleaner.topic_deleted(change.topic.name)
 
     @property
     def uncleanable_logs(self) -> int:
         return len(self._cleaner.uncleanable) + len(self._cleaner.paused)
 
     def _configs(self, key: TopicPartition) -> dict[str, str]:
-        topic = self._server.directory.registry.get(key.topic)
+        topic = self._directory.registry.get(key.topic)
         return {} if topic is None else dict(topic.configs)
 
     def _compaction_of(self, key: TopicPartition) -> CompactionConfig | None:
-        log = self._server.directory.logs[key]
+        log = self._directory.logs[key]
         if not log.config.compacted:
             return None
-        configs, broker = self._configs(key), self._server.config
+        configs, broker = self._configs(key), self._config
 
         def number(name: str) -> float:
             value = typed(name, configs, broker)
@@ -75,7 +88,7 @@ class Compaction:
         )
 
     def _retention_of(self, key: TopicPartition) -> RetentionConfig:
-        configs, broker = self._configs(key), self._server.config
+        configs, broker = self._configs(key), self._config
         retention_ms, retention_bytes = (typed(name, configs, broker) for name in ("retention.ms", "retention.bytes"))
         policy = typed("cleanup.policy", configs, broker)
         assert isinstance(retention_ms, int)
@@ -83,11 +96,11 @@ class Compaction:
         deletes = "delete" in (policy if isinstance(policy, tuple) else ())
         return RetentionConfig(retention_ms, retention_bytes, deletes)
 
-    def look(self) -> None:
+    def begin_if_due(self) -> None:
         """Begin a round if one is due and none is under way."""
         if self._round is not None:
             return
-        job = self._cleaner.next_job(self._server.shards.now().wall_ms)
+        job = self._cleaner.next_job(now().wall_ms)
         self._tell_notes()
         if job is not None:
             self._pace = Pace()
@@ -97,9 +110,9 @@ class Compaction:
     def delete_old(self) -> None:
         """Retention; log starts are written down with the next checkpoint."""
         try:
-            self._cleaner.delete_old_segments(self._server.shards.now().wall_ms, self._retention_of)
+            self._cleaner.delete_old_segments(now().wall_ms, self._retention_of)
         except LogDamaged as error:
-            self._server.server_log.say(str(error), event="retention failed")
+            self._server_log.say(str(error), event="retention failed")
 
     def delete_replaced(self) -> None:
         """Remove segments that were replaced `file.delete.delay.ms` ago."""
@@ -115,7 +128,7 @@ class Compaction:
             await asyncio.wait([self._round])
 
     async def stop(self) -> None:
-        """End the round, and remove what was replaced: nobody is left to read it."""
+        """End the round, and remove the segments it replaced: no reader is left."""
         if self._pace is not None:
             self._pace.cancel()
         if self._round is not None:
@@ -160,19 +173,19 @@ class Compaction:
                     raise CleaningCancelled("the server has stopped") from None
 
     def _tell(self, job: Job, report: Report) -> None:
-        stats, counted = self._server.stats, report.counted
+        stats, counted = self._stats, report.counted
         seconds = report.learning_s + report.keeping_s
         stats.compactions += 1
         stats.compacted_bytes += max(counted.bytes_read - counted.bytes_kept, 0)
         stats.compaction_s += seconds
-        self._server.server_log.say(
+        self._server_log.say(
             f"{job.name} compacted in {seconds:.1f} s: {counted.bytes_read} bytes became {counted.bytes_kept}",
             event="compacted", log=job.name, bytes_before=counted.bytes_read, bytes_after=counted.bytes_kept,
         )  # fmt: skip
 
     def _tell_notes(self) -> None:
         while self._cleaner.notes:
-            self._server.server_log.say(self._cleaner.notes.popleft(), event="compaction")
+            self._server_log.say(self._cleaner.notes.popleft(), event="compaction")
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
         self._round = self._pace = None

@@ -1,12 +1,13 @@
 """One client: frames in, answers out in the order of the requests, and limits on everything in between.
 
-Requests are handled as they come, many in one turn; an answer waits for those before it. A request that is *parked* (a
+Requests are handled as they come, many in one turn; an answer waits for those before it. A request that waits (a
 join, a sync, a fetch that waits for data) holds up all that follow it on its connection, as in Kafka, which handles one
 at a time; behind a commit that only waits for the disk the next ones go on.
 
 While a client does not read its answers, or holds up its own requests, nothing more is read from it: its requests stay
-in its own socket buffer. The same while there is no memory for a large request (`buffers.py`). One that sends a great
-many requests at once has them handled a few milliseconds' worth at a time, so that others get their turn in between.
+in its own socket buffer. The same holds while there is no memory for a large request (`connections.py`). A client that
+sends a great many requests at once has them handled a few milliseconds' worth at a time, so that others get their turn
+in between.
 """
 
 import asyncio
@@ -16,11 +17,11 @@ from collections import deque
 from collections.abc import Callable
 from struct import Struct
 from time import monotonic
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from muster.errors import MusterError
 from muster.protocol.apis import APIS
-from muster.server.client_limits import RESERVE_BYTES, TURN_S, FairTurns, Intake, Unread
+from muster.server.connections import RESERVE_BYTES, TURN_S, Connections
 
 _read_size = Struct(">i").unpack_from
 WRITE_HIGH_BYTES = 256 << 10
@@ -33,71 +34,51 @@ LOOK_AT_THE_CLOCK_EVERY = 16
 """Requests of the hot APIs; after any other, always."""
 
 
-class Slot:
-    """The place of one answer in the order of a connection. `encode(reply, answer)` makes a frame of the answer.
+class PendingReply:
+    """A reply that will be made, and its place in the order of its connection.
 
-    One is made per request, so it has a function and what to call it with, where a closure would be one object more.
+    `encode(context, answer)` makes the frame. One object is made for each request, so it has a function and what to
+    call it with, where a closure would be one object more. The event of a request knows its pending reply; the reply
+    does not know the event, so the two are freed without a search for cycles.
     """
 
-    __slots__ = ("api_key", "connection", "encode", "event", "frame", "reply", "since")
+    __slots__ = ("api_key", "connection", "context", "encode", "frame", "group_id", "since")
 
     def __init__(
-        self, connection: "Connection", api_key: int, encode: Callable[[Any, Any], bytes], reply: Any, event: Any = None
+        self,
+        connection: "Connection",
+        api_key: int,
+        encode: Callable[[Any, Any], bytes],
+        context: Any,
+        group_id: str | None = None,
     ) -> None:
         self.connection = connection
         self.api_key = api_key
         self.since = connection.taken_at
         self.encode = encode
-        self.reply = reply
-        self.event = event
+        self.context = context
+        self.group_id = group_id
         self.frame: bytes | None = None
 
     def answer(self, answer: Any) -> None:
-        """Never raises: a client whose answer cannot be encoded is sent away, and nobody else hears of it."""
+        """Never raises: an answer that cannot be encoded ends its own connection, and no other."""
         try:
-            self.frame = self.encode(self.reply, answer)
+            self.frame = self.encode(self.context, answer)
         except Exception as error:
-            self.connection.cannot_answer(self, error)
+            self.fail(error)
             return
-        self.event = None  # which knows us: a cycle, that somebody would have to search for
         if not self.connection.is_sending_soon:
             self.connection.send_soon()
 
-
-class Host(Protocol):
-    """What a connection needs of the server it belongs to."""
-
-    max_request_bytes: int
-    max_unsent_bytes: int
-    turns: FairTurns
-    intake: Intake
-    unread: Unread
-    max_waiting: int
-    """Answers that one connection may wait for; reading stops until there are fewer."""
-
-    def handle(self, connection: "Connection", data: bytes, position: int, end: int) -> Slot | None:
-        """Handle one request; its slot, unless the next may be looked at before this one is answered.
-
-        So a slot comes back for everything but the hot APIs, whose answers are small and made quickly.
-        """
-
-    def opened(self, connection: "Connection") -> bool:
-        """Whether there is room for one more."""
-
-    def closed(self, connection: "Connection") -> None: ...
-
-    def complain(self, connection: "Connection", problem: str) -> None:
-        """A client misbehaved, and is sent away; one line of the log."""
-
-    def fault(self, what: str, error: Exception, **fields: str) -> None:
-        """Something went wrong here that is not the client's fault; one line of the log."""
-
-    def measure(self, api_key: int, since: float, count: int) -> None:
-        """So many requests of one kind, taken at that time of the loop, are answered now."""
+    def fail(self, error: Exception) -> None:
+        """The reply cannot be made. Those behind it would wait for it for ever, so the connection ends."""
+        api, group_id = APIS[self.api_key].name, self.group_id
+        about = "" if group_id is None else f" about group {group_id}"
+        self.connection.fail(f"the answer to its {api}{about} could not be made", error, api=api, group=group_id or "")
 
 
 class Connection(asyncio.Protocol):
-    def __init__(self, host: Host, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, host: Connections, loop: asyncio.AbstractEventLoop) -> None:
         self._host = host
         self._loop = loop
         self._transport: asyncio.Transport | None = None
@@ -112,10 +93,10 @@ class Connection(asyncio.Protocol):
         """What has come and is not handled yet: part of a request, or requests that are held up."""
         self._needed = 4
         self.unfinished_since: float | None = None
-        self._slots: deque[Slot] = deque()
+        self._replies: deque[PendingReply] = deque()
         self._waiting_bytes = 0
         self._out: list[bytes] = []
-        self._blocked: Slot | None = None
+        self._blocked: PendingReply | None = None
         self.is_sending_soon = False
         """Whether what is answered will be sent in this turn anyway."""
         self._is_yielding = False
@@ -128,7 +109,7 @@ class Connection(asyncio.Protocol):
     # The loop's calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's are nobody's subclass
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's are not a subclass of it
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
         peer = transport.get_extra_info("peername")
         self.peer = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer or "")
@@ -165,7 +146,7 @@ class Connection(asyncio.Protocol):
         self._transport = None
         self._forget()
         self._host.unread.drained(self)
-        self._slots.clear()
+        self._replies.clear()
         self._out.clear()
         self.remembered.clear()
         self._host.closed(self)
@@ -200,7 +181,7 @@ class Connection(asyncio.Protocol):
     def _take(self, data: bytes) -> None:
         """Handle every whole frame, until one has to be waited for."""
         position, end = 0, len(data)
-        handle, slots = self._host.handle, self._slots
+        handle, replies = self._host.handle, self._replies
         max_bytes, max_waiting = self._host.max_request_bytes, self._host.max_waiting
         taken, enough = 0, monotonic() + TURN_S
         is_sending_soon, self.is_sending_soon = self.is_sending_soon, True  # at the end of this
@@ -221,7 +202,7 @@ class Connection(asyncio.Protocol):
                 self.drop(str(error))
                 return
             except Exception as error:
-                self._fail("its request could not be handled", error)
+                self.fail("its request could not be handled", error)
                 return
             position = after
             if waits_for is not None:
@@ -234,9 +215,9 @@ class Connection(asyncio.Protocol):
                     self._send()
                     if self._is_held_up:
                         break
-            if len(slots) >= max_waiting:
+            if len(replies) >= max_waiting:
                 self._collect()
-                if len(slots) >= max_waiting:
+                if len(replies) >= max_waiting:
                     break
             taken += 1
             is_time_to_look = waits_for is not None or not taken % LOOK_AT_THE_CLOCK_EVERY
@@ -287,10 +268,10 @@ class Connection(asyncio.Protocol):
     def _is_held_up(self) -> bool:
         if self._is_full or self._is_yielding or self._blocked is not None:
             return True
-        return len(self._slots) >= self._host.max_waiting or self._waiting_bytes > MAX_WAITING_BYTES
+        return len(self._replies) >= self._host.max_waiting or self._waiting_bytes > MAX_WAITING_BYTES
 
     def _settle_reading(self) -> None:
-        """Read on while there is somebody to answer, nothing holds the next request up, and there is room for it."""
+        """Read on while the client is there, nothing holds the next request up, and there is room for it."""
         if self._transport is None:
             return
         waits = self._is_muted or self._is_held_up
@@ -301,7 +282,7 @@ class Connection(asyncio.Protocol):
         self._is_paused = waits
 
     def _go_on(self) -> None:
-        """What held the next requests up is answered."""
+        """The request that held up the next ones is answered: handle them."""
         if self._transport is None or self._is_held_up:
             return
         if self._held and len(self._held) >= self._needed:
@@ -313,11 +294,13 @@ class Connection(asyncio.Protocol):
 
     # Answers.
 
-    def slot(self, api_key: int, encode: Callable[[Any, Any], bytes], reply: Any, event: Any = None) -> Slot:
-        """A place for the next answer."""
-        slot = Slot(self, api_key, encode, reply, event)
-        self._slots.append(slot)
-        return slot
+    def reply(
+        self, api_key: int, encode: Callable[[Any, Any], bytes], context: Any, group_id: str | None = None
+    ) -> PendingReply:
+        """A place for the reply to the request at hand."""
+        reply = PendingReply(self, api_key, encode, context, group_id)
+        self._replies.append(reply)
+        return reply
 
     def send_soon(self) -> None:
         """An answer is there: send it, and what else is answered in this turn, in one go."""
@@ -333,24 +316,24 @@ class Connection(asyncio.Protocol):
 
     def _collect(self) -> None:
         """Take the answers from the front of the row. Requests that were taken together are measured together."""
-        slots, out = self._slots, self._out
+        replies, out = self._replies, self._out
         api_key, since, count = -1, 0.0, 0
-        while slots:
-            slot = slots[0]
-            frame = slot.frame
+        while replies:
+            reply = replies[0]
+            frame = reply.frame
             if frame is None:
                 break
-            del slots[0]
+            del replies[0]
             out.append(frame)
-            if slot.api_key == api_key and slot.since == since:
+            if reply.api_key == api_key and reply.since == since:
                 count += 1
                 continue
             if count:
                 self._host.measure(api_key, since, count)
-            api_key, since, count = slot.api_key, slot.since, 1
+            api_key, since, count = reply.api_key, reply.since, 1
         if count:
             self._host.measure(api_key, since, count)
-        if not slots:
+        if not replies:
             self._waiting_bytes = 0
 
     def _send(self) -> None:
@@ -365,21 +348,14 @@ class Connection(asyncio.Protocol):
     # The end.
 
     def drop(self, problem: str) -> None:
-        """Send a client away that does not behave."""
+        """Send a client away that misbehaves."""
         if self._transport is not None:
             self._host.complain(self, problem)
             self._transport.abort()
             self._transport = None
             self._forget()
 
-    def cannot_answer(self, slot: Slot, error: Exception) -> None:
-        """The answer cannot be made: as those behind it would have to wait for it, the client has to go."""
-        api, group_id = APIS[slot.api_key].name, getattr(slot.event, "group_id", None)
-        about = "" if group_id is None else f" about group {group_id}"
-        slot.event = None
-        self._fail(f"the answer to its {api}{about} could not be made", error, api=api, group=group_id or "")
-
-    def _fail(self, problem: str, error: Exception, **fields: str) -> None:
+    def fail(self, problem: str, error: Exception, **fields: str) -> None:
         """Send a client away because of a mistake that is not its own."""
         if self._transport is not None:
             self._host.fault(f"{self.peer} was sent away: {problem}", error, peer=self.peer, **fields)
@@ -394,4 +370,4 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_waiting(self) -> bool:
-        return bool(self._slots)
+        return bool(self._replies)

@@ -9,13 +9,12 @@ import json
 import shutil
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from muster.core.router import Ownership
 from muster.errors import BadInput
-
-if TYPE_CHECKING:
-    from muster.server.server import Server
+from muster.server.leadership import Leadership
+from muster.server.led_partitions import LedPartitions
 
 ADDRESS_FILE = "muster-control"
 LONGEST_LINE = 1 << 16
@@ -24,8 +23,9 @@ LONGEST_LINE = 1 << 16
 class Control:
     """Answers questions about the partitions of the offsets topic."""
 
-    def __init__(self, server: "Server", data: Path) -> None:
-        self._server = server
+    def __init__(self, led_partitions: LedPartitions, leadership: Leadership, data: Path) -> None:
+        self._led_partitions = led_partitions
+        self._leadership = leadership
         self._address = data / ADDRESS_FILE
         self._folder: Path | None = None
         self._listener: asyncio.Server | None = None
@@ -52,39 +52,39 @@ class Control:
         writer.close()
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        server, what = self._server, request["do"]
+        what, partitions = request["do"], self._led_partitions.by_number
         if what == "list":
-            return {"partitions": [self._described(partition) for partition in sorted(server.shards.shells)]}
+            return {"partitions": [self._described(partition) for partition in sorted(partitions)]}
         partition = int(request["partition"])
-        if partition not in server.shards.shells:
-            return {"error": f"there is no partition {partition}; there are 0 to {len(server.shards.shells) - 1}"}
-        shard = server.router.shards.get(partition)
+        if partition not in partitions:
+            return {"error": f"there is no partition {partition}; there are 0 to {len(partitions) - 1}"}
+        shard = self._led_partitions.router.shards.get(partition)
         is_ours = shard is not None
         if what == "unload":
-            groups, offsets = server.resign(partition) if is_ours else (0, 0)
+            groups, offsets = self._leadership.resign(partition) if is_ours else (0, 0)
             return {"partition": partition, "was_loaded": is_ours, "groups": groups, "offsets": offsets}
         if what == "load":
             was_loaded = shard is not None and shard.ownership is not Ownership.FAILED
             if not was_loaded:
-                server.elect(partition)
+                self._leadership.elect(partition)
             return {"partition": partition, "was_loaded": was_loaded, **self._described(partition)}
-        return {"error": f"nobody knows how to {what}"}
+        return {"error": f"there is no command {what}"}
 
     def _described(self, partition: int) -> dict[str, Any]:
-        shell = self._server.shards.shells[partition]
-        shard = self._server.router.shards.get(partition)
-        coordinator = shell.coordinator
+        led = self._led_partitions.by_number[partition]
+        shard = self._led_partitions.router.shards.get(partition)
+        coordinator = led.coordinator
         groups = list(coordinator.groups.values()) if coordinator is not None else []
         return {
             "partition": partition,
             "state": "unloaded" if shard is None else shard.ownership.value,
-            "epoch": shell.epoch,
+            "epoch": led.epoch,
             "groups": len(groups) + (len(coordinator.newer.kinds) if coordinator is not None else 0),
             "members": coordinator.rebalancing.seats if coordinator is not None else 0,
             "offsets": sum(len(group.offsets) for group in groups),
-            "records": shell.log.end_offset - shell.log.start_offset,
-            "bytes": shell.log.size_bytes,
-            "load_ms": round(shell.load_seconds * 1000, 1),
+            "records": led.log.end_offset - led.log.start_offset,
+            "bytes": led.log.size_bytes,
+            "load_ms": round(led.load_seconds * 1000, 1),
         }
 
 

@@ -22,24 +22,23 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from muster.core.config import GroupConfig
 from muster.core.coordinator import Coordinator
 from muster.core.loading import LoadFailed, LoadReport, replay_batches, restore
 from muster.core.router import Ownership
 from muster.errors import LogDamaged, described
+from muster.log.directory import LogDirectory
 from muster.log.partition import DiskLog
 from muster.log.segment import LOG
 from muster.log.steps import GrowingPause
 from muster.segments.checkpoints import TopicPartition
 from muster.segments.sources import OFFSETS_TOPIC
 from muster.server import process
-from muster.server.led_partitions import LedPartition
-
-if TYPE_CHECKING:
-    from muster.server.server import Server
-
+from muster.server.compaction import Compaction
+from muster.server.led_partitions import LedPartition, LedPartitions
+from muster.server.server_log import ServerLog
 
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 60.0
@@ -47,6 +46,13 @@ LONGEST_PAUSE_S = 60.0
 LOAD_AT_START_BYTES = 1 << 20
 """Partitions up to this size, together, are loaded before the server listens."""
 
+COLUMNS_FROM_BYTES = 8 << 20
+"""Of all partitions together."""
+ROWS_UP_TO_BYTES = 32 << 10
+"""Of one partition: reading this little row by row takes no longer."""
+
+Progress = Callable[[int, int], None]
+"""Records and bytes so far."""
 Result = TypeVar("Result")
 
 
@@ -57,75 +63,86 @@ class LoadOvertaken(LoadFailed):
 class Leadership:
     """All methods are called in the thread of the event loop."""
 
-    def __init__(self, server: "Server") -> None:
-        self._server = server
-        self._shards = server.shards
-        self._router = server.router
+    def __init__(
+        self,
+        led_partitions: LedPartitions,
+        directory: LogDirectory,
+        compaction: Compaction,
+        groups: GroupConfig,
+        server_log: ServerLog,
+        on_loan: set[TopicPartition],
+    ) -> None:
+        self._led_partitions = led_partitions
+        self._router = led_partitions.router
+        self._directory = directory
+        self._compaction = compaction
+        self._groups = groups
+        self._server_log = server_log
         self._loop = asyncio.get_running_loop()
         self._loader = ThreadPoolExecutor(1, thread_name_prefix="load")
         self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._wake = {partition: asyncio.Event() for partition in range(server.router.partitions)}
+        self._wake = {partition: asyncio.Event() for partition in range(self._router.partitions)}
         self._pauses: dict[int, GrowingPause] = {}
         self._served_at: dict[int, float] = {}
         self._told: dict[int, str] = {}  # the last problem of each partition that is not served
         self._is_stopping = False
-        self.on_loan: set[TopicPartition] = set()
-        """Logs that the loader's thread works on."""
+        self._on_loan = on_loan
+        """Logs that the loader's thread works on; compaction leaves them alone."""
 
     def take_over(self) -> None:
         """Lead all partitions; load them here and now if that is little, else one by one, the smallest first."""
-        shells = self._shards.shells
+        partitions = self._led_partitions.by_number
         for partition in range(self._router.partitions):
-            shells[partition] = LedPartition(partition, self._server.directory.logs[_key(partition)])
-        by_size = sorted(shells.values(), key=lambda shell: shell.log.size_bytes)
-        is_little = sum(shell.log.size_bytes for shell in by_size) < LOAD_AT_START_BYTES
-        for shell in by_size:
-            self.elect(shell.partition, at_once=is_little)
+            partitions[partition] = LedPartition(partition, self._directory.logs[_key(partition)])
+        by_size = sorted(partitions.values(), key=lambda led: led.log.size_bytes)
+        is_little = sum(led.log.size_bytes for led in by_size) < LOAD_AT_START_BYTES
+        for led in by_size:
+            self.elect(led.partition, at_once=is_little)
 
     def elect(self, partition: int, *, at_once: bool = False) -> None:
         """Lead a partition, in a new epoch: load it, then answer for its groups."""
-        shell = self._shards.shells[partition]
-        if shell.coordinator is not None:
-            self._shards.resign(partition)
-        if not self._begin_epoch(shell):
+        led = self._led_partitions.by_number[partition]
+        if led.coordinator is not None:
+            self._led_partitions.resign(partition)
+        if not self._begin_epoch(led):
             return
         self._pauses.pop(partition, None)
         if at_once:
             try:
-                self._serve(shell, shell.epoch, *self._load(shell.log, partition, shell.epoch))
+                self._serve(led, led.epoch, *self._load(led.log, partition, led.epoch))
             except Exception as error:
-                self._failed(shell, shell.epoch, error)
+                self._failed(led, led.epoch, error)
             else:
                 return
-        self._bring_up_soon(shell, after_pause=at_once)
+        self._bring_up_soon(led, after_pause=at_once)
 
     def resign(self, partition: int) -> tuple[int, int]:
         """Let a partition go; returns the groups and offsets let go."""
-        let_go = self._shards.resign(partition)
+        let_go = self._led_partitions.resign(partition)
         self._told.pop(partition, None)
         self._wake[partition].set()
         process.search_everything_once()
-        self._server.server_log.say(
+        self._server_log.say(
             f"partition {partition} unloaded: {let_go[0]} groups, {let_go[1]} offsets",
             event="unloaded", partition=partition, groups=let_go[0], offsets=let_go[1],
         )  # fmt: skip
         return let_go
 
-    def log_broke(self, shell: LedPartition, error: LogDamaged) -> None:
+    def log_failed(self, led: LedPartition, error: LogDamaged) -> None:
         """The disk failed under a partition, which was let go: look at the disk again in a while."""
-        self._server.server_log.say(
-            f"partition {shell.partition}: {str(error).rstrip('.')}. It is read again.", event="log failed"
+        self._server_log.say(
+            f"partition {led.partition}: {str(error).rstrip('.')}. It is read again.", event="log failed"
         )
         if not self._is_stopping:
-            self._withdraw(shell)
-            self._bring_up_soon(shell, after_pause=True)
+            self._withdraw(led)
+            self._bring_up_soon(led, after_pause=True)
 
     def give_up_failed_logs(self) -> None:
         """A disk may fail outside an append too: under a checkpoint, or when compaction swaps a segment in."""
-        for shell in self._shards.shells.values():
-            if shell.coordinator is not None and shell.log.failure is not None:
-                self._shards.resign(shell.partition)
-                self.log_broke(shell, LogDamaged(f"{shell.log.failure}."))
+        for led in self._led_partitions.by_number.values():
+            if led.coordinator is not None and led.log.failure is not None:
+                self._led_partitions.resign(led.partition)
+                self.log_failed(led, LogDamaged(f"{led.log.failure}."))
 
     def stop(self) -> None:
         """Nothing is brought up any more; `close` waits for the thread."""
@@ -139,18 +156,18 @@ class Leadership:
 
     # From an epoch to a partition that is served.
 
-    def _begin_epoch(self, shell: LedPartition) -> bool:
-        epoch = max(shell.epoch, shell.log.leader_epoch) + 1
-        if not self._router.elect(shell.partition, epoch):
+    def _begin_epoch(self, led: LedPartition) -> bool:
+        epoch = max(led.epoch, led.log.leader_epoch) + 1
+        if not self._router.elect(led.partition, epoch):
             return False
-        shell.epoch = epoch
+        led.epoch = epoch
         return True
 
-    def _withdraw(self, shell: LedPartition) -> None:
+    def _withdraw(self, led: LedPartition) -> None:
         """Lead a partition without serving it, until it is loaded again."""
-        shell.coordinator = None
-        if self._begin_epoch(shell):
-            self._router.load_failed(shell.partition, shell.epoch)
+        led.coordinator = None
+        if self._begin_epoch(led):
+            self._router.load_failed(led.partition, led.epoch)
 
     def _wanted(self, partition: int) -> int | None:
         """The epoch in which a partition should be served and is not yet. Asked by the loader's thread too."""
@@ -159,24 +176,24 @@ class Leadership:
             return None
         return shard.epoch
 
-    def _bring_up_soon(self, shell: LedPartition, *, after_pause: bool) -> None:
-        partition = shell.partition
+    def _bring_up_soon(self, led: LedPartition, *, after_pause: bool) -> None:
+        partition = led.partition
         if partition in self._tasks:
             self._wake[partition].set()
             return
-        self._tasks[partition] = self._loop.create_task(self._bring_up(shell, after_pause))
+        self._tasks[partition] = self._loop.create_task(self._bring_up(led, after_pause))
 
-    async def _bring_up(self, shell: LedPartition, after_pause: bool) -> None:
-        """Try until the partition is served, or nobody wants it to be."""
-        partition = shell.partition
+    async def _bring_up(self, led: LedPartition, after_pause: bool) -> None:
+        """Try until the partition is served, or need not be any more."""
+        partition = led.partition
         if self._loop.time() - self._served_at.get(partition, float("-inf")) > LONGEST_PAUSE_S:
             self._pauses.pop(partition, None)
         try:
             if after_pause:
                 await self._pause(partition)
             while (epoch := self._wanted(partition)) is not None:
-                await self._attempt(shell, epoch)
-                if self._shards.states()[partition] is Ownership.FAILED:  # and not elected again meanwhile
+                await self._attempt(led, epoch)
+                if self._led_partitions.states()[partition] is Ownership.FAILED:  # and not elected again meanwhile
                     await self._pause(partition)
         finally:
             del self._tasks[partition]
@@ -190,94 +207,83 @@ class Leadership:
         with suppress(TimeoutError):
             await asyncio.wait_for(wake.wait(), self._pauses[partition].next_s())
 
-    async def _attempt(self, shell: LedPartition, epoch: int) -> None:
-        key = _key(shell.partition)
-        self.on_loan.add(key)
+    async def _attempt(self, led: LedPartition, epoch: int) -> None:
+        key = _key(led.partition)
+        self._on_loan.add(key)
         try:
-            await self._server.compaction.let_go(key)
-            if shell.log.failure is not None:
-                await self._open_again(shell)
-            shell.log.write()
-            loaded = await self._in_thread(partial(self._load, shell.log, shell.partition, epoch))
-            self._serve(shell, epoch, *loaded)
+            await self._compaction.let_go(key)
+            if led.log.failure is not None:
+                await self._open_again(led)
+            led.log.write()
+            loaded = await self._in_thread(partial(self._load, led.log, led.partition, epoch))
+            self._serve(led, epoch, *loaded)
         except Exception as error:
-            self._failed(shell, epoch, error)
+            self._failed(led, epoch, error)
         finally:
-            self.on_loan.discard(key)
+            self._on_loan.discard(key)
 
     async def _in_thread(self, work: Callable[[], Result]) -> Result:
         return await self._loop.run_in_executor(self._loader, work)
 
-    async def _open_again(self, shell: LedPartition) -> None:
+    async def _open_again(self, led: LedPartition) -> None:
         """The old log stays where it is, for readers, until the new one takes its place."""
-        key, directory = _key(shell.partition), self._server.directory
-        shell.log = await self._in_thread(partial(directory.open_again, key))
-        failed = directory.replace_log(key, shell.log)
+        key, directory = _key(led.partition), self._directory
+        led.log = await self._in_thread(partial(directory.open_again, key))
+        failed = directory.replace_log(key, led.log)
         self._loader.submit(failed.abandon)  # closing a file waits for a sync that is under way
-        self._server.compaction.reopened(key)
-        for note in shell.log.report.notes:
-            self._server.server_log.say(note)
+        self._compaction.reopened(key)
+        for note in led.log.report.notes:
+            self._server_log.say(note)
 
     def _load(self, log: DiskLog, partition: int, epoch: int) -> tuple[Coordinator, LoadReport]:
         """In the loader's thread: read the log, and write down that a new leader's records begin at its end."""
 
         def look_whether_to_go_on(records: int, size_bytes: int) -> None:
             if self._wanted(partition) != epoch:
-                raise LoadOvertaken("nobody waits for it any more")
+                raise LoadOvertaken("the partition was let go meanwhile")
 
-        in_all_bytes = sum(shell.log.size_bytes for shell in self._shards.shells.values())
-        loaded = load(log, self._server.groups, look_whether_to_go_on, in_all_bytes=in_all_bytes)
+        in_all_bytes = sum(led.log.size_bytes for led in self._led_partitions.by_number.values())
+        loaded = load(log, self._groups, look_whether_to_go_on, in_all_bytes=in_all_bytes)
         log.leader_epoch = epoch
         return loaded
 
-    def _serve(self, shell: LedPartition, epoch: int, coordinator: Coordinator, report: LoadReport) -> None:
+    def _serve(self, led: LedPartition, epoch: int, coordinator: Coordinator, report: LoadReport) -> None:
         try:
-            if not self._shards.active(shell.partition, epoch, coordinator):
+            if not self._led_partitions.begin_serving(led.partition, epoch, coordinator):
                 return
         except Exception:
-            self._withdraw(shell)
+            self._withdraw(led)
             raise
-        self._told.pop(shell.partition, None)
-        self._served_at[shell.partition] = self._loop.time()
-        shell.load_seconds, shell.records_loaded = report.seconds, report.records
+        self._told.pop(led.partition, None)
+        self._served_at[led.partition] = self._loop.time()
+        led.load_seconds, led.records_loaded = report.seconds, report.records
         if report.records:
-            self._server.server_log.say(
-                f"partition {shell.partition} loaded in {report.seconds * 1000:.0f} ms: {report.records} records, "
+            self._server_log.say(
+                f"partition {led.partition} loaded in {report.seconds * 1000:.0f} ms: {report.records} records, "
                 f"{report.groups} groups, {report.offsets} offsets",
-                event="loaded", partition=shell.partition, records=report.records, groups=report.groups,
+                event="loaded", partition=led.partition, records=report.records, groups=report.groups,
                 offsets=report.offsets, seconds=round(report.seconds, 3),
             )  # fmt: skip
         for problem in report.problems:
-            self._server.server_log.say(
-                f"partition {shell.partition}: {problem}", event="damaged", partition=shell.partition
-            )
+            self._server_log.say(f"partition {led.partition}: {problem}", event="damaged", partition=led.partition)
 
-    def _failed(self, shell: LedPartition, epoch: int, error: Exception) -> None:
+    def _failed(self, led: LedPartition, epoch: int, error: Exception) -> None:
         """Tell of a problem when it is new, not with every try."""
         if isinstance(error, LoadOvertaken):
             return
-        self._router.load_failed(shell.partition, epoch)
+        self._router.load_failed(led.partition, epoch)
         problem = described(error)
-        if self._told.get(shell.partition) != problem:
-            self._told[shell.partition] = problem
-            self._server.server_log.say(
-                f"partition {shell.partition} cannot be served: {problem.rstrip('.')}. Its log is left as it is, and "
+        if self._told.get(led.partition) != problem:
+            self._told[led.partition] = problem
+            self._server_log.say(
+                f"partition {led.partition} cannot be served: {problem.rstrip('.')}. Its log is left as it is, and "
                 "loaded again until that works.",
-                event="load failed", partition=shell.partition,
+                event="load failed", partition=led.partition,
             )  # fmt: skip
 
 
 def _key(partition: int) -> TopicPartition:
     return TopicPartition(OFFSETS_TOPIC, partition)
-
-
-COLUMNS_FROM_BYTES = 8 << 20
-"""Of all partitions together."""
-ROWS_UP_TO_BYTES = 32 << 10
-"""Of one partition: reading this little row by row takes no longer."""
-
-Progress = Callable[[int, int], None]
-"""Records and bytes so far."""
 
 
 def load(

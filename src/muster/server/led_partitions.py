@@ -1,4 +1,4 @@
-"""The shell round the coordinators: events in, appends, one flush for all, answers out.
+"""The partitions of the offsets topic that this server leads: events in, appends, one flush for all, answers out.
 
 The order of things, which is what durability rests on:
 
@@ -7,14 +7,15 @@ The order of things, which is what durability rests on:
    together (`flush=always`); the syncs run in threads, and what comes in meanwhile shares the next one.
 3. An answer leaves when everything its partition had appended before it is durable: it could reveal any of that.
 
-What the disk refuses before a byte is written goes back to the core as an error. When the disk fails in the middle, the
-coordinator is dropped and its log opened anew, because only the disk knows what is on it.
+A record that the log refuses before a byte is written goes back to the core as an error. When the disk fails in the
+middle, the coordinator is dropped and its log opened anew, because only the disk knows what is on it.
 
-Whatever else goes wrong ends where it is: an answer that cannot be given costs its own connection; an event that breaks
-off in the middle costs its own partition, which is read again from its log, because only that knows what was decided.
-All other answers, timers and partitions go on.
+Any other failure stays where it is: an answer that cannot be given ends its own connection; an event that fails in the
+middle ends its own partition, which is read again from its log, because only that knows what was decided. All other
+answers, timers and partitions go on.
 """
 
+import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -23,11 +24,10 @@ from typing import Any, Protocol
 
 from muster.codec.error_codes import ErrorCode
 from muster.codec.partitioning import partition_for
-from muster.core.answers import commit_error, refusal, timed_out
+from muster.core.answers import commit_error, failed, refusal, timed_out
 from muster.core.config import GroupConfig
 from muster.core.coordinator import Coordinator
 from muster.core.events import (
-    DeleteGroup,
     DescribeGroup,
     Event,
     ExpireOffsets,
@@ -37,29 +37,41 @@ from muster.core.events import (
     TimerFired,
     TopicsDeleted,
 )
-from muster.core.outcome import CommitWrite, Notice, Outcome, SetTimer
+from muster.core.outcome import CommitWrite, Outcome, SetTimer
 from muster.core.router import Ownership, Router
 from muster.errors import LogDamaged
 from muster.log.config import Flush
 from muster.log.flush import Flusher
 from muster.log.partition import DiskLog
 from muster.log.validation import AppendRefused
-from muster.server.connection import Slot
-from muster.server.stats import Stats
-from muster.server.timers import Timers
+from muster.server.server_log import FaultLog, ServerLog, Stats
+from muster.server.timers import loop_timers, now
 
 _ONLY_DECIDED = frozenset({OffsetFetch, DescribeGroup, ListGroups, ExpireOffsets, TopicsDeleted})
 """What they change, they change when the log has taken it: where one breaks off before that, nothing is half done."""
 
 
-class Waiter(Protocol):
-    """Somebody who asked; `event` is what."""
-
-    @property
-    def event(self) -> Any: ...
+class Reply(Protocol):
+    """What an answer goes to: `connection.PendingReply`, one part of it, or a call."""
 
     def answer(self, answer: Any) -> None:
-        """Never raises: what cannot be answered ends with its own connection."""
+        """Never raises: a reply that cannot be made ends its own connection."""
+
+    def fail(self, error: Exception) -> None:
+        """There is no answer, because of a mistake of ours."""
+
+
+class Callback:
+    """Stands in a partition's queue in the place of a reply: `answer` is any function that takes the answer.
+
+    `fail` is that of the reply on whose behalf it waits, or `answer` with an error.
+    """
+
+    __slots__ = ("answer", "fail")
+
+    def __init__(self, answer: Callable[[Any], None], fail: Callable[[Exception], None]) -> None:
+        self.answer = answer
+        self.fail = fail
 
 
 @dataclass(slots=True)
@@ -69,7 +81,7 @@ class Held:
     end_offset: int
     since_ms: int
     replies: list[tuple[Any, Any]]
-    """Who waits, and for what answer."""
+    """Each with its answer."""
 
 
 @dataclass(slots=True)
@@ -88,7 +100,7 @@ class LedPartition:
     is_behind: bool = False
     """Whether something was appended that no answer may tell of yet."""
     missed: list[TopicsDeleted] = field(default_factory=list)
-    """What was deleted while the partition was not served: it forgets the offsets before it answers anybody again."""
+    """Topics deleted while the partition was not served: it forgets their offsets before it answers again."""
     load_seconds: float = 0.0
     records_loaded: int = 0
 
@@ -98,32 +110,32 @@ class LedPartition:
 
 
 class LedPartitions:
-    """All partitions of the offsets topic. Everything here runs in the thread of the event loop."""
+    """All partitions of the offsets topic, by number. Everything here runs in the thread of the event loop.
+
+    `log_failed` hears of a partition that was given up because its log, or what memory says of it, cannot be trusted.
+    """
 
     def __init__(
         self,
         config: GroupConfig,
         router: Router,
         flusher: Flusher,
-        timers: Timers,
+        server_log: ServerLog,
         stats: Stats,
-        now: Callable[[], Instant],
-        call_soon: Callable[[Callable[[], None]], object],
-        tell: Callable[[int, Notice], None],
-        broken: Callable[[LedPartition, LogDamaged], None],
-        fault: Callable[..., None],
+        faults: FaultLog,
+        log_failed: Callable[[LedPartition, LogDamaged], None],
     ) -> None:
+        loop = asyncio.get_running_loop()
         self._config = config
         self.router = router
         self._flusher = flusher
-        self._timers = timers
+        self._timers = loop_timers(loop, self._timer_fired)
+        self._server_log = server_log
         self._stats = stats
-        self._clock = now
-        self._call_soon = call_soon
-        self._tell = tell
-        self._broken = broken
-        self._fault = fault
-        self.shells: dict[int, LedPartition] = {}
+        self._call_soon = loop.call_soon
+        self._faults = faults
+        self._report_log_failure = log_failed
+        self.by_number: dict[int, LedPartition] = {}
         self._dirty: list[LedPartition] = []
         self._turn_now: Instant | None = None
         self._out = Outcome()  # empty between requests: making one for each costs more than looking into it
@@ -133,56 +145,56 @@ class LedPartitions:
 
     def now(self) -> Instant:
         if self._turn_now is None:
-            self._turn_now = self._clock()
+            self._turn_now = now()
             self._call_soon(self._end_turn)
         return self._turn_now
 
     # Events.
 
-    def ask(self, waiter: Waiter, event: Event) -> None:
-        """Let a request about a group happen; the waiter hears the answer in its time.
+    def submit(self, event: Event, reply: Reply) -> None:
+        """Handle a request about a group; the reply gets its answer in its time.
 
-        Whatever is raised is a mistake of ours, told and dealt with but for the waiter's own connection.
+        An exception is a mistake of ours: it is reported and dealt with, all but the connection of this request.
         """
         out = self._out
-        event.reply_to = waiter  # type: ignore[union-attr]
+        event.reply_to = reply  # type: ignore[union-attr]
         try:
             partition = self.router.handle(event, self._turn_now or self.now(), out)
             if partition is None:
                 for asked_by, answer in out.replies:
                     self._answer_behind_all(asked_by, answer)
             else:
-                self._carry_out(self.shells[partition], out)
+                self._carry_out(self.by_number[partition], out)
             out.replies.clear()
         except Exception as error:
             self._out = Outcome()
             if type(event) not in _ONLY_DECIDED:
-                shell = self.shells[partition_for(event.group_id, self.router.partitions)]  # type: ignore[union-attr]
-                self._broke_off(shell, event, out, error)
+                led = self.by_number[partition_for(event.group_id, self.router.partitions)]  # type: ignore[union-attr]
+                self._event_failed(led, event, out, error)
             raise
 
-    def happen(self, shell: LedPartition, event: Event) -> None:
-        """Something that nobody asked for: a timer, an expiration, a topic that is gone. Never raises."""
-        if shell.coordinator is not None:
+    def apply(self, led: LedPartition, event: Event) -> None:
+        """Handle an event that no client asked for: a timer, an expiration, a deleted topic. Never raises."""
+        if led.coordinator is not None:
             out = Outcome()
             is_decided = False
             try:
-                shell.coordinator.handle(event, self.now(), out)
+                led.coordinator.handle(event, self.now(), out)
                 is_decided = True
-                self._carry_out(shell, out)
+                self._carry_out(led, out)
             except Exception as error:
                 if is_decided or type(event) not in _ONLY_DECIDED:
-                    self._broke_off(shell, event, out, error)
+                    self._event_failed(led, event, out, error)
                 else:
-                    self._fault_of(shell, event, error)
+                    self._report_fault(led, event, error)
 
     def topics_deleted(self, partitions: Iterable[tuple[str, int]], then: Callable[[], None]) -> None:
-        """Forget the offsets of partitions that are gone; `then` is called when that is durable.
+        """Forget the offsets of deleted topics' partitions; `then` is called when that is durable.
 
-        A partition that is not served is not waited for: it forgets them when it is served again.
+        A partition of ours that is not served is not waited for: it forgets them when it is served again.
         """
         gone = TopicsDeleted(tuple(partitions))
-        left = len(self.shells)
+        left = len(self.by_number)
 
         def one_has() -> None:
             nonlocal left
@@ -190,88 +202,97 @@ class LedPartitions:
             if not left:
                 then()
 
-        for shell in list(self.shells.values()):
-            self._forget_topics(shell, gone, one_has)
+        for led in list(self.by_number.values()):
+            self._forget_topics(led, gone, one_has)
 
-    def _forget_topics(self, shell: LedPartition, gone: TopicsDeleted, then: Callable[[], None]) -> None:
-        self.happen(shell, gone)
-        forgotten = _Forgotten(self, shell, gone, then)
-        if shell.coordinator is not None and shell.is_behind:
-            self._hold(shell, [(forgotten, None)])
-        else:
-            forgotten.answer(None)
+    def _forget_topics(self, led: LedPartition, gone: TopicsDeleted, then: Callable[[], None]) -> None:
+        self.apply(led, gone)
+        end_offset = led.log.end_offset
 
-    def is_durable(self, shell: LedPartition, end_offset: int) -> bool:
-        return self._safe_offset(shell) >= end_offset
+        def go_on(answer: Any) -> None:
+            if led.coordinator is None:  # the partition was given up, perhaps with what was appended
+                led.missed.append(gone)
+                then()
+            elif not led.is_behind or self.is_durable(led, end_offset):
+                then()
+            else:  # a client's reply would time out; this one waits on
+                self._hold(led, [(Callback(go_on, go_on), ErrorCode.NONE)])
 
-    def hold_on(self, shell: LedPartition, waiter: Waiter) -> None:
-        self._hold(shell, [(waiter, None)])
+        go_on(None)
 
-    def timer_fired(self, key: Any) -> None:
+    def is_durable(self, led: LedPartition, end_offset: int) -> bool:
+        return self._safe_offset(led) >= end_offset
+
+    def _timer_fired(self, key: Any) -> None:
         partition, core_key = key
         self.now()
-        self._turn_now = self._clock()  # the turn may have begun before the timer's time; the core would send it back
-        shell = self.shells.get(partition)
-        if shell is not None:
-            self.happen(shell, TimerFired(core_key))
+        self._turn_now = now()  # the turn may have begun before the timer's time; the core would send it back
+        led = self.by_number.get(partition)
+        if led is not None:
+            self.apply(led, TimerFired(core_key))
 
-    # Coming and going of partitions.
+    # Partitions that begin and cease to be served.
 
-    def active(self, partition: int, epoch: int, coordinator: Coordinator) -> bool:
+    def begin_serving(self, partition: int, epoch: int, coordinator: Coordinator) -> bool:
         """A load has come to its end; False if it came too late."""
-        shell = self.shells[partition]
+        led = self.by_number[partition]
         out = Outcome()
         if not self.router.loaded(partition, epoch, coordinator, self.now(), out):
             return False
-        shell.coordinator, shell.epoch = coordinator, epoch
-        shell.is_behind = shell.log.end_offset > self._safe_offset(shell)
-        self._carry_out(shell, out)
-        missed, shell.missed = shell.missed, []
+        led.coordinator, led.epoch = coordinator, epoch
+        led.is_behind = led.log.end_offset > self._safe_offset(led)
+        self._carry_out(led, out)
+        missed, led.missed = led.missed, []
         for gone in missed:
-            self._forget_topics(shell, gone, lambda: None)
+            self._forget_topics(led, gone, lambda: None)
         return True
 
     def resign(self, partition: int, epoch: int | None = None) -> tuple[int, int]:
-        """Let a partition go: whoever waits hears NOT_COORDINATOR. Returns the groups and offsets let go."""
-        shell = self.shells[partition]
+        """Stop serving a partition: requests that wait hear NOT_COORDINATOR. Returns the groups and offsets let go."""
+        led = self.by_number[partition]
         out, let_go = Outcome(), (0, 0)
         try:
             let_go = self.router.resign(partition, epoch, out)
         except Exception as error:  # its groups are not in order, and are forgotten all the same
-            self._fault(f"partition {partition} was let go before all who wait were told", error, partition=partition)
-        shell.coordinator = None
+            self._faults.report(
+                f"partition {partition} was let go before all waiting requests were answered",
+                error,
+                partition=partition,
+            )
+        led.coordinator = None
         self._apply_timers(partition, out)
-        self._fail_held(shell, ErrorCode.NOT_COORDINATOR)
-        for waiter, answer in out.replies:
-            waiter.answer(answer)
+        self._fail_held(led, ErrorCode.NOT_COORDINATOR)
+        for reply, answer in out.replies:
+            reply.answer(answer)
         return let_go
 
     # Doing what was decided.
 
-    def _carry_out(self, shell: LedPartition, out: Outcome) -> None:
+    def _carry_out(self, led: LedPartition, out: Outcome) -> None:
         if out.writes:
-            self._append(shell, out)
+            self._append(led, out)
             out.writes.clear()
         if out.timers:
-            self._apply_timers(shell.partition, out)
+            self._apply_timers(led.partition, out)
             out.timers.clear()
         if out.notices:
             for notice in out.notices:
-                self._tell(shell.partition, notice)
+                self._stats.note(notice)
+                self._server_log.group(led.partition, notice)
             out.notices.clear()
-        if not shell.is_behind:
-            for waiter, answer in out.replies:
-                waiter.answer(answer)
+        if not led.is_behind:
+            for reply, answer in out.replies:
+                reply.answer(answer)
         elif out.replies:
-            self._hold(shell, out.replies)
+            self._hold(led, out.replies)
 
-    def _append(self, shell: LedPartition, out: Outcome) -> None:
-        coordinator, append = shell.coordinator, shell.log.append
+    def _append(self, led: LedPartition, out: Outcome) -> None:
+        coordinator, append = led.coordinator, led.log.append
         assert coordinator is not None
         wall_ms = self.now().wall_ms
-        if not shell.is_dirty:  # before anything is appended: if that breaks off, what was is flushed all the same
-            shell.is_dirty = shell.is_behind = True
-            self._dirty.append(shell)
+        if not led.is_dirty:  # before anything is appended: if that breaks off, what was is flushed all the same
+            led.is_dirty = led.is_behind = True
+            self._dirty.append(led)
         for write in out.writes:  # what waited for one may ask for another, at the end of the same list
             try:
                 base_offset = append(write.records, wall_ms, write.producer_id, write.producer_epoch)
@@ -289,173 +310,130 @@ class LedPartitions:
             else:
                 self._timers.cancel((partition, timer.key))
 
-    def _hold(self, shell: LedPartition, replies: list[tuple[Any, Any]]) -> None:
+    def _hold(self, led: LedPartition, replies: list[tuple[Any, Any]]) -> None:
         """Let answers wait for all that is appended so far; behind the first append of a turn, for all of that turn."""
-        if shell.is_dirty:
-            shell.turn += replies
+        if led.is_dirty:
+            led.turn += replies
         else:
-            shell.held.append(Held(shell.log.end_offset, self.now().monotonic_ms, replies.copy()))
+            led.held.append(Held(led.log.end_offset, self.now().monotonic_ms, replies.copy()))
 
-    def _answer_behind_all(self, waiter: Waiter, answer: Any) -> None:
+    def _answer_behind_all(self, reply: Reply, answer: Any) -> None:
         """For an answer about all partitions: it waits for what each has appended by now, one after another."""
-        shells = [shell for shell in self.shells.values() if shell.coordinator is not None and shell.is_behind]
-        self._answer_behind([(shell, shell.log.end_offset) for shell in shells], waiter, answer)
+        behind_now = [led for led in self.by_number.values() if led.coordinator is not None and led.is_behind]
+        self._answer_behind([(led, led.log.end_offset) for led in behind_now], reply, answer)
 
-    def _answer_behind(self, behind: list[tuple[LedPartition, int]], waiter: Waiter, answer: Any) -> None:
+    def _answer_behind(self, behind: list[tuple[LedPartition, int]], reply: Reply, answer: Any) -> None:
         while behind:
-            shell, end_offset = behind.pop()
-            if shell.coordinator is not None and shell.is_behind and not self.is_durable(shell, end_offset):
-                self._hold(shell, [(_Onward(waiter, partial(self._answer_behind, behind, waiter)), answer)])
+            led, end_offset = behind.pop()
+            if led.coordinator is not None and led.is_behind and not self.is_durable(led, end_offset):
+                self._hold(led, [(Callback(partial(self._answer_behind, behind, reply), reply.fail), answer)])
                 return
-        waiter.answer(answer)
+        reply.answer(answer)
 
-    def _safe_offset(self, shell: LedPartition) -> int:
-        return shell.log.high_watermark if self._waits_for_disk else shell.log.written_offset
+    def _safe_offset(self, led: LedPartition) -> int:
+        return led.log.high_watermark if self._waits_for_disk else led.log.written_offset
 
     # The end of a turn.
 
     def _end_turn(self) -> None:
-        now = self._clock()
+        ended = now()
         self._turn_now = None
         dirty, self._dirty = self._dirty, []
         to_flush = []
-        for shell in dirty:
-            shell.is_dirty = False
-            if shell.turn:
-                shell.held.append(Held(shell.log.end_offset, now.monotonic_ms, shell.turn))
-                shell.turn = []
-            if shell.log.config.flush is Flush.ALWAYS:
-                to_flush.append((shell.log, partial(self._flushed, shell, shell.log, now)))
+        for led in dirty:
+            led.is_dirty = False
+            if led.turn:
+                led.held.append(Held(led.log.end_offset, ended.monotonic_ms, led.turn))
+                led.turn = []
+            if led.log.config.flush is Flush.ALWAYS:
+                to_flush.append((led.log, partial(self._flushed, led, led.log, ended)))
             else:
-                self._write(shell)
+                self._write(led)
         if to_flush:
             self._flusher.flush_each(to_flush)
             if not self._waits_for_disk:
-                for shell in dirty:
-                    self._release(shell)
+                for led in dirty:
+                    self._release(led)
 
-    def _write(self, shell: LedPartition) -> None:
+    def _write(self, led: LedPartition) -> None:
         try:
-            shell.log.write()
+            led.log.write()
         except LogDamaged as error:
-            self._log_broke(shell, error)
+            self._log_failed(led, error)
         else:
-            self._release(shell)
+            self._release(led)
 
-    def _flushed(self, shell: LedPartition, log: DiskLog, asked: Instant, error: LogDamaged | None) -> None:
-        if shell.log is not log:
+    def _flushed(self, led: LedPartition, log: DiskLog, asked: Instant, error: LogDamaged | None) -> None:
+        if led.log is not log:
             return  # of a log that was given up meanwhile
-        self._stats.flush.observe((self._clock().monotonic_ms - asked.monotonic_ms) / 1000)
+        self._stats.flush.observe((now().monotonic_ms - asked.monotonic_ms) / 1000)
         if error is not None:
-            self._log_broke(shell, error)
+            self._log_failed(led, error)
         else:
-            self._release(shell)
+            self._release(led)
 
-    def _release(self, shell: LedPartition) -> None:
-        held, safe_offset = shell.held, self._safe_offset(shell)
-        shell.is_behind = shell.log.end_offset > safe_offset
+    def _release(self, led: LedPartition) -> None:
+        held, safe_offset = led.held, self._safe_offset(led)
+        led.is_behind = led.log.end_offset > safe_offset
         while held and held[0].end_offset <= safe_offset:
-            for waiter, answer in held.popleft().replies:
-                waiter.answer(answer)
+            for reply, answer in held.popleft().replies:
+                reply.answer(answer)
 
-    def _log_broke(self, shell: LedPartition, error: LogDamaged) -> None:
-        """Nobody knows what is on the disk: drop what memory says, and read the log again."""
-        if shell.coordinator is None:
+    def _log_failed(self, led: LedPartition, error: LogDamaged) -> None:
+        """Only the disk knows what is on it: drop what memory says, and read the log again."""
+        if led.coordinator is None:
             return
-        self.resign(shell.partition)
-        self._broken(shell, error)
+        self.resign(led.partition)
+        self._report_log_failure(led, error)
 
-    def _broke_off(self, shell: LedPartition, event: Event, out: Outcome, error: Exception) -> None:
-        """An event may be half done: memory is not to be believed any more. The log is, and is read again."""
+    def _event_failed(self, led: LedPartition, event: Event, out: Outcome, error: Exception) -> None:
+        """An event may be half done, so memory cannot be trusted any more. The log can, and is read again."""
         if isinstance(error, LogDamaged):
-            self._log_broke(shell, error)
-        elif shell.coordinator is not None:
-            self._fault_of(shell, event, error)
-            self._log_broke(shell, LogDamaged(f"{_described(event)} may be half done."))
-        waiters = [waiter for waiter, _ in out.replies]
-        waiters += [write.event.reply_to for write in out.writes if write.event is not None]
-        for waiter in waiters:
-            if waiter is not None and waiter.event is not None and waiter.event is not event:
-                self._refuse(waiter, ErrorCode.NOT_COORDINATOR)
+            self._log_failed(led, error)
+        elif led.coordinator is not None:
+            self._report_fault(led, event, error)
+            self._log_failed(led, LogDamaged(f"{_described(event)} may be half done."))
+        own = getattr(event, "reply_to", None)  # its connection ends with the exception
+        for reply, answer in out.replies:
+            if reply is not own:
+                self._fail_reply(reply, failed, answer, ErrorCode.NOT_COORDINATOR)
+        for write in out.writes:
+            waiting: Any = write.event
+            if waiting is not None and waiting.reply_to is not None and waiting.reply_to is not own:
+                self._fail_reply(waiting.reply_to, refusal, waiting, ErrorCode.NOT_COORDINATOR)
 
-    def _fault_of(self, shell: LedPartition, event: Event, error: Exception) -> None:
-        what = _described(event)
-        self._fault(f"partition {shell.partition}: {what} broke off", error, partition=shell.partition)
+    def _report_fault(self, led: LedPartition, event: Event, error: Exception) -> None:
+        self._faults.report(f"partition {led.partition}: {_described(event)} broke off", error, partition=led.partition)
 
-    def _fail_held(self, shell: LedPartition, error: ErrorCode) -> None:
-        failed = [reply for held in shell.held for reply in held.replies] + shell.turn
-        shell.held, shell.turn = deque(), []
-        for waiter, _ in failed:
-            self._refuse(waiter, commit_error(error))
-
-    def _refuse(self, waiter: Waiter, error: ErrorCode) -> None:
-        try:
-            waiter.answer(refusal(waiter.event, error))
-        except Exception as problem:
-            self._cannot_tell(waiter, problem)
-
-    def _cannot_tell(self, waiter: Waiter, problem: Exception) -> None:
-        if isinstance(waiter, Slot):
-            waiter.connection.cannot_answer(waiter, problem)
-        else:
-            self._fault("an error could not be told", problem)
+    def _fail_held(self, led: LedPartition, error: ErrorCode) -> None:
+        held = [reply for held in led.held for reply in held.replies] + led.turn
+        led.held, led.turn = deque(), []
+        for reply, answer in held:
+            self._fail_reply(reply, failed, answer, commit_error(error))
 
     def time_out_held(self) -> None:
-        """Answers that have waited for `offsets.commit.timeout.ms` go out as errors; called now and then."""
+        """Answers that have waited for `offsets.commit.timeout.ms` go out as errors; called every second."""
         now_ms = self.now().monotonic_ms
-        for shell in self.shells.values():
-            held = shell.held
+        for led in self.by_number.values():
+            held = led.held
             while held and now_ms - held[0].since_ms >= self._config.offsets_commit_timeout_ms:
-                for waiter, answer in held.popleft().replies:
-                    try:
-                        waiter.answer(timed_out(waiter.event, answer))
-                    except Exception as problem:
-                        self._cannot_tell(waiter, problem)
+                for reply, answer in held.popleft().replies:
+                    self._fail_reply(reply, timed_out, answer)
+
+    def _fail_reply(self, reply: Reply, make_answer: Callable[..., Any], *about: Any) -> None:
+        try:
+            reply.answer(make_answer(*about))
+        except Exception as problem:
+            reply.fail(problem)
+
+    def close(self) -> None:
+        """No timer fires any more."""
+        self._timers.close()
 
     def states(self) -> dict[int, Ownership | None]:
         """Where each partition is in its life here."""
         shards = self.router.shards
-        return {partition: shards[partition].ownership if partition in shards else None for partition in self.shells}
-
-
-class _Onward:
-    """Waits in a partition's queue on behalf of somebody who waits for several."""
-
-    __slots__ = ("_waiter", "answer")
-
-    def __init__(self, waiter: Waiter, answer: Callable[[Any], None]) -> None:
-        self._waiter = waiter
-        self.answer = answer
-
-    @property
-    def event(self) -> Any:
-        return self._waiter.event
-
-
-class _Forgotten:
-    """Waits in a partition's queue until a deletion is durable there, longer than a client's answer would."""
-
-    __slots__ = ("_end_offset", "_gone", "_shards", "_shell", "_then")
-    event = DeleteGroup(None, "")
-    """Stands for a request, as all have one who wait there. The answer to it is not looked at."""
-
-    def __init__(
-        self, shards: LedPartitions, shell: LedPartition, gone: TopicsDeleted, then: Callable[[], None]
-    ) -> None:
-        self._shards = shards
-        self._shell = shell
-        self._gone = gone
-        self._then = then
-        self._end_offset = shell.log.end_offset
-
-    def answer(self, answer: Any) -> None:
-        if self._shell.coordinator is None:  # the partition was given up, perhaps with what was appended
-            self._shell.missed.append(self._gone)
-            self._then()
-        elif self._shards.is_durable(self._shell, self._end_offset):
-            self._then()
-        else:  # an answer would have timed out
-            self._shards.hold_on(self._shell, self)
+        return {partition: shards[partition].ownership if partition in shards else None for partition in self.by_number}
 
 
 def _described(event: Event) -> str:

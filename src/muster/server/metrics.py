@@ -1,8 +1,7 @@
-"""The server's counters as Prometheus metrics, made when somebody asks and not before."""
+"""The server's counters as Prometheus metrics, made for each request of Prometheus."""
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import (
@@ -15,17 +14,15 @@ from prometheus_client.core import (
 from muster.core.states import State
 from muster.errors import ConfigError
 from muster.protocol.apis import APIS
-from muster.server.stats import BOUNDS_S, Latency
-
-if TYPE_CHECKING:
-    from muster.server.server import Server
+from muster.server.assembly import Parts
+from muster.server.server_log import BOUNDS_S, Latency
 
 
 class ServerCollector:
     """Reads the server's state from another thread; a number may be a moment old, never wrong."""
 
-    def __init__(self, server: "Server") -> None:
-        self._server = server
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
 
     def collect(self) -> Iterator[Metric]:
         yield from self._requests()
@@ -37,18 +34,18 @@ class ServerCollector:
         family = HistogramMetricFamily(
             "muster_request_seconds", "From the request to its answer, waiting included", labels=["api"]
         )
-        for api_key, latency in list(self._server.stats.requests.items()):
+        for api_key, latency in list(self._parts.stats.requests.items()):
             family.add_metric([APIS[api_key].name], _cumulative(latency), latency.total_s)
         yield family
         flush = HistogramMetricFamily("muster_flush_seconds", "From the end of a turn to durable")
-        flush.add_metric([], _cumulative(self._server.stats.flush), self._server.stats.flush.total_s)
+        flush.add_metric([], _cumulative(self._parts.stats.flush), self._parts.stats.flush.total_s)
         yield flush
 
     def _groups(self) -> Iterator[Metric]:
         groups: Counter[tuple[str, str]] = Counter({(state.value, "classic"): 0 for state in State})
         members = offsets = pending = parked = 0
-        for shell in list(self._server.shards.shells.values()):
-            coordinator = shell.coordinator
+        for led in list(self._parts.led_partitions.by_number.values()):
+            coordinator = led.coordinator
             if coordinator is None:
                 continue
             for kind in list(coordinator.newer.kinds.values()):
@@ -72,8 +69,8 @@ class ServerCollector:
         yield GaugeMetricFamily("muster_pending_offsets", "Offsets in open transactions", value=pending)
         parked_family = GaugeMetricFamily("muster_parked_requests", "Requests that wait", labels=["for"])
         parked_family.add_metric(["rebalance"], parked)
-        parked_family.add_metric(["records"], self._server.parked_fetches)
-        held = sum(shell.held_answers for shell in list(self._server.shards.shells.values()))
+        parked_family.add_metric(["records"], len(self._parts.fetches))
+        held = sum(led.held_answers for led in list(self._parts.led_partitions.by_number.values()))
         parked_family.add_metric(["disk"], held)
         yield parked_family
 
@@ -81,14 +78,14 @@ class ServerCollector:
         load = GaugeMetricFamily("muster_partition_load_seconds", "How long the last load took", labels=["partition"])
         size = GaugeMetricFamily("muster_partition_bytes", "Size of the log on disk", labels=["partition"])
         active = GaugeMetricFamily("muster_partition_active", "1 if its groups are served", labels=["partition"])
-        for partition, shell in list(self._server.shards.shells.items()):
-            load.add_metric([str(partition)], shell.load_seconds)
-            size.add_metric([str(partition)], shell.log.size_bytes)
-            active.add_metric([str(partition)], float(shell.coordinator is not None))
+        for partition, led in list(self._parts.led_partitions.by_number.items()):
+            load.add_metric([str(partition)], led.load_seconds)
+            size.add_metric([str(partition)], led.log.size_bytes)
+            active.add_metric([str(partition)], float(led.coordinator is not None))
         yield from (load, size, active)
 
     def _counters(self) -> Iterator[Metric]:
-        stats = self._server.stats
+        stats = self._parts.stats
         rebalances = CounterMetricFamily("muster_rebalances", "Completed rebalances by cause", labels=["cause"])
         for cause, count in list(stats.rebalances.items()):
             rebalances.add_metric([cause.value], count)
@@ -105,12 +102,14 @@ class ServerCollector:
             ("muster_compactions", "Rounds of compaction", stats.compactions),
             ("muster_compacted_bytes", "Bytes given back by compaction", stats.compacted_bytes),
             ("muster_compaction_seconds", "Time spent compacting", stats.compaction_s),
-            ("muster_lost_log_lines", "Log lines that could not be written", self._server.server_log.lost_lines),
+            ("muster_lost_log_lines", "Log lines that could not be written", self._parts.server_log.lost_lines),
         ):
             yield CounterMetricFamily(name, help_text, value=value)
         yield GaugeMetricFamily("muster_connections", "Clients connected", value=stats.connections)
         yield GaugeMetricFamily(
-            "muster_uncleanable_logs", "Logs that are not compacted any more", value=self._server.uncleanable_logs
+            "muster_uncleanable_logs",
+            "Logs that are not compacted any more",
+            value=self._parts.compaction.uncleanable_logs,
         )
 
 
@@ -122,18 +121,18 @@ def _cumulative(latency: Latency) -> list[tuple[str, float]]:
     return counts
 
 
-def registry(server: "Server") -> CollectorRegistry:
+def registry(parts: Parts) -> CollectorRegistry:
     made = CollectorRegistry()
-    made.register(ServerCollector(server))
+    made.register(ServerCollector(parts))
     return made
 
 
 class MetricsPort:
     """Answers `GET /metrics` on a port, 0 for a free one, in a thread of its own. `ConfigError` if it is taken."""
 
-    def __init__(self, server: "Server", port: int, host: str = "127.0.0.1") -> None:
+    def __init__(self, parts: Parts, port: int, host: str = "127.0.0.1") -> None:
         try:
-            self._http, self._thread = start_http_server(port, addr=host, registry=registry(server))
+            self._http, self._thread = start_http_server(port, addr=host, registry=registry(parts))
         except (OSError, OverflowError) as error:
             why = error.strerror if isinstance(error, OSError) else "ports are numbers from 0 to 65535"
             raise ConfigError(

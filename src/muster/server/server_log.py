@@ -1,7 +1,10 @@
-"""The server's own log: one line for everything an operator may want to read, as text or as JSON.
+"""What the server reports of itself: its log, and its counters.
 
-A line is one line and of bounded length, whatever names clients use. The server never waits for the reader of its log.
-Lines that clients can cause go through `RateLimitedLog`: a flood of bad requests must not become a flood of lines.
+The log has one line for everything an operator may want to read, as text or as JSON. A line is one line and of bounded
+length, whatever names clients use. The server never waits for the reader of its log. Lines that clients can cause go
+through `RateLimitedLog`: a flood of bad requests must not become a flood of lines.
+
+The counters (`Stats`) are cheap; `metrics.py` shows them to Prometheus when it asks.
 """
 
 import io
@@ -11,8 +14,10 @@ import sys
 import threading
 import time
 import traceback
-from collections import deque
+from bisect import bisect_left
+from collections import Counter, deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, TextIO
 
 from muster.core.outcome import Notice, NoticeKind
@@ -24,6 +29,10 @@ LONGEST_LINE = 8_000
 MOST_WAITING_CHARS = 1 << 20
 """Lines that wait to be written; as many again may be in the hands of the thread that writes."""
 CLOSE_WITHIN_S = 1.0
+WINDOW_S = 60.0
+LINES_IN_A_WINDOW = 100
+BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
+"""Of the latencies that are counted."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
@@ -70,9 +79,9 @@ def sentence(notice: Notice) -> str:
 class ServerLog:
     """Writes lines; `as_json` makes each an object, `debug` adds tracebacks.
 
-    A thread writes them, so that nobody waits for whoever reads them: a pipe that is not read, a terminal that was
-    stopped. At most `MOST_WAITING_CHARS` wait to be written; further lines are lost, and a line says how many when it
-    goes on. `close` gives the last lines some time to get out. Only a `StringIO`, where nobody waits, has each line at
+    A thread writes them, so that the server does not wait for their reader: a pipe that is not read, a terminal that
+    was stopped. At most `MOST_WAITING_CHARS` wait to be written; further lines are lost, and a line says how many when
+    writing goes on. `close` gives the last lines some time to get out. A `StringIO` never waits: it has each line at
     once.
     """
 
@@ -186,7 +195,7 @@ class ServerLog:
         stream = sys.stderr if self._stream is None else self._stream
         try:
             print(f"{self._lost(self._unwritten)}\n{line}" if self._unwritten else line, file=stream, flush=True)
-        except Exception:  # nobody reads any more, or the disk is full: groups are served all the same
+        except Exception:  # the reader is gone, or the disk is full: groups are served all the same
             self._unwritten += 1
             with self._changed:
                 self.lost_lines += 1
@@ -202,10 +211,6 @@ def _cut(text: str, longest: int) -> str:
     return text if len(text) <= longest else f"{text[:longest]}... ({len(text)} characters)"
 
 
-WINDOW_S = 60.0
-LINES_IN_A_WINDOW = 100
-
-
 class RateLimitedLog:
     """Lines of one kind (`event`): the first of every minute are written, the rest are counted and told together."""
 
@@ -218,7 +223,7 @@ class RateLimitedLog:
         self._last = ""
 
     def say(self, text: str, **fields: Any) -> None:
-        self.look()
+        self.summarize()
         if not self._lines:
             self._since_s = self._time_s()
         self._lines += 1
@@ -228,7 +233,7 @@ class RateLimitedLog:
             self._untold += 1
             self._last = text
 
-    def look(self) -> None:
+    def summarize(self) -> None:
         """Called every second: tell what was not told, once its minute is over."""
         if self._lines and self._time_s() - self._since_s >= WINDOW_S:
             if self._untold:
@@ -239,3 +244,74 @@ class RateLimitedLog:
                 )
             self._lines = self._untold = 0
             self._last = ""
+
+
+class FaultLog:
+    """Mistakes of the server itself: counted, one line each, and a traceback where those are wanted."""
+
+    def __init__(self, server_log: ServerLog, stats: "Stats", time_s: Callable[[], float]) -> None:
+        self._server_log = server_log
+        self._stats = stats
+        self._lines = RateLimitedLog(server_log, "fault", time_s)
+        self.summarize = self._lines.summarize
+
+    def report(self, what: str, error: BaseException, **fields: Any) -> None:
+        self._stats.faults += 1
+        kind = type(error).__name__
+        self._lines.say(f"{what} ({kind}: {error})", error=kind, **fields)
+        self._server_log.traceback(error)
+
+
+@dataclass(slots=True)
+class Latency:
+    """Counts by upper bound; the last is for everything above."""
+
+    buckets: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS_S) + 1))
+    total_s: float = 0.0
+
+    def observe(self, seconds: float, count: int = 1) -> None:
+        self.buckets[bisect_left(BOUNDS_S, seconds)] += count
+        self.total_s += seconds * count
+
+    @property
+    def count(self) -> int:
+        return sum(self.buckets)
+
+
+class Stats:
+    def __init__(self) -> None:
+        self.requests: dict[int, Latency] = {}
+        """By API key, from the first byte handled to the answer made; parked ones included."""
+        self.flush = Latency()
+        self.commits = 0
+        self.rebalances: Counter[Cause] = Counter()
+        self.expired_offsets = 0
+        self.deleted_offsets = 0
+        self.removed_groups = 0
+        self.expired_members = 0
+        self.connections = 0
+        self.refused_connections = 0
+        self.bad_requests = 0
+        self.faults = 0
+        self.compactions = 0
+        self.compacted_bytes = 0
+        self.compaction_s = 0.0
+
+    def request(self, api_key: int, seconds: float, count: int = 1) -> None:
+        latency = self.requests.get(api_key)
+        if latency is None:
+            latency = self.requests[api_key] = Latency()
+        latency.observe(seconds, count)
+
+    def note(self, notice: Notice) -> None:
+        match notice.kind:
+            case NoticeKind.STABLE:
+                self.rebalances[notice.cause] += 1
+            case NoticeKind.OFFSETS_EXPIRED:
+                self.expired_offsets += notice.size
+            case NoticeKind.OFFSETS_DELETED:
+                self.deleted_offsets += notice.size
+            case NoticeKind.REMOVED:
+                self.removed_groups += 1
+            case NoticeKind.EXPIRED:
+                self.expired_members += 1

@@ -5,14 +5,19 @@ changes a dict; an outdated entry of the heap is skipped when it comes up, and a
 half.
 """
 
+import asyncio
 import heapq
 import time
 from collections.abc import Callable, Hashable
-from typing import Protocol
+from typing import Any, Protocol
 
 from muster.core.events import Instant
 
 SWEEP_FROM = 1_000
+
+
+def now() -> Instant:
+    return Instant(time.monotonic_ns() // 1_000_000, time.time_ns() // 1_000_000)
 
 
 class Alarm(Protocol):
@@ -97,5 +102,6 @@ class Timers:
                 self._arm_alarm()
 
 
-def now() -> Instant:
-    return Instant(time.monotonic_ns() // 1_000_000, time.time_ns() // 1_000_000)
+def loop_timers(loop: asyncio.AbstractEventLoop, fire: Callable[[Any], None]) -> Timers:
+    """Timers of an event loop, by the monotonic clock."""
+    return Timers(lambda: now().monotonic_ms, lambda delay_ms, call: loop.call_later(delay_ms / 1000, call), fire)

@@ -1,42 +1,43 @@
 """muster's side of the cluster as a function of bytes, with topics in memory."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from types import ModuleType
 from typing import Any
 
 from muster.config.broker import BrokerConfig
 from muster.core.config import GroupConfig
 from muster.protocol.apis import ApiKey
-from muster.server.cluster import (
-    create_partitions,
-    create_topics,
-    delete_topics,
-    describe_cluster,
-    describe_configs,
-    fetch,
-    list_offsets,
-    metadata,
-    offset_for_leader_epoch,
-    topic_partitions,
-)
-from muster.server.cluster.cluster import EMPTY_PARTITION, Cluster, Node, PartitionOffsets
+from muster.server.cluster import create_topics, delete_topics, describe_configs, fetch, list_offsets, metadata
+from muster.server.cluster.cluster import EMPTY_PARTITION, Cluster, ClusterApi, Node, PartitionOffsets
 from muster.server.cluster.fetch import ParkedFetch
-from muster.server.cluster.topics import MemoryTopics, Topic, Topics, TopicStorage
+from muster.server.cluster.topics import Happened, Outcome, Plan, Topic, TopicChange, Topics, TopicStorage
 
-MODULES: dict[int, ModuleType] = {
-    ApiKey.METADATA: metadata,
-    ApiKey.CREATE_TOPICS: create_topics,
-    ApiKey.DELETE_TOPICS: delete_topics,
-    ApiKey.CREATE_PARTITIONS: create_partitions,
-    ApiKey.DESCRIBE_CLUSTER: describe_cluster,
-    ApiKey.DESCRIBE_CONFIGS: describe_configs,
-    ApiKey.DESCRIBE_TOPIC_PARTITIONS: topic_partitions,
-    ApiKey.LIST_OFFSETS: list_offsets,
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: offset_for_leader_epoch,
-    ApiKey.FETCH: fetch,
-}
+MODULES: tuple[ModuleType, ...] = (create_topics, delete_topics, describe_configs, list_offsets, metadata)
+APIS: dict[int, ClusterApi] = {api_key: api for module in MODULES for api_key, api in module.APIS.items()}
 CLUSTER_ID = "bXVzdGVyLXRlc3Qta2l0LTE"
+
+
+class MemoryTopics:
+    """A storage that forgets everything at the end."""
+
+    def __init__(self, topics: Iterable[Topic] = ()) -> None:
+        self._topics = {topic.name: topic for topic in topics}
+
+    def begin(self, changes: Sequence[TopicChange]) -> None: ...
+
+    def make(self, changes: Sequence[TopicChange]) -> list[Outcome]:
+        for happened, topic in changes:
+            if happened is Happened.DELETED:
+                del self._topics[topic.name]
+            else:
+                self._topics[topic.name] = topic
+        return [None] * len(changes)
+
+    def finish(self, changes: Sequence[TopicChange], outcomes: Sequence[Outcome]) -> None: ...
+
+    def topics(self) -> list[Topic]:
+        return list(self._topics.values())
 
 
 def memory_cluster(
@@ -65,14 +66,41 @@ def a_topic(name: str, partitions: int = 1, **configs: str) -> Topic:
     return Topic(name, name.encode()[:16].rjust(16, b"\x01"), partitions, given)
 
 
+def delete(topics: Topics, name: str) -> None:
+    topic = topics.get(name)
+    assert topic is not None
+    change(topics, TopicChange(Happened.DELETED, topic))
+
+
+def grow(topics: Topics, name: str, partitions: int) -> None:
+    topic = topics.get(name)
+    assert topic is not None
+    change(topics, TopicChange(Happened.GROWN, topic._replace(partitions=partitions)))
+
+
+def change(topics: Topics, wanted: TopicChange) -> None:
+    (problem,) = topics.carry_out(Plan([wanted], lambda outcomes: outcomes))
+    if problem is not None:
+        raise problem
+
+
 def answered(
     api_key: int, version: int, data: bytes, position: int, end: int | None, cluster: Cluster
 ) -> tuple[bytes, bool]:
     """The frame of the answer, and whether the client had to wait for it."""
-    module: Any = MODULES[api_key]
-    request = module.decode(version, data, position, end)
-    outcome = module.handle(request, cluster, 0) if module is fetch else module.handle(request, cluster)
-    waits = isinstance(outcome, ParkedFetch)
-    if waits:
-        outcome = fetch.complete(outcome, cluster)
-    return module.encode(version, 7, outcome), waits
+    if api_key == ApiKey.FETCH:
+        outcome = fetch.handle(fetch.decode(version, data, position, end), cluster, 0)
+        if isinstance(outcome, ParkedFetch):
+            return fetch.encode(version, 7, fetch.complete(outcome, cluster)), True
+        return fetch.encode(version, 7, outcome), False
+    api = APIS[api_key]
+    request = api.decode(version, data, position, end)
+    return api.encode(version, 7, carried_out(api, request, cluster)), False
+
+
+def carried_out(api: ClusterApi, request: Any, cluster: Cluster) -> Any:
+    """The answer to a request, with what it changes made here and now."""
+    if api.answer is not None:
+        return api.answer(request, cluster)
+    assert api.plan is not None
+    return cluster.topics.carry_out(api.plan(request, cluster))

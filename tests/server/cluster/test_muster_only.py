@@ -1,22 +1,37 @@
 """What the handlers do that a broker cannot show us: our own limits, a failing disk, settings of another broker."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
 from muster.codec.error_codes import ErrorCode
 from muster.config.broker import BrokerConfig
 from muster.errors import LogDamaged
-from muster.server.cluster import create_partitions, create_topics, delete_topics, describe_configs, metadata
 from muster.server.cluster.cluster import Cluster, EmptyPartition
-from muster.server.cluster.create_partitions import CreatePartitionsRequest, MorePartitions
-from muster.server.cluster.create_topics import CreateTopicsRequest, NewTopic
-from muster.server.cluster.delete_topics import DeleteTopicsRequest, TopicNamed
-from muster.server.cluster.describe_configs import BROKER, GROUP, TOPIC, DescribeConfigsRequest, ResourceAsked
-from muster.server.cluster.metadata import MetadataRequest, TopicAsked
+from muster.server.cluster.create_topics import (
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    MorePartitions,
+    NewTopic,
+    plan_create_partitions,
+    plan_create_topics,
+)
+from muster.server.cluster.delete_topics import DeleteTopicsRequest, TopicNamed, plan_delete_topics
+from muster.server.cluster.describe_configs import (
+    BROKER,
+    GROUP,
+    TOPIC,
+    DescribeConfigsRequest,
+    ResourceAsked,
+    ResourceDescribed,
+    broker_configs,
+    describe_configs,
+)
+from muster.server.cluster.metadata import MetadataRequest, TopicAsked, plan_metadata
 from muster.server.cluster.topic_configs import typed
-from muster.server.cluster.topics import MemoryTopics, Outcome, TopicChange
-from tests.server.cluster.asking import a_topic, memory_cluster
+from muster.server.cluster.topics import Outcome, Plan, TopicChange
+from tests.server.cluster.asking import MemoryTopics, a_topic, memory_cluster
 
 OFFSETS = "__consumer_offsets"
 
@@ -26,24 +41,28 @@ class FullDisk(MemoryTopics):
         return [LogDamaged("topic could not be made: no space left")] * len(changes)
 
 
+def make(plan: Callable[[Any, Cluster], Plan], request: Any, cluster: Cluster) -> Any:
+    return cluster.topics.carry_out(plan(request, cluster))
+
+
 def create(cluster: Cluster, *topics: NewTopic) -> list[tuple[ErrorCode, str | None]]:
-    answer = create_topics.handle(CreateTopicsRequest(topics), cluster)
+    answer = make(plan_create_topics, CreateTopicsRequest(topics), cluster)
     return [(topic.error, topic.message) for topic in answer.topics]
 
 
 def grow(cluster: Cluster, *topics: MorePartitions) -> list[tuple[ErrorCode, str | None]]:
-    answer = create_partitions.handle(CreatePartitionsRequest(topics), cluster)
+    answer = make(plan_create_partitions, CreatePartitionsRequest(topics), cluster)
     return [(topic.error, topic.message) for topic in answer.topics]
 
 
 def delete(cluster: Cluster, *names: str, version: int = 6) -> list[ErrorCode]:
-    answer = delete_topics.handle(DeleteTopicsRequest(version, tuple(map(TopicNamed, names))), cluster)
+    answer = make(plan_delete_topics, DeleteTopicsRequest(version, tuple(map(TopicNamed, names))), cluster)
     return [topic.error for topic in answer.topics]
 
 
 def ask(cluster: Cluster, *names: str, may_create: bool = True) -> list[ErrorCode]:
     request = MetadataRequest(12, tuple(map(TopicAsked, names)), may_create)
-    return [topic.error for topic in metadata.handle(request, cluster).topics]
+    return [topic.error for topic in make(plan_metadata, request, cluster).topics]
 
 
 def names(cluster: Cluster) -> list[str]:
@@ -142,8 +161,8 @@ def test_a_disk_that_fails_is_an_error_for_the_topic() -> None:
 
 def test_validation_changes_nothing() -> None:
     cluster = memory_cluster(a_topic("there"))
-    create_topics.handle(CreateTopicsRequest((NewTopic("a", 1),), validate_only=True), cluster)
-    create_partitions.handle(CreatePartitionsRequest((MorePartitions("there", 9),), validate_only=True), cluster)
+    make(plan_create_topics, CreateTopicsRequest((NewTopic("a", 1),), validate_only=True), cluster)
+    make(plan_create_partitions, CreatePartitionsRequest((MorePartitions("there", 9),), validate_only=True), cluster)
     assert cluster.topics.in_order() == [a_topic("there")]
 
 
@@ -198,16 +217,16 @@ def test_a_value_longer_than_any_honest_one_is_refused() -> None:
     assert len(message) < 200
 
 
-def described(cluster: Cluster, kind: int, name: str, *keys: str) -> describe_configs.ResourceDescribed:
+def described(cluster: Cluster, kind: int, name: str, *keys: str) -> ResourceDescribed:
     request = DescribeConfigsRequest((ResourceAsked(kind, name, keys),), True, True)
-    return describe_configs.handle(request, cluster).resources[0]
+    return describe_configs(request, cluster).resources[0]
 
 
 def test_a_resource_is_described_once_in_a_request() -> None:
     """The answer grows with what is asked, not with how often."""
     cluster = memory_cluster(a_topic("a"))
     once = (ResourceAsked(TOPIC, "a"), ResourceAsked(BROKER, "1"), ResourceAsked(TOPIC, "a", ("retention.ms",)))
-    (topic, node, part, *repeated) = describe_configs.handle(DescribeConfigsRequest(once * 300), cluster).resources
+    (topic, node, part, *repeated) = describe_configs(DescribeConfigsRequest(once * 300), cluster).resources
     assert len(topic.configs) > 20
     assert len(node.configs) > 20
     assert [config.name for config in part.configs] == ["retention.ms"]
@@ -217,12 +236,12 @@ def test_a_resource_is_described_once_in_a_request() -> None:
 
 def test_all_settings_of_a_resource_are_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
     looked_up: list[object] = []
-    whole = describe_configs.broker_configs
     monkeypatch.setattr(
-        describe_configs, "broker_configs", lambda *given, **how: looked_up.append(given) or whole(*given, **how)
+        "muster.server.cluster.describe_configs.broker_configs",
+        lambda *given, **how: looked_up.append(given) or broker_configs(*given, **how),
     )
     asked = tuple(ResourceAsked(BROKER, "1", ("num.partitions", f"x{number}")) for number in range(500))
-    answer = describe_configs.handle(DescribeConfigsRequest(asked), memory_cluster())
+    answer = describe_configs(DescribeConfigsRequest(asked), memory_cluster())
     assert [[config.name for config in one.configs] for one in answer.resources] == [["num.partitions"]] * 500
     assert len(looked_up) == 1
 
@@ -260,5 +279,5 @@ def test_broker_settings_have_our_help_beside_them() -> None:
 
 def test_metadata_tells_the_epochs_of_the_logs() -> None:
     cluster = memory_cluster(a_topic("a", 3), partition_of=lambda topic, partition: EmptyPartition(partition * 10))
-    answer = metadata.handle(MetadataRequest(12, None), cluster)
+    answer = make(plan_metadata, MetadataRequest(12, None), cluster)
     assert answer.topics[0].leader_epochs == (0, 10, 20)

@@ -118,11 +118,11 @@ def test_groups_are_served_while_a_topic_is_made(tmp_path: Path, how: str) -> No
             beat = {"groupId": "g", "generationId": 1, "memberId": "m", "groupInstanceId": None}
             assert (await member.ask(ApiKey.HEARTBEAT, 3, **beat))["errorCode"] == 25
             assert (await member.ask(ApiKey.METADATA, 4, topics=None, allowAutoTopicCreation=False))["topics"]
-            assert "slow" not in server.cluster.topics, "it is not there before it is"
+            assert "slow" not in server.parts.cluster.topics, "it is not there before it is"
             assert not files.making._open.is_set()
             files.making.open()
             await admin.hear(ApiKey.CREATE_TOPICS if how == "create" else ApiKey.METADATA, 5 if how == "create" else 4)
-            assert "slow" in server.cluster.topics
+            assert "slow" in server.parts.cluster.topics
 
     served(tmp_path / "data", story)
 
@@ -135,10 +135,10 @@ def test_changes_are_made_one_after_the_other(tmp_path: Path) -> None:
         files.making.close()
         asked = [asyncio.ensure_future(create(client, "same")) for client in clients[:5]]
         await until(files.making.somebody_waits.is_set)
-        await until(lambda: len(server._topic_changes._under_way) == 5)
+        await until(lambda: len(server.parts.topic_changes._under_way) == 5)
         deleted = clients[5].ask(ApiKey.DELETE_TOPICS, 1, topicNames=["same"], timeoutMs=5_000)
         deleting = asyncio.ensure_future(deleted)
-        await until(lambda: len(server._topic_changes._under_way) == 6)
+        await until(lambda: len(server.parts.topic_changes._under_way) == 6)
         files.making.open()
         errors = [error for answer in await asyncio.gather(*asked) for error in answer]
         assert sorted(errors) == [0, 36, 36, 36, 36]
@@ -166,13 +166,13 @@ def test_large_requests_that_wait_for_their_turn_are_few_and_small_ones_are_not_
         for client in greedy:
             topics = [new_topic("greedy") | {"configs": junk}]
             client.send(ApiKey.CREATE_TOPICS, 5, topics=topics, timeoutMs=5_000, validateOnly=False)
-        await until(lambda: server.stats.bad_requests == 4)
+        await until(lambda: server.parts.stats.bad_requests == 4)
         asked.append(asyncio.ensure_future(create(small, "small")))
-        await until(lambda: len(server._topic_changes._under_way) == 4)
+        await until(lambda: len(server.parts.topic_changes._under_way) == 4)
         assert not files.making._open.is_set()
         files.making.open()
         assert await asyncio.gather(*asked) == [[0], [0]]
-        assert server._topic_changes._waiting_bytes == 0
+        assert server.parts.topic_changes._waiting_bytes == 0
         for client in clients:
             await client.__aexit__()
 

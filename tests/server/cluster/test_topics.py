@@ -7,7 +7,6 @@ import pytest
 from muster.errors import LogDamaged
 from muster.server.cluster.topics import (
     Happened,
-    MemoryTopics,
     Outcome,
     Topic,
     TopicChange,
@@ -15,7 +14,7 @@ from muster.server.cluster.topics import (
     metric_name,
     name_problem,
 )
-from tests.server.cluster.asking import a_topic
+from tests.server.cluster.asking import MemoryTopics, a_topic, delete, grow
 
 
 def test_a_change_goes_to_the_storage_then_to_the_listeners() -> None:
@@ -24,8 +23,8 @@ def test_a_change_goes_to_the_storage_then_to_the_listeners() -> None:
     heard: list[tuple[TopicChange, list[Topic]]] = []
     topics.listen(lambda change: heard.append((change, storage.topics())))
     topics.create(a_topic("new", 3))
-    topics.add_partitions("there", 5)
-    topics.delete("new")
+    grow(topics, "there", 5)
+    delete(topics, "new")
     assert [change for change, _ in heard] == [
         (Happened.CREATED, a_topic("new", 3)),
         (Happened.GROWN, a_topic("there", 5)),
@@ -44,8 +43,8 @@ def test_a_storage_that_fails_changes_nothing() -> None:
     topics.listen(lambda change: pytest.fail(f"nothing happened: {change}"))
     for attempt in (
         lambda: topics.create(a_topic("new")),
-        lambda: topics.delete("there"),
-        lambda: topics.add_partitions("there", 4),
+        lambda: delete(topics, "there"),
+        lambda: grow(topics, "there", 4),
     ):
         with pytest.raises(LogDamaged):
             attempt()
@@ -59,11 +58,11 @@ def test_topics_are_found_by_name_and_by_id_as_long_as_they_are_there() -> None:
     assert topics.by_id(a_topic("a").topic_id) == topics.get("a") == a_topic("a", 4)
     topics.create(a_topic("aa"))
     assert [topic.name for topic in topics.in_order()] == ["a", "aa", "b"]
-    topics.delete("a")
+    delete(topics, "a")
     assert "a" not in topics
     assert topics.get("a") is topics.by_id(a_topic("a").topic_id) is None
     assert len(topics) == topics.partition_count == 2
-    topics.add_partitions("b", 9)
+    grow(topics, "b", 9)
     assert topics.by_id(a_topic("b").topic_id) == a_topic("b", 9)
     assert topics.partition_count == 10
 
@@ -73,9 +72,9 @@ def test_names_that_look_the_same_in_metrics() -> None:
     assert topics.clash("a_b") == "a.b"
     assert topics.clash("a-b") is topics.clash("plain") is None
     topics.create(a_topic("a_b"))
-    topics.delete("a.b")
+    delete(topics, "a.b")
     assert topics.clash("a.b") == "a_b"
-    topics.delete("a_b")
+    delete(topics, "a_b")
     assert topics.clash("a_b") is None
     assert metric_name("a.b_c") == metric_name("a_b.c") == "a_b_c"
     assert metric_name("a-b") is None

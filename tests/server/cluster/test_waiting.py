@@ -7,12 +7,18 @@ import pytest
 
 from muster.codec.error_codes import ErrorCode
 from muster.config.broker import BrokerConfig
-from muster.server.cluster import fetch, list_offsets, offset_for_leader_epoch
+from muster.server.cluster import fetch
 from muster.server.cluster.cluster import NO_EPOCH, UNKNOWN_EPOCH_END, Cluster, EpochEnd, FoundRecord
 from muster.server.cluster.fetch import FetchAnswer, FetchRequest, ParkedFetch, PartitionAsked
-from muster.server.cluster.list_offsets import ListOffsetsRequest, OffsetAsked
-from muster.server.cluster.offset_for_leader_epoch import EpochAsked, OffsetForLeaderEpochRequest
-from tests.server.cluster.asking import a_topic, memory_cluster
+from muster.server.cluster.list_offsets import (
+    EpochAsked,
+    ListOffsetsRequest,
+    OffsetAsked,
+    OffsetForLeaderEpochRequest,
+    find_epoch_ends,
+    list_offsets,
+)
+from tests.server.cluster.asking import a_topic, delete, memory_cluster
 
 
 class Written(NamedTuple):
@@ -118,7 +124,7 @@ def test_a_topic_deleted_while_a_fetch_waits(cluster: Cluster) -> None:
     for version in (12, 13):
         request = FetchRequest(version, (PartitionAsked("empty", a_topic("empty").topic_id, 0, 0),), max_wait_ms=500)
         waiting = parked(request, cluster)
-        cluster.topics.delete("empty")
+        delete(cluster.topics, "empty")
         (gone,) = fetch.complete(waiting, cluster).partitions
         assert gone.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "not an unknown id: it was known when it was asked"
         assert gone.aborted is None
@@ -127,7 +133,7 @@ def test_a_topic_deleted_while_a_fetch_waits(cluster: Cluster) -> None:
 
 def test_a_topic_made_anew_is_another_one(cluster: Cluster) -> None:
     waiting = parked(FetchRequest(12, (asked("empty"),), max_wait_ms=500), cluster)
-    cluster.topics.delete("empty")
+    delete(cluster.topics, "empty")
     cluster.topics.create(a_topic("empty", 2)._replace(topic_id=b"\x09" * 16))
     assert fetch.complete(waiting, cluster).partitions[0].error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -180,7 +186,7 @@ def test_a_fenced_consumer_hears_who_leads_from_version_16_on(cluster: Cluster) 
 
 def listed(cluster: Cluster, timestamp: int, isolation_level: int = 0, replica_id: int = -1) -> tuple[int, int, int]:
     request = ListOffsetsRequest(11, (("full", (OffsetAsked(0, timestamp),)),), isolation_level, replica_id)
-    ((_, (one,)),) = list_offsets.handle(request, cluster).topics
+    ((_, (one,)),) = list_offsets(request, cluster).topics
     assert one.error is ErrorCode.NONE
     return one.timestamp_ms, one.offset, one.leader_epoch
 
@@ -206,6 +212,6 @@ def test_records_that_may_not_be_seen_yet_are_not_found() -> None:
 
 def test_ends_of_epochs(cluster: Cluster) -> None:
     epochs = tuple(EpochAsked(0, epoch) for epoch in (0, 1, 2, 3, 4, 5, -1))
-    answer = offset_for_leader_epoch.handle(OffsetForLeaderEpochRequest((("full", epochs),)), cluster)
+    answer = find_epoch_ends(OffsetForLeaderEpochRequest((("full", epochs),)), cluster)
     ((_, ends),) = answer.topics
     assert [tuple(one.end) for one in ends] == [(0, 10), (1, 12), (1, 12), (3, 14), (3, 14), (-1, -1), (-1, -1)]

@@ -46,13 +46,13 @@ def test_a_consumer_carries_on_over_twenty_moves() -> None:
         while not consumer.assignment():
             assert time.monotonic() < deadline
             consumer.poll(0.05)
-        generation = broker._server.shards.shells[partition].coordinator.groups["moving"].generation  # type: ignore[union-attr]
+        generation = broker._server.parts.led_partitions.by_number[partition].coordinator.groups["moving"].generation  # type: ignore[union-attr]
         acknowledged, refusals = -1, 0
         for number in range(200):
             if number % 10 == 0:
-                in_loop(broker, lambda server: server.resign(partition))
+                in_loop(broker, lambda server: server.parts.leadership.resign(partition))
             if number % 10 == 1:
-                in_loop(broker, lambda server: server.elect(partition))
+                in_loop(broker, lambda server: server.parts.leadership.elect(partition))
             try:
                 consumer.commit(offsets=[TopicPartition("orders", 0, number)], asynchronous=False)
                 acknowledged = number
@@ -60,9 +60,9 @@ def test_a_consumer_carries_on_over_twenty_moves() -> None:
                 refusals += 1
             consumer.poll(0.01)
             assert time.monotonic() < deadline + WAIT_S
-        in_loop(broker, lambda server: server.elect(partition))
+        in_loop(broker, lambda server: server.parts.leadership.elect(partition))
         assert consumer.committed([TopicPartition("orders", 0)], timeout=10)[0].offset >= acknowledged > 100
-        shell = broker._server.shards.shells[partition]  # type: ignore[union-attr]
+        shell = broker._server.parts.led_partitions.by_number[partition]  # type: ignore[union-attr]
         assert shell.epoch > 20
         assert shell.coordinator is not None
         assert shell.coordinator.groups["moving"].generation == generation, "nobody had to rebalance"
@@ -75,14 +75,16 @@ def test_what_a_client_hears_while_a_partition_moves() -> None:
         partition = partition_for("raw", 8)
         with Raw((broker.host, broker.port)) as raw:
             assert commit(raw, 1) == 0
-            in_loop(broker, lambda server: server.resign(partition))
+            in_loop(broker, lambda server: server.parts.leadership.resign(partition))
             assert commit(raw, 2) == NOT_COORDINATOR
             assert fetch_offsets(raw, "raw")[0] == NOT_COORDINATOR
-            in_loop(broker, lambda server: server.router.elect(partition, 99))  # elected, and the load takes its time
+            in_loop(
+                broker, lambda server: server.parts.led_partitions.router.elect(partition, 99)
+            )  # elected, and the load takes its time
             assert commit(raw, 3) == LOADING
             assert fetch_offsets(raw, "raw")[0] == LOADING
-            in_loop(broker, lambda server: setattr(server.shards.shells[partition], "epoch", 99))
-            in_loop(broker, lambda server: server.elect(partition))
+            in_loop(broker, lambda server: setattr(server.parts.led_partitions.by_number[partition], "epoch", 99))
+            in_loop(broker, lambda server: server.parts.leadership.elect(partition))
             deadline = time.monotonic() + WAIT_S
             while (found := fetch_offsets(raw, "raw"))[0] == LOADING:
                 assert time.monotonic() < deadline

@@ -9,8 +9,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
 from muster.broker import Broker
 from muster.protocol.apis import ApiKey
+from muster.server.cluster_requests import MOST_REMEMBERED, UnservedClients
 from muster.server.server_log import RateLimitedLog
-from muster.server.unserved import MOST_REMEMBERED, Unserved
 from tests.server.raw import Raw
 
 SOON_S = 60
@@ -90,7 +90,7 @@ def test_many_client_ids_are_not_remembered_for_ever() -> None:
         def say(self, text: str, **fields: Any) -> None:
             said.append(text)
 
-    unserved = Unserved(cast(RateLimitedLog, Remarks()))
+    unserved = UnservedClients(cast(RateLimitedLog, Remarks()))
     for number in range(3 * MOST_REMEMBERED):
         unserved.producer(f"client-{number}" + "x" * 1_000, "1.2.3.4:5")
         unserved.producer(f"client-{number}" + "x" * 1_000, "1.2.3.4:6")

@@ -33,16 +33,17 @@ def test_047_nobody_is_heard_before_the_coordinator_has_started(tmp_path: Path) 
         listen = server._listen
 
         async def look_first(host: str, at: int) -> None:
-            start_control = server._control.start  # the last step before the port is open
+            start_control = server.parts.control.start  # the last step before the port is open
 
             async def look() -> None:
                 with pytest.raises(ConnectionRefusedError):
                     socket.create_connection(("127.0.0.1", port), 5)
-                assert {shard.ownership for shard in server.router.shards.values()} == {Ownership.ACTIVE}
-                assert sorted(server.router.shards) == [0, 1, 2]
+                shards = server.parts.led_partitions.router.shards
+                assert {shard.ownership for shard in shards.values()} == {Ownership.ACTIVE}
+                assert sorted(shards) == [0, 1, 2]
                 await start_control()
 
-            server._control.start = look  # type: ignore[method-assign]
+            server.parts.control.start = look  # type: ignore[method-assign]
             await listen(host, at)
 
         server._listen = look_first  # type: ignore[method-assign]
@@ -85,7 +86,7 @@ def test_273_v1_repeats_the_error_on_each_partition() -> None:
             assert not raw.ask(ApiKey.OFFSET_COMMIT, 8, **commit_body("g", "orders", {0: 5}))["topics"][0][
                 "partitions"
             ][0]["errorCode"]
-            in_loop(broker, lambda server: server.resign(0))
+            in_loop(broker, lambda server: server.parts.leadership.resign(0))
             old = raw.ask(ApiKey.OFFSET_FETCH, 1, groupId="g", topics=wanted)
             newer = raw.ask(ApiKey.OFFSET_FETCH, 2, groupId="g", topics=wanted)
     partitions = [each for topic in old["topics"] for each in topic["partitions"]]

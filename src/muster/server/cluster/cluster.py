@@ -6,13 +6,13 @@ records, ListOffsets and OffsetForLeaderEpoch need it. Nothing here reads record
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from muster.codec.error_codes import ErrorCode
 from muster.config.broker import BrokerConfig
 from muster.core.config import GroupConfig
 from muster.log.partition import DiskLog
-from muster.server.cluster.topics import Topic, Topics
+from muster.server.cluster.topics import Plan, Topic, Topics
 
 NO_EPOCH = -1
 NO_OFFSET = -1
@@ -66,7 +66,7 @@ class PartitionOffsets(Protocol):
 
 
 class EmptyPartition:
-    """A partition nobody ever wrote to, or whose records are not kept yet."""
+    """A partition without records, or whose records are not kept yet."""
 
     leader_epoch = 0
     start_offset = 0
@@ -154,7 +154,7 @@ class DiskPartition:
 
 NO_TOPIC_ID = bytes(16)
 NOT_ASKED = -(2**31)
-"""Authorized operations where nobody wanted to know them."""
+"""Authorized operations where the request did not ask for them."""
 ALL_TOPIC_OPERATIONS = 3576
 ALL_CLUSTER_OPERATIONS = 8096
 """A bit for each operation that Kafka has for a topic, for a cluster; without an authorizer all of them are allowed."""
@@ -173,7 +173,7 @@ class Node(NamedTuple):
 class Cluster:
     """One node leads every partition and is the controller too.
 
-    `fresh_topic_id` gives sixteen random bytes that are nobody's id yet. `partition_of` finds the log of a partition;
+    `fresh_topic_id` gives sixteen random bytes that are no topic's id yet. `partition_of` finds the log of a partition;
     without it they are all empty.
     """
 
@@ -184,3 +184,12 @@ class Cluster:
     config: BrokerConfig = field(default_factory=BrokerConfig)
     groups: GroupConfig = field(default_factory=GroupConfig)
     partition_of: Callable[[Topic, int], PartitionOffsets] = lambda topic, partition: EMPTY_PARTITION
+
+
+class ClusterApi(NamedTuple):
+    """One API: how it is decoded, answered and encoded. It has `answer`, or, if it may change topics, `plan`."""
+
+    decode: Callable[..., Any]
+    encode: Callable[..., bytes]
+    answer: Callable[[Any, Cluster], Any] | None = None
+    plan: Callable[[Any, Cluster], Plan] | None = None

@@ -1,6 +1,6 @@
-"""CreateTopics: new topics, each taken or refused on its own.
+"""CreateTopics and CreatePartitions: new topics, and more partitions of those there are, each taken or refused alone.
 
-Versions
+CreateTopics
     2  the first one served
     4  the number of partitions and of replicas may be left to the broker (-1); this broker does not mind before either
     5  flexible; the answer has the partitions, replicas and settings of the new topic
@@ -12,6 +12,15 @@ there, null settings, bad settings, then assignment, replicas and partitions. To
 all of it. `muster.max.partitions` is our own limit.
 
 The list of settings is empty rather than null in a refusal: Java's client does not take null.
+
+CreatePartitions
+    0, 1  the same
+    2     flexible
+    3     may say that a quota is used up, which never happens here
+
+`__consumer_offsets` cannot have more: which of its partitions has a group depends on how many there are. (Kafka does
+it, and every group is somewhere else from then on.) More than 10,000 new partitions in one request are refused. (Kafka
+answers UNKNOWN_SERVER_ERROR, and makes the first 10,000 all the same.)
 """
 
 from collections import Counter
@@ -23,10 +32,11 @@ from muster.codec.error_codes import ErrorCode
 from muster.codec.primitives import Buffer
 from muster.protocol.apis import ApiKey
 from muster.protocol.messages import decode_request, encode_response
-from muster.server.cluster.cluster import NO_TOPIC_ID, Cluster
+from muster.server.cluster.cluster import NO_TOPIC_ID, Cluster, ClusterApi
 from muster.server.cluster.topic_configs import EffectiveConfig, config_problem, effective_configs
 from muster.server.cluster.topics import (
     METADATA_TOPIC,
+    OFFSETS_TOPIC,
     Happened,
     Outcome,
     Plan,
@@ -74,7 +84,7 @@ class CreateTopicsAnswer(NamedTuple):
     topics: tuple[TopicCreated, ...]
 
 
-def decode(version: int, data: Buffer, position: int = 0, end: int | None = None) -> CreateTopicsRequest:
+def decode_create_topics(version: int, data: Buffer, position: int = 0, end: int | None = None) -> CreateTopicsRequest:
     body = decode_request(ApiKey.CREATE_TOPICS, version, data, position, end)
     return CreateTopicsRequest(tuple([_decoded(topic) for topic in body["topics"]]), body["validateOnly"])
 
@@ -89,13 +99,7 @@ def _decoded(topic: dict[str, Any]) -> NewTopic:
     )
 
 
-def handle(request: CreateTopicsRequest, cluster: Cluster) -> CreateTopicsAnswer:
-    """Make what can be made, here and now."""
-    answer: CreateTopicsAnswer = cluster.topics.carry_out(plan(request, cluster))
-    return answer
-
-
-def plan(request: CreateTopicsRequest, cluster: Cluster) -> Plan:
+def plan_create_topics(request: CreateTopicsRequest, cluster: Cluster) -> Plan:
     """What can be made, and the answer when it is."""
     named = Counter(topic.name for topic in request.topics)
     wanted = [topic for topic in request.topics if named[topic.name] == 1 and topic.name != METADATA_TOPIC]
@@ -235,7 +239,7 @@ def _created(wanted: NewTopic, topic: Topic | None, cluster: Cluster) -> TopicCr
     return TopicCreated(topic.name, ErrorCode.NONE, None, topic.topic_id, topic.partitions, 1, effective)
 
 
-def encode(version: int, correlation_id: int, answer: CreateTopicsAnswer) -> bytes:
+def encode_create_topics(version: int, correlation_id: int, answer: CreateTopicsAnswer) -> bytes:
     topics = [
         {
             "name": topic.name,
@@ -252,3 +256,133 @@ def encode(version: int, correlation_id: int, answer: CreateTopicsAnswer) -> byt
         for topic in answer.topics
     ]
     return encode_response(ApiKey.CREATE_TOPICS, version, correlation_id, {"topics": topics})
+
+
+class MorePartitions(NamedTuple):
+    name: str
+    total: int
+    """How many there are to be in all."""
+    assignments: tuple[tuple[int, ...], ...] | None = None
+
+
+class CreatePartitionsRequest(NamedTuple):
+    topics: tuple[MorePartitions, ...]
+    validate_only: bool = False
+
+
+class PartitionsCreated(NamedTuple):
+    name: str
+    error: ErrorCode
+    message: str | None = None
+
+
+class CreatePartitionsAnswer(NamedTuple):
+    topics: tuple[PartitionsCreated, ...]
+
+
+def decode_create_partitions(
+    version: int, data: Buffer, position: int = 0, end: int | None = None
+) -> CreatePartitionsRequest:
+    body = decode_request(ApiKey.CREATE_PARTITIONS, version, data, position, end)
+    return CreatePartitionsRequest(tuple([_decoded_growth(topic) for topic in body["topics"]]), body["validateOnly"])
+
+
+def _decoded_growth(topic: dict[str, Any]) -> MorePartitions:
+    assignments = topic["assignments"]
+    chosen = None if assignments is None else tuple([tuple(one["brokerIds"]) for one in assignments])
+    return MorePartitions(topic["name"], topic["count"], chosen)
+
+
+def plan_create_partitions(request: CreatePartitionsRequest, cluster: Cluster) -> Plan:
+    """What can be made, and the answer when it is."""
+    named = Counter(topic.name for topic in request.topics)
+    answers = [
+        PartitionsCreated(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+        for name, times in named.items()
+        if times > 1
+    ]
+    wanted = [topic for topic in request.topics if named[topic.name] == 1]
+    refused = {topic.name: _growth_refusal(topic, cluster) for topic in wanted}
+    accepted = [topic for topic in wanted if refused[topic.name] is None]
+    if sum(_added(topic, cluster) for topic in accepted) > MOST_CHANGES:
+        message = "Excessively large number of partitions per request."
+        refused |= {
+            topic.name: PartitionsCreated(topic.name, ErrorCode.POLICY_VIOLATION, message) for topic in accepted
+        }
+    changes: list[TopicChange] = []
+    limit = cluster.config.muster_max_partitions
+    room = limit - cluster.topics.partition_count
+    for topic in wanted:
+        refusal, known = refused[topic.name], cluster.topics.get(topic.name)
+        if refusal is None and known is not None:
+            added = topic.total - known.partitions
+            if added <= room:
+                room -= added
+                changes.append(TopicChange(Happened.GROWN, known._replace(partitions=topic.total)))
+            else:
+                message = f"muster.max.partitions is {limit}."
+                refusal = PartitionsCreated(topic.name, ErrorCode.POLICY_VIOLATION, message)
+        answers.append(refusal or PartitionsCreated(topic.name, ErrorCode.NONE))
+    return Plan([] if request.validate_only else changes, partial(_answered_growth, changes, answers))
+
+
+def _answered_growth(
+    changes: Sequence[TopicChange], answers: Sequence[PartitionsCreated], outcomes: Sequence[Outcome]
+) -> CreatePartitionsAnswer:
+    """The answers, with errors for those that could not be made after all."""
+    failed = {
+        change.topic.name: PartitionsCreated(change.topic.name, *refusal_of(error))
+        for change, error in zip(changes, outcomes, strict=False)
+        if error is not None
+    }
+    return CreatePartitionsAnswer(tuple([failed.get(answer.name, answer) for answer in answers]))
+
+
+def _growth_refusal(wanted: MorePartitions, cluster: Cluster) -> PartitionsCreated | None:
+    topic = cluster.topics.get(wanted.name)
+    if topic is None:
+        return PartitionsCreated(wanted.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    error, message = _problem(wanted, topic, cluster)
+    return None if error is ErrorCode.NONE else PartitionsCreated(wanted.name, error, message)
+
+
+def _problem(wanted: MorePartitions, topic: Topic, cluster: Cluster) -> tuple[ErrorCode, str]:
+    if wanted.total == topic.partitions:
+        return ErrorCode.INVALID_PARTITIONS, f"Topic already has {topic.partitions} partition(s)."
+    if wanted.total < topic.partitions:
+        return ErrorCode.INVALID_PARTITIONS, (
+            f"The topic {topic.name} currently has {topic.partitions} partition(s); {wanted.total} would not be an "
+            "increase."
+        )
+    if topic.name == OFFSETS_TOPIC:
+        message = f"The number of partitions of {OFFSETS_TOPIC} decides where groups are, and cannot change."
+        return ErrorCode.INVALID_REQUEST, message
+    if wanted.assignments is None:
+        return ErrorCode.NONE, ""
+    added = wanted.total - topic.partitions
+    if len(wanted.assignments) != added:
+        return ErrorCode.INVALID_REPLICA_ASSIGNMENT, (
+            f"Attempted to add {added} additional partition(s), but only {len(wanted.assignments)} assignment(s) were "
+            "specified."
+        )
+    problems = (assignment_problem(node_ids, cluster.node.node_id) for node_ids in wanted.assignments)
+    problem = next((problem for problem in problems if problem is not None), None)
+    return (ErrorCode.NONE, "") if problem is None else (ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
+
+
+def _added(wanted: MorePartitions, cluster: Cluster) -> int:
+    topic = cluster.topics.get(wanted.name)
+    return 0 if topic is None else wanted.total - topic.partitions
+
+
+def encode_create_partitions(version: int, correlation_id: int, answer: CreatePartitionsAnswer) -> bytes:
+    results = [{"name": topic.name, "errorCode": topic.error, "errorMessage": topic.message} for topic in answer.topics]
+    return encode_response(ApiKey.CREATE_PARTITIONS, version, correlation_id, {"results": results})
+
+
+APIS = {
+    ApiKey.CREATE_TOPICS: ClusterApi(decode_create_topics, encode_create_topics, plan=plan_create_topics),
+    ApiKey.CREATE_PARTITIONS: ClusterApi(
+        decode_create_partitions, encode_create_partitions, plan=plan_create_partitions
+    ),
+}

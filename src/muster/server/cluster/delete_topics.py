@@ -19,7 +19,7 @@ from muster.codec.error_codes import ErrorCode
 from muster.codec.primitives import Buffer
 from muster.protocol.apis import ApiKey
 from muster.protocol.messages import decode_request, encode_response
-from muster.server.cluster.cluster import NO_TOPIC_ID, Cluster
+from muster.server.cluster.cluster import NO_TOPIC_ID, Cluster, ClusterApi
 from muster.server.cluster.topics import OFFSETS_TOPIC, Happened, Outcome, Plan, Topic, TopicChange, refusal_of
 
 _FIRST_WITH_DISABLED = 3
@@ -46,7 +46,7 @@ class DeleteTopicsAnswer(NamedTuple):
     topics: tuple[TopicDeleted, ...]
 
 
-def decode(version: int, data: Buffer, position: int = 0, end: int | None = None) -> DeleteTopicsRequest:
+def decode_delete_topics(version: int, data: Buffer, position: int = 0, end: int | None = None) -> DeleteTopicsRequest:
     body = decode_request(ApiKey.DELETE_TOPICS, version, data, position, end)
     by_name = [TopicNamed(name) for name in body["topicNames"]]
     return DeleteTopicsRequest(
@@ -54,13 +54,7 @@ def decode(version: int, data: Buffer, position: int = 0, end: int | None = None
     )
 
 
-def handle(request: DeleteTopicsRequest, cluster: Cluster) -> DeleteTopicsAnswer:
-    """Delete what can be deleted, here and now."""
-    answer: DeleteTopicsAnswer = cluster.topics.carry_out(plan(request, cluster))
-    return answer
-
-
-def plan(request: DeleteTopicsRequest, cluster: Cluster) -> Plan:
+def plan_delete_topics(request: DeleteTopicsRequest, cluster: Cluster) -> Plan:
     """What can be deleted, and the answer when it is."""
     if not cluster.config.delete_topic_enable:
         is_old = request.version < _FIRST_WITH_DISABLED
@@ -136,7 +130,7 @@ def _chosen_by_name(
     return chosen
 
 
-def encode(version: int, correlation_id: int, answer: DeleteTopicsAnswer) -> bytes:
+def encode_delete_topics(version: int, correlation_id: int, answer: DeleteTopicsAnswer) -> bytes:
     responses = [
         {
             "name": topic.name,
@@ -147,3 +141,6 @@ def encode(version: int, correlation_id: int, answer: DeleteTopicsAnswer) -> byt
         for topic in answer.topics
     ]
     return encode_response(ApiKey.DELETE_TOPICS, version, correlation_id, {"responses": responses})
+
+
+APIS = {ApiKey.DELETE_TOPICS: ClusterApi(decode_delete_topics, encode_delete_topics, plan=plan_delete_topics)}

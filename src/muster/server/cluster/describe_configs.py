@@ -23,7 +23,7 @@ from muster.config.types import BadValue, ConfigType, Value, parse_value, render
 from muster.core.config import GroupConfig
 from muster.protocol.apis import ApiKey
 from muster.protocol.messages import decode_request, encode_response
-from muster.server.cluster.cluster import Cluster
+from muster.server.cluster.cluster import Cluster, ClusterApi
 from muster.server.cluster.topic_configs import MIN_ISR, Source, TopicSetting, effective_configs, is_given
 from muster.server.cluster.topics import Topic, name_problem
 from muster.server.settings import group_kinds
@@ -78,7 +78,9 @@ class DescribeConfigsAnswer(NamedTuple):
     resources: tuple[ResourceDescribed, ...]
 
 
-def decode(version: int, data: Buffer, position: int = 0, end: int | None = None) -> DescribeConfigsRequest:
+def decode_describe_configs(
+    version: int, data: Buffer, position: int = 0, end: int | None = None
+) -> DescribeConfigsRequest:
     body = decode_request(ApiKey.DESCRIBE_CONFIGS, version, data, position, end)
     resources = []
     for resource in body["resources"]:
@@ -88,7 +90,7 @@ def decode(version: int, data: Buffer, position: int = 0, end: int | None = None
     return DescribeConfigsRequest(tuple(resources), body["includeSynonyms"], body["includeDocumentation"])
 
 
-def handle(request: DescribeConfigsRequest, cluster: Cluster) -> DescribeConfigsAnswer:
+def describe_configs(request: DescribeConfigsRequest, cluster: Cluster) -> DescribeConfigsAnswer:
     """Describe each resource; all settings of one are looked up once, however many of its keys are asked for."""
     looked_up: dict[tuple[int, str], ResourceDescribed] = {}
     seen: set[tuple[int, str, frozenset[str]]] = set()
@@ -171,7 +173,7 @@ def _canonical(kind: ConfigType, text: str) -> str | None:
     try:
         return render_value(parse_value(kind, text))
     except BadValue:
-        return text  # somebody else wrote it into the registry
+        return text  # another program wrote it into the registry
 
 
 def _broker_synonyms(setting: TopicSetting, broker: BrokerConfig) -> list[Synonym]:
@@ -236,7 +238,7 @@ def _broker_config(name: str, kind: ConfigType, value: Value, default: Value, is
     return ConfigDescribed(name, text, kind, source, not is_dynamic, synonyms)
 
 
-def encode(version: int, correlation_id: int, answer: DescribeConfigsAnswer) -> bytes:
+def encode_describe_configs(version: int, correlation_id: int, answer: DescribeConfigsAnswer) -> bytes:
     results = [
         {
             "errorCode": resource.error,
@@ -260,3 +262,6 @@ def _encoded(config: ConfigDescribed) -> dict[str, Any]:
         "configType": config.kind,
         "documentation": config.documentation,
     }
+
+
+APIS = {ApiKey.DESCRIBE_CONFIGS: ClusterApi(decode_describe_configs, encode_describe_configs, answer=describe_configs)}

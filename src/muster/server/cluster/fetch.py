@@ -88,7 +88,7 @@ class PartitionFetched(NamedTuple):
     leader: Leader | None = None
     """Whom the client should turn to, where it has the wrong idea."""
     aborted: tuple[()] | None = None
-    """No transaction was aborted, or (None) nobody looked for one."""
+    """No transaction was aborted, or (None) none was looked for."""
 
 
 class FetchAnswer(NamedTuple):
@@ -226,7 +226,7 @@ def _problem(asked: PartitionAsked, log: PartitionOffsets, replica_id: int) -> E
     if error is not ErrorCode.NONE:
         return error
     if replica_id >= 0:
-        return ErrorCode.NOT_LEADER_OR_FOLLOWER  # nobody replicates us
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER  # this cluster has no replicas
     if asked.offset < log.start_offset:
         return ErrorCode.OFFSET_OUT_OF_RANGE
     if asked.last_epoch == NO_EPOCH:

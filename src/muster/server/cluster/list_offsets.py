@@ -1,6 +1,6 @@
-"""ListOffsets: where a partition begins and ends, and which offset belongs to a time.
+"""ListOffsets and OffsetForLeaderEpoch: where a partition begins and ends, and the offset of a time or an epoch.
 
-Versions
+ListOffsets
     1   the first one served
     2   isolation level: with read_committed, the end is the last stable offset; throttle time
     4   leader epochs
@@ -12,6 +12,10 @@ Versions
     11  -6, the first offset not yet in remote storage: there is none
 
 A special timestamp that the version does not have is UNSUPPORTED_VERSION, before anything else is looked at.
+
+OffsetForLeaderEpoch tells how far the records of an epoch go, so that a consumer notices when a log was cut behind it.
+Version 2 is the first one served, 3 says who asks (which makes no difference here), 4 is flexible. Partitions are
+answered in the order of the request, one named twice two times.
 """
 
 from collections.abc import Iterable
@@ -21,7 +25,17 @@ from muster.codec.error_codes import ErrorCode
 from muster.codec.primitives import Buffer
 from muster.protocol.apis import ApiKey
 from muster.protocol.messages import decode_request, encode_response
-from muster.server.cluster.cluster import NO_EPOCH, NO_OFFSET, Cluster, FoundRecord, PartitionOffsets, epoch_problem
+from muster.server.cluster.cluster import (
+    NO_EPOCH,
+    NO_OFFSET,
+    UNKNOWN_EPOCH_END,
+    Cluster,
+    ClusterApi,
+    EpochEnd,
+    FoundRecord,
+    PartitionOffsets,
+    epoch_problem,
+)
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 _FIRST_VERSION = {
@@ -63,7 +77,7 @@ class ListOffsetsAnswer(NamedTuple):
     topics: tuple[tuple[str, tuple[OffsetListed, ...]], ...]
 
 
-def decode(version: int, data: Buffer, position: int = 0, end: int | None = None) -> ListOffsetsRequest:
+def decode_list_offsets(version: int, data: Buffer, position: int = 0, end: int | None = None) -> ListOffsetsRequest:
     body = decode_request(ApiKey.LIST_OFFSETS, version, data, position, end)
     topics = []
     for topic in body["topics"]:
@@ -75,7 +89,7 @@ def decode(version: int, data: Buffer, position: int = 0, end: int | None = None
     return ListOffsetsRequest(version, tuple(topics), body["isolationLevel"], body["replicaId"])
 
 
-def handle(request: ListOffsetsRequest, cluster: Cluster) -> ListOffsetsAnswer:
+def list_offsets(request: ListOffsetsRequest, cluster: Cluster) -> ListOffsetsAnswer:
     """Answer each partition once, a topic's all together. A partition that is named twice is refused."""
     if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
         return _nonsense(request)
@@ -139,7 +153,7 @@ def _found(timestamp: int, end_offset: int, log: PartitionOffsets) -> FoundRecor
     return found if found is not None and found.offset < end_offset else None
 
 
-def encode(version: int, correlation_id: int, answer: ListOffsetsAnswer) -> bytes:
+def encode_list_offsets(version: int, correlation_id: int, answer: ListOffsetsAnswer) -> bytes:
     topics = [{"name": name, "partitions": _encoded(listed)} for name, listed in answer.topics]
     return encode_response(ApiKey.LIST_OFFSETS, version, correlation_id, {"topics": topics})
 
@@ -155,3 +169,78 @@ def _encoded(partitions: Iterable[OffsetListed]) -> list[dict[str, int]]:
         }
         for listed in partitions
     ]
+
+
+class EpochAsked(NamedTuple):
+    partition: int
+    leader_epoch: int
+    current_leader_epoch: int = NO_EPOCH
+
+
+class OffsetForLeaderEpochRequest(NamedTuple):
+    topics: tuple[tuple[str, tuple[EpochAsked, ...]], ...]
+
+
+class EpochAnswered(NamedTuple):
+    partition: int
+    error: ErrorCode
+    end: EpochEnd = UNKNOWN_EPOCH_END
+
+
+class OffsetForLeaderEpochAnswer(NamedTuple):
+    topics: tuple[tuple[str, tuple[EpochAnswered, ...]], ...]
+
+
+def decode_epoch_ends(
+    version: int, data: Buffer, position: int = 0, end: int | None = None
+) -> OffsetForLeaderEpochRequest:
+    body = decode_request(ApiKey.OFFSET_FOR_LEADER_EPOCH, version, data, position, end)
+    topics = []
+    for topic in body["topics"]:
+        asked = [
+            EpochAsked(one["partition"], one["leaderEpoch"], one["currentLeaderEpoch"]) for one in topic["partitions"]
+        ]
+        topics.append((topic["topic"], tuple(asked)))
+    return OffsetForLeaderEpochRequest(tuple(topics))
+
+
+def find_epoch_ends(request: OffsetForLeaderEpochRequest, cluster: Cluster) -> OffsetForLeaderEpochAnswer:
+    return OffsetForLeaderEpochAnswer(
+        tuple([(name, tuple([_answered(name, one, cluster) for one in asked])) for name, asked in request.topics])
+    )
+
+
+def _answered(name: str, asked: EpochAsked, cluster: Cluster) -> EpochAnswered:
+    topic = cluster.topics.get(name)
+    if topic is None or not 0 <= asked.partition < topic.partitions:
+        return EpochAnswered(asked.partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    log = cluster.partition_of(topic, asked.partition)
+    problem = epoch_problem(log, asked.current_leader_epoch)
+    if problem is not ErrorCode.NONE:
+        return EpochAnswered(asked.partition, problem)
+    return EpochAnswered(asked.partition, ErrorCode.NONE, log.epoch_end(asked.leader_epoch))
+
+
+def encode_epoch_ends(version: int, correlation_id: int, answer: OffsetForLeaderEpochAnswer) -> bytes:
+    topics = [
+        {
+            "topic": name,
+            "partitions": [
+                {
+                    "errorCode": one.error,
+                    "partition": one.partition,
+                    "leaderEpoch": one.end.epoch,
+                    "endOffset": one.end.end_offset,
+                }
+                for one in answered
+            ],
+        }
+        for name, answered in answer.topics
+    ]
+    return encode_response(ApiKey.OFFSET_FOR_LEADER_EPOCH, version, correlation_id, {"topics": topics})
+
+
+APIS = {
+    ApiKey.LIST_OFFSETS: ClusterApi(decode_list_offsets, encode_list_offsets, answer=list_offsets),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: ClusterApi(decode_epoch_ends, encode_epoch_ends, answer=find_epoch_ends),
+}

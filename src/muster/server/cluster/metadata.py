@@ -1,4 +1,6 @@
-"""Metadata: the nodes, and topics with their partitions. The first thing every client asks, and asks again.
+"""Metadata, DescribeCluster and DescribeTopicPartitions: the nodes, and topics with their partitions.
+
+Metadata is the first thing every client asks, and asks again.
 
 Versions
     0     an empty list asks for all topics; later null does, and an empty list asks for none
@@ -13,10 +15,23 @@ Versions
     13    an error for the whole request
 
 A topic that is made by being asked for is answered with UNKNOWN_TOPIC_OR_PARTITION, as in Kafka, and is there the next
-time. Of the internal topics only `__consumer_offsets` is made this way. One request makes so many at most; whoever asks
-for more asks again anyway, and finds the next ones made.
+time. Of the internal topics only `__consumer_offsets` is made this way. One request makes `MOST_MADE` at most;
+a client that asks for more asks again anyway, and finds the next ones made.
+
+DescribeCluster has the nodes alone. Admin clients ask this where consumers ask Metadata.
+
+Versions
+    0  flexible from the start
+    1  whether brokers or controllers are meant; we have brokers
+    2  fenced brokers too, which a cluster of one node does not have
+
+DescribeTopicPartitions has topics in order of their names, so many partitions at a time, and a cursor for the rest.
+Version 0, flexible. No names asks for all topics. The cursor says where to go on; it must be one of the topics asked
+for, or, when all are, anything: then the next name there is. An answer has at least one partition, whatever limit the
+client sets, or it would never come to an end.
 """
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -24,7 +39,14 @@ from muster.codec.error_codes import ErrorCode
 from muster.codec.primitives import Buffer
 from muster.protocol.apis import ApiKey
 from muster.protocol.messages import decode_request, encode_response
-from muster.server.cluster.cluster import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS, NO_TOPIC_ID, NOT_ASKED, Cluster
+from muster.server.cluster.cluster import (
+    ALL_CLUSTER_OPERATIONS,
+    ALL_TOPIC_OPERATIONS,
+    NO_TOPIC_ID,
+    NOT_ASKED,
+    Cluster,
+    ClusterApi,
+)
 from muster.server.cluster.topics import (
     INTERNAL_TOPICS,
     METADATA_TOPIC,
@@ -75,7 +97,7 @@ class MetadataAnswer(NamedTuple):
     error: ErrorCode = ErrorCode.NONE
 
 
-def decode(version: int, data: Buffer, position: int = 0, end: int | None = None) -> MetadataRequest:
+def decode_metadata(version: int, data: Buffer, position: int = 0, end: int | None = None) -> MetadataRequest:
     body = decode_request(ApiKey.METADATA, version, data, position, end)
     topics = body["topics"]
     asks_for_all = topics is None or (version == 0 and not topics)
@@ -88,15 +110,9 @@ def decode(version: int, data: Buffer, position: int = 0, end: int | None = None
     )
 
 
-def handle(request: MetadataRequest, cluster: Cluster) -> MetadataAnswer:
-    """Answer, after making the topics that the request may make, here and now."""
-    answer: MetadataAnswer = cluster.topics.carry_out(plan(request, cluster))
-    return answer
-
-
-def plan(request: MetadataRequest, cluster: Cluster) -> Plan:
+def plan_metadata(request: MetadataRequest, cluster: Cluster) -> Plan:
     """The answer, and the topics to make before it goes out. Those that cannot be made are not there the next time."""
-    problem = _problem(request)
+    problem = _request_problem(request)
     if problem is not ErrorCode.NONE:
         refused = _refused(request, problem)
         return Plan((), lambda outcomes: refused)
@@ -114,7 +130,7 @@ def plan(request: MetadataRequest, cluster: Cluster) -> Plan:
     return Plan(_made_by_asking(unknown_names, cluster) if may_create else (), lambda outcomes: answer)
 
 
-def _problem(request: MetadataRequest) -> ErrorCode:
+def _request_problem(request: MetadataRequest) -> ErrorCode:
     topics = request.topics or ()
     if request.version < _FIRST_WITH_IDS:
         has_ids = any(topic.name is None or topic.topic_id != NO_TOPIC_ID for topic in topics)
@@ -131,7 +147,7 @@ def _refused(request: MetadataRequest, problem: ErrorCode) -> MetadataAnswer:
 
 
 def _looked_up(request: MetadataRequest, cluster: Cluster) -> tuple[list[Topic], list[bytes], list[str]]:
-    """Topics that are there, ids that are nobody's, names that are nobody's; each once."""
+    """Topics that are there, ids of none, names of none; each once."""
     if request.topics is None:
         return cluster.topics.in_order(), [], []
     ids = dict.fromkeys(topic.topic_id for topic in request.topics if topic.topic_id != NO_TOPIC_ID)
@@ -151,7 +167,7 @@ def _described(topic: Topic, cluster: Cluster, operations: int) -> TopicDescribe
 
 
 def _made_by_asking(names: Sequence[str], cluster: Cluster) -> list[TopicChange]:
-    """Topics that nobody has asked to be made, and which are; the first few of them."""
+    """Topics that are made because a client asked about them; the first few of them."""
     config = cluster.config
     if config.default_replication_factor != 1:
         return []
@@ -182,11 +198,11 @@ def offsets_topic_configs(cluster: Cluster) -> dict[str, str]:
     }
 
 
-def encode(version: int, correlation_id: int, answer: MetadataAnswer) -> bytes:
+def encode_metadata(version: int, correlation_id: int, answer: MetadataAnswer) -> bytes:
     cluster = answer.cluster
     node = None if cluster is None else cluster.node
     body: dict[str, Any] = {
-        "topics": [_encoded(topic, -1 if node is None else node.node_id) for topic in answer.topics],
+        "topics": [_encoded_topic(topic, -1 if node is None else node.node_id) for topic in answer.topics],
         "clusterAuthorizedOperations": answer.operations,
         "errorCode": answer.error,
     }
@@ -197,7 +213,7 @@ def encode(version: int, correlation_id: int, answer: MetadataAnswer) -> bytes:
     return encode_response(ApiKey.METADATA, version, correlation_id, body)
 
 
-def _encoded(topic: TopicDescribed, leader: int) -> dict[str, Any]:
+def _encoded_topic(topic: TopicDescribed, leader: int) -> dict[str, Any]:
     replicas = [leader]
     return {
         "errorCode": topic.error,
@@ -216,3 +232,178 @@ def _encoded(topic: TopicDescribed, leader: int) -> dict[str, Any]:
         ],
         "topicAuthorizedOperations": topic.operations,
     }
+
+
+BROKERS, CONTROLLERS = 1, 2
+
+
+class DescribeClusterRequest(NamedTuple):
+    endpoint_type: int = BROKERS
+    wants_operations: bool = False
+
+
+class DescribeClusterAnswer(NamedTuple):
+    error: ErrorCode
+    message: str | None = None
+    cluster: Cluster | None = None
+    operations: int = NOT_ASKED
+
+
+def decode_describe_cluster(
+    version: int, data: Buffer, position: int = 0, end: int | None = None
+) -> DescribeClusterRequest:
+    body = decode_request(ApiKey.DESCRIBE_CLUSTER, version, data, position, end)
+    return DescribeClusterRequest(body["endpointType"], body["includeClusterAuthorizedOperations"])
+
+
+def describe_cluster(request: DescribeClusterRequest, cluster: Cluster) -> DescribeClusterAnswer:
+    if request.endpoint_type == CONTROLLERS:
+        return DescribeClusterAnswer(
+            ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+            "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER",
+        )
+    if request.endpoint_type != BROKERS:
+        message = f"Unsupported endpoint type {request.endpoint_type}"
+        return DescribeClusterAnswer(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, message)
+    operations = ALL_CLUSTER_OPERATIONS if request.wants_operations else NOT_ASKED
+    return DescribeClusterAnswer(ErrorCode.NONE, None, cluster, operations)
+
+
+def encode_describe_cluster(version: int, correlation_id: int, answer: DescribeClusterAnswer) -> bytes:
+    body: dict[str, Any] = {
+        "errorCode": answer.error,
+        "errorMessage": answer.message,
+        "clusterAuthorizedOperations": answer.operations,
+    }
+    if answer.cluster is not None:
+        node = answer.cluster.node
+        body["clusterId"] = answer.cluster.cluster_id
+        body["controllerId"] = node.node_id
+        body["brokers"] = [{"brokerId": node.node_id, "host": node.host, "port": node.port, "rack": node.rack}]
+    return encode_response(ApiKey.DESCRIBE_CLUSTER, version, correlation_id, body)
+
+
+class Cursor(NamedTuple):
+    topic: str
+    partition: int
+
+
+class DescribeTopicPartitionsRequest(NamedTuple):
+    topics: tuple[str, ...]
+    limit: int = 2_000
+    cursor: Cursor | None = None
+
+
+class PartitionDescribed(NamedTuple):
+    partition: int
+    leader_epoch: int
+
+
+class PartitionsOfTopic(NamedTuple):
+    error: ErrorCode
+    name: str
+    topic_id: bytes = NO_TOPIC_ID
+    partitions: tuple[PartitionDescribed, ...] = ()
+    operations: int = ALL_TOPIC_OPERATIONS
+
+
+class DescribeTopicPartitionsAnswer(NamedTuple):
+    node_id: int
+    topics: tuple[PartitionsOfTopic, ...]
+    next: Cursor | None = None
+
+
+def decode_topic_partitions(
+    version: int, data: Buffer, position: int = 0, end: int | None = None
+) -> DescribeTopicPartitionsRequest:
+    body = decode_request(ApiKey.DESCRIBE_TOPIC_PARTITIONS, version, data, position, end)
+    cursor = body["cursor"]
+    return DescribeTopicPartitionsRequest(
+        tuple([topic["name"] for topic in body["topics"]]),
+        body["responsePartitionLimit"],
+        None if cursor is None else Cursor(cursor["topicName"], cursor["partitionIndex"]),
+    )
+
+
+def describe_topic_partitions(
+    request: DescribeTopicPartitionsRequest, cluster: Cluster
+) -> DescribeTopicPartitionsAnswer:
+    node_id = cluster.node.node_id
+    asked = sorted(set(request.topics))
+    cursor = request.cursor
+    if cursor is not None and (cursor.partition < 0 or (asked and cursor.topic not in asked)):
+        refused = [PartitionsOfTopic(ErrorCode.INVALID_REQUEST, name, operations=NOT_ASKED) for name in request.topics]
+        return DescribeTopicPartitionsAnswer(node_id, tuple(refused))
+    names = asked or [topic.name for topic in cluster.topics.in_order()]
+    first = 0 if cursor is None else bisect_left(names, cursor.topic)
+    room = max(1, min(request.limit, cluster.config.max_request_partition_size_limit))
+    described: list[PartitionsOfTopic] = []
+    for name in names[first:]:
+        if room == 0:
+            return DescribeTopicPartitionsAnswer(node_id, tuple(described), Cursor(name, 0))
+        start = cursor.partition if cursor is not None and cursor.topic == name else 0
+        described.append(_partitions_described(name, start, room, cluster))
+        taken = len(described[-1].partitions)
+        room -= taken
+        topic = cluster.topics.get(name)
+        if topic is not None and start + taken < topic.partitions:
+            return DescribeTopicPartitionsAnswer(node_id, tuple(described), Cursor(name, start + taken))
+    return DescribeTopicPartitionsAnswer(node_id, tuple(described))
+
+
+def _partitions_described(name: str, start: int, room: int, cluster: Cluster) -> PartitionsOfTopic:
+    topic = cluster.topics.get(name)
+    if topic is None:
+        is_bad = name_problem(name) is not None
+        return PartitionsOfTopic(
+            ErrorCode.INVALID_TOPIC_EXCEPTION if is_bad else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name
+        )
+    partitions = [
+        PartitionDescribed(partition, cluster.partition_of(topic, partition).leader_epoch)
+        for partition in range(start, min(start + room, topic.partitions))
+    ]
+    return PartitionsOfTopic(ErrorCode.NONE, name, topic.topic_id, tuple(partitions))
+
+
+def encode_topic_partitions(version: int, correlation_id: int, answer: DescribeTopicPartitionsAnswer) -> bytes:
+    body = {
+        "topics": [_encoded_partitions(topic, answer.node_id) for topic in answer.topics],
+        "nextCursor": None if answer.next is None else _encoded_cursor(answer.next),
+    }
+    return encode_response(ApiKey.DESCRIBE_TOPIC_PARTITIONS, version, correlation_id, body)
+
+
+def _encoded_partitions(topic: PartitionsOfTopic, leader: int) -> dict[str, Any]:
+    replicas = [leader]
+    return {
+        "errorCode": topic.error,
+        "name": topic.name,
+        "topicId": topic.topic_id,
+        "isInternal": topic.name in INTERNAL_TOPICS,
+        "partitions": [
+            {
+                "partitionIndex": partition,
+                "leaderId": leader,
+                "leaderEpoch": epoch,
+                "replicaNodes": replicas,
+                "isrNodes": replicas,
+                "eligibleLeaderReplicas": [],  # not null, which the format allows and Java's client does not
+                "lastKnownElr": [],
+            }
+            for partition, epoch in topic.partitions
+        ],
+        "topicAuthorizedOperations": topic.operations,
+    }
+
+
+def _encoded_cursor(cursor: Cursor) -> dict[str, Any]:
+    return {"topicName": cursor.topic, "partitionIndex": cursor.partition}
+
+
+APIS = {
+    ApiKey.METADATA: ClusterApi(decode_metadata, encode_metadata, plan=plan_metadata),
+    ApiKey.DESCRIBE_CLUSTER: ClusterApi(decode_describe_cluster, encode_describe_cluster, answer=describe_cluster),
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: ClusterApi(
+        decode_topic_partitions, encode_topic_partitions, answer=describe_topic_partitions
+    ),
+}

@@ -221,7 +221,7 @@ def typed(name: str, configs: Mapping[str, str], broker: BrokerConfig) -> Value:
     """The value in force of one setting.
 
     What a topic was given has been checked when it was made. A text that means nothing all the same, from an older
-    release or somebody's hand, counts as not given.
+    release or written by hand, counts as not given.
     """
     setting = TOPIC_SETTINGS[name]
     if name in configs:

@@ -18,7 +18,7 @@ from typing import Any
 from muster.codec.error_codes import ErrorCode
 from muster.config.broker import BrokerConfig
 from muster.core.config import GroupConfig
-from muster.errors import LogDamaged, MusterError
+from muster.errors import ConfigError, LogDamaged, MusterError
 from muster.log.config import Flush, LogConfig
 from muster.log.directory import LogDirectory
 from muster.log.topic_changes import Logs
@@ -26,11 +26,15 @@ from muster.log.topics import Topic as StoredTopic
 from muster.log.topics import TopicRefused
 from muster.segments.checkpoints import new_topic_id
 from muster.segments.sources import OFFSETS_TOPIC
-from muster.server.client_limits import RESERVE_BYTES
+from muster.server.cluster.cluster import Cluster
+from muster.server.cluster.create_topics import CreateTopicsRequest, NewTopic, plan_create_topics
 from muster.server.cluster.topic_configs import typed
-from muster.server.cluster.topics import Happened, Outcome, Plan, Topic, TopicChange, Topics
-from muster.server.connection import Slot
+from muster.server.cluster.topics import Happened, Outcome, Plan, Topic, TopicChange, Topics, name_problem
+from muster.server.connection import PendingReply
+from muster.server.connections import RESERVE_BYTES
 
+MOST_WAITING_BYTES = 16 << 20
+"""Of requests that wait for their turn, besides the small ones."""
 FILES_OF_A_LOG = 3
 """That a log keeps open: records, and two indexes."""
 
@@ -80,7 +84,7 @@ class DirectoryTopics:
         self._made: Logs = {}
 
     def begin(self, changes: Sequence[TopicChange]) -> None:
-        """Nobody uses the logs any more of topics that are to be deleted."""
+        """Take the logs of topics that are to be deleted out of use."""
         self._let_go = self._directory.let_go(
             {topic.name for happened, topic in changes if happened is Happened.DELETED}
         )
@@ -155,21 +159,20 @@ def _sixteen_bytes(letters: str) -> bytes:
     return base64.urlsafe_b64decode(letters + "==")
 
 
-MOST_WAITING_BYTES = 16 << 20
-"""Of requests that wait for their turn, besides the small ones."""
-
-
 class TopicChanges:
-    """`deleted` is told of topics that are gone, with what to call when everything it did is durable."""
+    """Requests that change topics, one after the other.
+
+    `forget_offsets` gets the partitions of deleted topics, and what to call when their offsets are durably forgotten.
+    """
 
     def __init__(
         self,
         topics: Topics,
-        deleted: Callable[[Sequence[TopicChange], Callable[[], None]], None],
+        forget_offsets: Callable[[Iterable[tuple[str, int]], Callable[[], None]], None],
         complain: Callable[[str], None],
     ) -> None:
         self._topics = topics
-        self._deleted = deleted
+        self._forget_offsets = forget_offsets
         self._complain = complain
         self._loop = asyncio.get_running_loop()
         self._turn = asyncio.Lock()  # which lets its waiters in as they came
@@ -182,7 +185,7 @@ class TopicChanges:
     def is_busy(self) -> bool:
         return bool(self._under_way)
 
-    def ask(self, plan: Callable[[], Plan], slot: Slot, size_bytes: int) -> None:
+    def submit(self, plan: Callable[[], Plan], reply: PendingReply, size_bytes: int) -> None:
         """Carry out what a request of so many bytes wants when its turn comes, and answer it.
 
         `MusterError` if it is large and has to wait behind many that are.
@@ -192,7 +195,7 @@ class TopicChanges:
                 f"a request of {size_bytes} bytes that changes topics, and {self._waiting_bytes} bytes of such "
                 f"requests wait already; {MOST_WAITING_BYTES} may"
             )
-        task = self._loop.create_task(self._answer(plan, slot))
+        task = self._loop.create_task(self._answer(plan, reply))
         self._under_way.add(task)
         self._waiting_bytes += size_bytes
         task.add_done_callback(partial(self._ended, size_bytes))
@@ -201,12 +204,12 @@ class TopicChanges:
         self._under_way.discard(task)
         self._waiting_bytes -= size_bytes
 
-    async def _answer(self, plan: Callable[[], Plan], slot: Slot) -> None:
+    async def _answer(self, plan: Callable[[], Plan], reply: PendingReply) -> None:
         try:
-            slot.answer(await self.carry_out(plan))
+            reply.answer(await self.carry_out(plan))
         except Exception as error:  # of this request alone
             self._complain(f"a change of topics was given up: {type(error).__name__}: {error}")
-            slot.connection.drop("its request could not be answered")
+            reply.connection.drop("its request could not be answered")
 
     async def carry_out(self, plan: Callable[[], Plan]) -> Any:
         """Decide, make, see; returns the answer."""
@@ -223,9 +226,23 @@ class TopicChanges:
         gone = [change for change in made if change.happened is Happened.DELETED]
         if gone:
             durable = asyncio.Event()
-            self._deleted(gone, durable.set)
+            partitions = [(topic.name, number) for _, topic in gone for number in range(topic.partitions)]
+            self._forget_offsets(partitions, durable.set)
             await durable.wait()
         return decided.answer(outcomes)
+
+    async def create_topic(self, cluster: Cluster, name: str, partitions: int) -> None:
+        """For a program that runs the broker inside itself. Raises `MusterError`."""
+        there = self._topics.get(name)
+        if there is not None:
+            raise ConfigError(f"topic {name} exists already, with {there.partitions} partitions.")
+        problem = name_problem(name) or ("a topic has one partition at least" if partitions < 1 else None)
+        if problem is not None:
+            raise ConfigError(f"topic {name} of {partitions} partitions cannot be made: {problem}.")
+        request = CreateTopicsRequest((NewTopic(name, partitions, replicas=1),))
+        (created,) = (await self.carry_out(partial(plan_create_topics, request, cluster))).topics
+        if created.error is not ErrorCode.NONE:
+            raise MusterError(f"topic {name} of {partitions} partitions was not made: {created.message}")
 
     async def stop(self) -> None:
         """Let the one that is being made come to its end; the others are not begun any more."""

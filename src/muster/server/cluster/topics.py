@@ -17,6 +17,16 @@ from muster.codec.error_codes import ErrorCode
 from muster.errors import MusterError
 from muster.log.topics import TopicRefused
 
+LONGEST_NAME = 249
+OFFSETS_TOPIC = "__consumer_offsets"
+TRANSACTIONS_TOPIC = "__transaction_state"
+SHARE_TOPIC = "__share_group_state"
+METADATA_TOPIC = "__cluster_metadata"
+"""The log of Kafka's controllers. No topic may be called that."""
+
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, SHARE_TOPIC})
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+
 NO_CONFIGS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -57,28 +67,6 @@ class TopicStorage(Protocol):
         """In the thread of the topics."""
 
     def topics(self) -> Iterable[Topic]: ...
-
-
-class MemoryTopics:
-    """A storage that forgets everything at the end."""
-
-    def __init__(self, topics: Iterable[Topic] = ()) -> None:
-        self._topics = {topic.name: topic for topic in topics}
-
-    def begin(self, changes: Sequence[TopicChange]) -> None: ...
-
-    def make(self, changes: Sequence[TopicChange]) -> list[Outcome]:
-        for happened, topic in changes:
-            if happened is Happened.DELETED:
-                del self._topics[topic.name]
-            else:
-                self._topics[topic.name] = topic
-        return [None] * len(changes)
-
-    def finish(self, changes: Sequence[TopicChange], outcomes: Sequence[Outcome]) -> None: ...
-
-    def topics(self) -> list[Topic]:
-        return list(self._topics.values())
 
 
 class Plan(NamedTuple):
@@ -168,25 +156,12 @@ class Topics:
         return made
 
     def create(self, topic: Topic) -> None:
+        """Make a topic, here and now; raises what keeps it from being made."""
         assert topic.name not in self._by_name
         assert topic.topic_id not in self._by_id
-        self._change(Happened.CREATED, topic)
-
-    def delete(self, name: str) -> None:
-        self._change(Happened.DELETED, self._by_name[name])
-
-    def add_partitions(self, name: str, partitions: int) -> None:
-        """Let a topic have so many partitions in all, which must be more than it has."""
-        topic = self._by_name[name]
-        assert partitions > topic.partitions
-        self._change(Happened.GROWN, topic._replace(partitions=partitions))
-
-    def _change(self, happened: Happened, topic: Topic) -> None:
-        def answer(outcomes: Sequence[Outcome]) -> None:
-            if outcomes[0] is not None:
-                raise outcomes[0]
-
-        self.carry_out(Plan([TopicChange(happened, topic)], answer))
+        (problem,) = self.carry_out(Plan([TopicChange(Happened.CREATED, topic)], lambda outcomes: outcomes))
+        if problem is not None:
+            raise problem
 
     def _put(self, topic: Topic) -> None:
         self._by_name[topic.name] = topic
@@ -211,17 +186,6 @@ class Topics:
     def _tell(self, change: TopicChange) -> None:
         for listener in self._listeners:
             listener(change)
-
-
-LONGEST_NAME = 249
-OFFSETS_TOPIC = "__consumer_offsets"
-TRANSACTIONS_TOPIC = "__transaction_state"
-SHARE_TOPIC = "__share_group_state"
-METADATA_TOPIC = "__cluster_metadata"
-"""The log of Kafka's controllers. No topic may be called that."""
-
-INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, SHARE_TOPIC})
-_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def name_problem(name: str) -> str | None:

@@ -64,6 +64,8 @@ def encode_offset_commit(reply: CommitReply, answer: CommitAnswer) -> bytes:
     version, frame, order = reply
     correlation_id, body = decode_response(ApiKey.OFFSET_COMMIT, version, frame)
     accepted = [one for topic in body["topics"] for one in topic["partitions"] if not one["errorCode"]]
+    if isinstance(errors, ErrorCode):
+        errors = (errors,) * len(accepted)
     for one, place in zip(accepted, range(len(errors)) if order is None else order, strict=True):
         one["errorCode"] = errors[place]
     return encode_response(ApiKey.OFFSET_COMMIT, version, correlation_id, body)

@@ -1,7 +1,7 @@
 """Who waits and who gives way when there is no room for requests or answers."""
 
-from muster.server import client_limits
-from muster.server.client_limits import GIVE_WAY_S, RESERVE_BYTES, Intake, Unread
+from muster.server import connections
+from muster.server.connections import GIVE_WAY_S, RESERVE_BYTES, Intake, Unread
 
 LIMIT = 8 << 20
 MEGABYTE = 1 << 20
@@ -50,7 +50,7 @@ class World:
 
     def pass_s(self, seconds: float) -> None:
         self.now_s += seconds
-        self.intake.look([one for one in self.all if one.name not in self.dropped])
+        self.intake.check([one for one in self.all if one.name not in self.dropped])
 
 
 def test_one_who_would_borrow_too_much_waits_until_another_has_finished() -> None:
@@ -73,10 +73,10 @@ def test_there_is_room_for_everybody_in_turn() -> None:
     """However many wait, they are not all let in for one byte of room."""
     world = World()
     holder = world.connect("holder")
-    holder.holds(LIMIT - client_limits.READ_BYTES)
+    holder.holds(LIMIT - connections.READ_BYTES)
     crowd = [world.connect(str(number)) for number in range(20)]
     for one in crowd:
-        one.holds(client_limits.READ_BYTES)
+        one.holds(connections.READ_BYTES)
     assert sum(one.is_muted for one in crowd) == 19
     holder.finishes()
     assert 0 < sum(one.is_muted for one in crowd) < 19

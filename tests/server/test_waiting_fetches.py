@@ -4,13 +4,14 @@ from typing import Any, cast
 
 from muster.server.cluster.cluster import Cluster
 from muster.server.cluster.fetch import FetchRequest, ParkedFetch, PartitionAsked, handle
-from muster.server.connection import Connection, Slot
-from muster.server.parked import ParkedFetches
+from muster.server.cluster.topics import Happened, TopicChange
+from muster.server.cluster_requests import WaitingFetches
+from muster.server.connection import Connection, PendingReply
 from muster.server.timers import Timers
 from tests.server.cluster.asking import a_topic, memory_cluster
 
 
-class FakeSlot:
+class FakeReply:
     def __init__(self, connection: object) -> None:
         self.connection = connection
         self.answers: list[Any] = []
@@ -25,15 +26,15 @@ class Parking:
     def __init__(self, max_requests: int = 100, max_partitions: int = 100) -> None:
         self.cluster: Cluster = memory_cluster(a_topic("a", 10), a_topic("b", 10))
         self.timers = Timers(lambda: 0, lambda delay, call: NO_ALARM, lambda key: None)
-        self.parked = ParkedFetches(self.timers, lambda parked: "done", max_requests, max_partitions)  # type: ignore
+        self.parked = WaitingFetches(lambda due: self.timers, lambda parked: "done", max_requests, max_partitions)  # type: ignore
 
-    def park(self, topic: str, partitions: int = 1) -> FakeSlot:
+    def park(self, topic: str, partitions: int = 1) -> FakeReply:
         asked = tuple(PartitionAsked(topic, bytes(16), partition, 0) for partition in range(partitions))
         waiting = handle(FetchRequest(12, asked, max_wait_ms=500), self.cluster, 0)
         assert isinstance(waiting, ParkedFetch)
-        slot = FakeSlot(object())
-        self.parked.park(waiting, cast(Slot, slot))
-        return slot
+        reply = FakeReply(object())
+        self.parked.park(waiting, cast(PendingReply, reply))
+        return reply
 
 
 class _NoAlarm:
@@ -45,23 +46,23 @@ NO_ALARM = _NoAlarm()
 
 def test_one_fetch_too_many_does_not_wait() -> None:
     parking = Parking(max_requests=2)
-    slots = [parking.park("a") for _ in range(3)]
-    assert [slot.answers for slot in slots] == [[], [], ["done"]]
+    replies = [parking.park("a") for _ in range(3)]
+    assert [reply.answers for reply in replies] == [[], [], ["done"]]
     assert len(parking.parked) == 2
 
 
 def test_partitions_of_all_fetches_together_are_bounded() -> None:
     parking = Parking(max_partitions=20)
     first, second, third, fourth = (parking.park("a", partitions) for partitions in (10, 9, 2, 1))
-    assert [slot.answers for slot in (first, second, third, fourth)] == [[], [], ["done"], []]
-    parking.parked.due(cast(Slot, first))
+    assert [reply.answers for reply in (first, second, third, fourth)] == [[], [], ["done"], []]
+    parking.parked.due(cast(PendingReply, first))
     assert parking.park("b", 10).answers == [], "there is room again"
 
 
 def test_only_those_who_wait_for_a_topic_hear_that_it_changed() -> None:
     parking = Parking()
     waits_for_a, waits_for_b = parking.park("a"), parking.park("b")
-    parking.parked.topic_changed("b")
+    parking.parked.topic_changed(TopicChange(Happened.GROWN, a_topic("b")))
     assert (waits_for_a.answers, waits_for_b.answers) == ([], ["done"])
     assert len(parking.timers) == 1
 
@@ -72,7 +73,7 @@ def test_a_client_that_is_gone_is_forgotten() -> None:
     parking.parked.forget(cast(Connection, gone.connection))
     parking.parked.forget(cast(Connection, object()))
     assert (len(parking.parked), len(parking.timers)) == (1, 1)
-    parking.parked.topic_changed("a")
+    parking.parked.topic_changed(TopicChange(Happened.GROWN, a_topic("a")))
     assert (gone.answers, stays.answers) == ([], ["done"])
     parking.parked.finish()
     assert (len(parking.parked), len(parking.timers)) == (0, 0)

@@ -1,0 +1,194 @@
+"""Builds a server: every part of it, and who calls whom. `server.py` starts and stops what is built here.
+
+The parts from the bottom up: logs in a data directory; topics and the cluster; the led partitions of the offsets topic
+with their coordinators; compaction and leadership; requests and their handlers; connections; work at intervals. A part
+is given the parts it uses. Where two need each other, one of them gets a function here.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from muster.config.broker import BrokerConfig
+from muster.core.config import GroupConfig
+from muster.core.router import Router
+from muster.errors import DataLost
+from muster.log.config import Flush
+from muster.log.directory import LogDirectory
+from muster.log.flush import Flusher
+from muster.log.recovery_scan import LOST, LossRefused
+from muster.segments.checkpoints import TopicPartition
+from muster.segments.files import Files
+from muster.segments.sources import OFFSETS_TOPIC
+from muster.server import process
+from muster.server.cluster import fetch, metadata
+from muster.server.cluster.cluster import EMPTY_PARTITION, Cluster, DiskPartition, Node, PartitionOffsets
+from muster.server.cluster.topic_storage import DirectoryTopics, TopicChanges, fresh_topic_id, log_config
+from muster.server.cluster.topics import Topic, TopicChange, Topics
+from muster.server.cluster_requests import ClusterRequests, WaitingFetches
+from muster.server.compaction import Compaction
+from muster.server.connections import Connections
+from muster.server.control import Control
+from muster.server.dispatch import Dispatch
+from muster.server.group_requests import GroupRequests
+from muster.server.housekeeping import (
+    CHECKPOINT_S,
+    Checkpoints,
+    Expiration,
+    Schedule,
+    flush_logs,
+    forget_idle_producers,
+)
+from muster.server.leadership import Leadership
+from muster.server.led_partitions import LedPartitions
+from muster.server.server_log import FaultLog, RateLimitedLog, ServerLog, Stats
+from muster.server.timers import loop_timers, now
+
+TICK_S = 1.0
+FORGET_PRODUCERS_S = 600.0
+"""Kafka's `producer.id.expiration.check.interval.ms`."""
+
+
+@dataclass(slots=True)
+class Parts:
+    """A server, built and not yet started."""
+
+    server_log: ServerLog
+    stats: Stats
+    faults: FaultLog
+    directory: LogDirectory
+    flusher: Flusher
+    cluster: Cluster
+    topic_changes: TopicChanges
+    led_partitions: LedPartitions
+    compaction: Compaction
+    leadership: Leadership
+    fetches: WaitingFetches
+    connections: Connections
+    checkpoints: Checkpoints
+    expiration: Expiration
+    schedule: Schedule
+    control: Control
+
+
+def open_directory(
+    data: Path, config: BrokerConfig, groups: GroupConfig, server_log: ServerLog, files: Files
+) -> LogDirectory:
+    """Open the data directory, and log what was found. Raises `MusterError`."""
+    try:
+        directory = LogDirectory.open(
+            data,
+            lambda topic: log_config(topic, config, groups),
+            files=files,
+            node_id=config.node_id,
+            wall_ms=now().wall_ms,
+            must_exist=config.muster_data_must_exist,
+            offsets_partitions=config.offsets_topic_num_partitions,
+            accept_loss=config.muster_accept_data_loss,
+        )
+    except LossRefused as refused:
+        for loss in refused.losses:
+            server_log.say(f"data lost: {loss}", event="data lost")
+        raise DataLost(
+            f"{data} has lost records of {OFFSETS_TOPIC} that were durable: {refused} The server has not "
+            "started, and no record was changed. Is every disk mounted, and every backup put back whole? To go on "
+            "with what is left, start once with --accept-data-loss (muster.accept.data.loss=true): groups in these "
+            "partitions then have older offsets, or none."
+        ) from refused
+    if directory.is_new:
+        server_log.say(
+            f"{data} was empty: a NEW data directory was made, of cluster {directory.meta.cluster_id}, "
+            "without any group or topic. If there should be some, the disk may not be mounted; --must-exist "
+            "(muster.data.must.exist=true) refuses to start then.",
+            event="new data directory",
+        )
+    for note in directory.notes:
+        server_log.say(note, **({"event": "data lost"} if note.startswith(LOST) else {}))
+    return directory
+
+
+def assemble(
+    directory: LogDirectory, flusher: Flusher, config: BrokerConfig, groups: GroupConfig, server_log: ServerLog
+) -> Parts:
+    """Build a server over an open data directory. In the thread of its event loop."""
+    loop = asyncio.get_running_loop()
+    stats = Stats()
+    faults = FaultLog(server_log, stats, loop.time)
+    remarks = RateLimitedLog(server_log, "not served", loop.time)
+    report_topic = partial(server_log.say, event="topic failed")
+
+    def report_topic_from_thread(text: str) -> None:
+        loop.call_soon_threadsafe(report_topic, text)
+
+    topics = Topics(DirectoryTopics(directory, process.room_for_logs, report_topic_from_thread))
+    cluster = _cluster(directory, topics, config, groups)
+    offsets_topic = topics.get(OFFSETS_TOPIC)
+    assert offsets_topic is not None
+
+    led_partitions = LedPartitions(
+        groups, Router(offsets_topic.partitions), flusher, server_log, stats, faults,
+        log_failed=lambda led, error: leadership.log_failed(led, error),
+    )  # fmt: skip
+    logs_on_loan: set[TopicPartition] = set()
+    compaction = Compaction(directory, config, server_log, stats, logs_on_loan)
+    leadership = Leadership(led_partitions, directory, compaction, groups, server_log, logs_on_loan)
+
+    topic_changes = TopicChanges(topics, led_partitions.topics_deleted, report_topic)
+    fetches = WaitingFetches(
+        partial(loop_timers, loop),
+        lambda parked: fetch.complete(parked, cluster),
+        config.muster_max_parked_requests,
+        config.muster_max_parked_partitions,
+    )
+    group_requests = GroupRequests(led_partitions, cluster, remarks)
+    cluster_requests = ClusterRequests(cluster, topic_changes, fetches, remarks)
+    dispatch = Dispatch({**group_requests.handlers, **cluster_requests.handlers})
+    handle = group_requests.repeated.before(dispatch.handle)
+    connections = Connections(config, server_log, stats, faults, handle, closed=fetches.forget)
+    topics.listen(partial(_log_topic_change, server_log))
+    topics.listen(compaction.topic_changed)
+    topics.listen(fetches.topic_changed)
+
+    checkpoints = Checkpoints(directory, flusher, server_log)
+    expiration = Expiration(led_partitions)
+    schedule = Schedule(faults)
+    schedule.every(TICK_S, led_partitions.time_out_held)
+    schedule.every(TICK_S, leadership.give_up_failed_logs)
+    schedule.every(TICK_S, compaction.delete_replaced)
+    schedule.every(TICK_S, connections.close_idle)
+    for limited in (connections.complaints, remarks, faults):
+        schedule.every(TICK_S, limited.summarize)
+    schedule.every(CHECKPOINT_S, checkpoints.begin)
+    schedule.every(FORGET_PRODUCERS_S, partial(forget_idle_producers, directory, config))
+    schedule.every(groups.offsets_retention_check_interval_ms / 1000, expiration.begin)
+    schedule.every(max(config.log_cleaner_backoff_ms / 1000, 0.01), compaction.begin_if_due)
+    schedule.every(config.log_retention_check_interval_ms / 1000, compaction.delete_old)
+    if config.muster_flush == Flush.INTERVAL:
+        schedule.every(config.muster_flush_interval_ms / 1000, partial(flush_logs, directory, flusher))
+
+    control = Control(led_partitions, leadership, directory.path)
+    return Parts(
+        server_log, stats, faults, directory, flusher, cluster, topic_changes, led_partitions, compaction, leadership,
+        fetches, connections, checkpoints, expiration, schedule, control,
+    )  # fmt: skip
+
+
+def _cluster(directory: LogDirectory, topics: Topics, config: BrokerConfig, groups: GroupConfig) -> Cluster:
+    """The cluster of this node, with an offsets topic. Clients reach the node when the server listens."""
+
+    def partition_of(topic: Topic, partition: int) -> PartitionOffsets:
+        log = directory.logs.get(TopicPartition(topic.name, partition))
+        return EMPTY_PARTITION if log is None else DiskPartition(log)
+
+    node = Node(config.node_id, "", 0)
+    cluster = Cluster(directory.meta.cluster_id or "", node, topics, fresh_topic_id, config, groups, partition_of)
+    if OFFSETS_TOPIC not in topics:
+        configs = metadata.offsets_topic_configs(cluster)
+        topics.create(Topic(OFFSETS_TOPIC, fresh_topic_id(), config.offsets_topic_num_partitions, configs))
+    return cluster
+
+
+def _log_topic_change(server_log: ServerLog, change: TopicChange) -> None:
+    happened = change.happened.value
+    server_log.say(f"topic {change.topic.name}: {happened}", event=f"topic {happened}")
