@@ -17,11 +17,12 @@ from hypothesis import strategies as st
 
 from muster.codec import compression
 from muster.codec.batches import decode_control, encode_batch, encode_marker, iter_batches
-from muster.codec.columns import dump_json, dump_text, render
+from muster.codec.columns import dump_json, dump_text
 from muster.codec.columns.chunks import Chunk, Scratch, decode_chunk, with_slack
 from muster.codec.columns.commits import C_KIND, K_BAD, K_COMMIT, K_COMMIT_TOMBSTONE, K_GROUP
 from muster.codec.columns.dump_json import render_json
 from muster.codec.columns.dump_text import ConsecutiveOffsets, invalid_bytes_line, render_text
+from muster.codec.columns.lines import read_record
 from muster.codec.columns.words import SLACK
 from muster.codec.kafka_json import Flavour, key_json, value_json
 from muster.codec.offsets_topic import (
@@ -325,7 +326,7 @@ def json_of(chunk: Chunk, rows: Any = None) -> list[str]:
 
 @bounded
 @given(data=LOGS)
-def test_kernels_write_what_the_row_wise_codec_writes(data: bytes) -> None:
+def test_columns_say_what_the_row_wise_codec_says(data: bytes) -> None:
     chunk = decoded(data)
     assert text_of(chunk) == list(text_by_row(data))
     assert json_of(chunk) == list(json_by_row(data))
@@ -352,11 +353,10 @@ def test_chosen_records_give_their_lines_alone(data: bytes, chosen: set[int]) ->
 
 
 @bounded
-@given(data=LOGS, out_room=st.sampled_from([1, 30_000, 60_000]), pieces_room=st.sampled_from([1, 200]))
-def test_little_room_changes_nothing(data: bytes, out_room: int, pieces_room: int) -> None:
+@given(data=LOGS, stretch_bytes=st.sampled_from([1, 1500, 3000]))
+def test_little_room_changes_nothing(data: bytes, stretch_bytes: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(render, "OUT_ROOM", out_room)
-        patch.setattr(render, "PIECES_ROOM", pieces_room)
+        patch.setattr("muster.codec.columns.lines.STRETCH_BYTES", stretch_bytes)
         chunk = decoded(data * 3)
         assert json_of(chunk) == list(json_by_row(data * 3))
         stretches = list(dump_json.json_pieces(chunk, partition=7, segment_file="5.log"))
@@ -561,7 +561,7 @@ def test_gaps_beyond_a_number_are_counted_only() -> None:
     ]
 
 
-def test_kernels_do_the_commits_and_python_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_columns_make_the_commits_and_python_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     """Or the speed is gone without any other test failing."""
     group = encode_group_value(GroupValue("", 0, None, None), 3)
     records = [
@@ -575,7 +575,7 @@ def test_kernels_do_the_commits_and_python_the_rest(monkeypatch: pytest.MonkeyPa
 
     def noted(chunk: Chunk, row: int) -> Record:
         read.append(row)
-        return render.read_record(chunk, row)
+        return read_record(chunk, row)
 
     monkeypatch.setattr(dump_text, "read_record", noted)
     monkeypatch.setattr(dump_json, "read_record", noted)

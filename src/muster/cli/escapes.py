@@ -16,6 +16,8 @@ _IN_UTF8 = re.compile(
     rb"[\x00-\x09\x0b-\x1f\x7f]|\xc2[\x80-\x9f]|\xd8\x9c|\xe2\x80[\x8e\x8f\xa8-\xae]|\xe2\x81[\xa6-\xa9]"
 )
 
+LONG_BYTES = 1 << 16
+
 
 def _escape(found: re.Match[str]) -> str:
     return f"\\u{ord(found[0]):04X}"
@@ -36,9 +38,17 @@ def shown_bytes(lines: bytes) -> bytes:
 
     JSON stays the JSON it is: there such characters stand in strings only.
     """
-    if lines.isascii() and b"\x7f" not in lines and len(lines.translate(None, _C0)) == len(lines):
+    if lines.isascii() and b"\x7f" not in lines and not _has_controls(lines):
         return lines
     return _IN_UTF8.sub(lambda found: f"\\u{ord(found[0].decode()):04X}".encode(), lines)
+
+
+def _has_controls(lines: bytes) -> bool:
+    if len(lines) < LONG_BYTES:
+        return len(lines.translate(None, _C0)) != len(lines)
+    import numpy as np  # is there already where so much is written, and six times as quick
+
+    return bool(np.count_nonzero(np.frombuffer(lines, np.uint8) < 0x20) != lines.count(b"\n"))
 
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")

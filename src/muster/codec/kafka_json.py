@@ -55,14 +55,16 @@ _ESCAPE = re.compile(r"\\(?:u00[0-9a-f]{2}|.)")
 
 def key_json(key: Key, flavour: Flavour) -> str:
     """The key of a record. Kafka's tools print no JSON for a kind they do not know; ours says "unknown" as its data."""
-    return _text({"type": _number(key.record_type, flavour), "data": _key_data(key)})
+    return jackson_text({"type": _number(key.record_type, flavour), "data": _key_data(key)})
 
 
 def value_json(record_type: int, version: int, value: Value | None, flavour: Flavour) -> str:
     """The value of a record as `decode_value` gave it; None is a tombstone."""
     if value is None:
         return "null" if flavour is Flavour.FORMATTER else "<DELETE>"
-    return _text({"version": _number(version, flavour), "data": _value_data(record_type, version, value, flavour)})
+    return jackson_text(
+        {"version": _number(version, flavour), "data": _value_data(record_type, version, value, flavour)}
+    )
 
 
 def unknown_type_text(record_type: int, log_offset: int) -> str:
@@ -74,7 +76,8 @@ def _number(value: int, flavour: Flavour) -> int | str:
     return value if flavour is Flavour.FORMATTER else str(value)
 
 
-def _text(json: Json) -> str:
+def jackson_text(json: Json | str) -> str:
+    """JSON as Kafka's tools print it, by Jackson: escapes in capitals, and characters of Java."""
     text = _encode(json)
     if "\\u00" in text:
         text = _ESCAPE.sub(_jackson_escape, text)

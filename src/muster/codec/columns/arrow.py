@@ -111,7 +111,7 @@ def to_arrow(chunk: Chunk, partition: int | None, rows: Longs | None = None) -> 
     """The records of a chunk (or only some rows of it) as a `pyarrow.RecordBatch` with the schema `schema.RECORDS`."""
     rows = _all_rows(len(chunk.records)) if rows is None else rows
     count = len(rows)
-    columns = _Columns(chunk, rows)
+    columns = RecordColumns(chunk, rows)
     made = columns.of_the_log() | columns.of_commits()
     made["offsets_partition"] = _partition_column(partition, count)
     kinds = chunk.classes[rows[columns.special], C_KIND]
@@ -169,7 +169,7 @@ def _nulls(kind: Array, count: int) -> Array:
     return _null_array(kind, max(17, count.bit_length())).slice(0, count)
 
 
-class _Columns:
+class RecordColumns:
     """The columns that kernels write whole, and the flags that say which rows have what."""
 
     def __init__(self, chunk: Chunk, rows: Longs) -> None:

@@ -9,55 +9,34 @@ that compaction has emptied is a line with "emptyBatch", one that cannot be trus
 """
 
 import json
-from collections.abc import Iterator, Mapping
-from functools import lru_cache
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
 from muster.codec import batches as rowwise
-from muster.codec.columns.chunks import Chunk
+from muster.codec.columns.arrow import Array
+from muster.codec.columns.chunks import Chunk, Longs
 from muster.codec.columns.commits import C_KIND, K_COMMIT_TOMBSTONE, K_CONTROL
-from muster.codec.columns.render import (
-    ATTRIBUTE,
-    BATCH,
-    BATCH_LINE,
-    BATCH_TAIL,
-    CODEC,
-    CODECS,
-    COMMIT_TIMESTAMP,
-    COMMITTED_OFFSET,
-    CRC_IS_RIGHT,
-    EMPTY_BATCH_LINE,
-    EXPIRE_TIMESTAMP,
-    FLAG_NAMES,
-    GROUP,
-    LEADER_EPOCH,
-    METADATA,
-    OLD_BATCH_LINE,
-    OLD_FORMATS,
-    OLD_TAIL,
-    OUTCOME,
-    PARTITION,
-    PIECE,
-    PIECE_LINE,
-    RECORD,
-    RECORD_TYPE,
-    SKIP_UNLESS,
-    TAIL,
-    TIMESTAMP_TYPE,
-    TIMESTAMP_TYPES,
-    TOMBSTONE_LINE,
-    TOPIC,
-    TOPIC_ID,
-    TOPIC_ID_LINE,
-    VERSION_LINES,
-    VERSIONS,
-    Flags,
-    LineFormat,
-    Step,
+from muster.codec.columns.lines import (
+    Part,
+    Stretch,
+    attribute,
+    checksums_right,
+    codecs,
+    commit_parts,
+    commit_shapes,
+    either,
+    in_order,
+    joined,
+    longs,
+    named,
+    numbers,
     read_record,
-    rendered,
+    repeated,
+    stretches,
+    texts,
+    timestamp_types,
 )
 from muster.codec.columns.scan import (
     B_BASE_OFFSET,
@@ -68,11 +47,14 @@ from muster.codec.columns.scan import (
     B_LEADER_EPOCH,
     B_MAGIC,
     B_MAX_TIMESTAMP,
+    B_OUTCOME,
     B_PRODUCER_EPOCH,
     B_PRODUCER_ID,
+    B_RECORDS,
     B_SIZE,
     CONTROL_BIT,
     DELETE_HORIZON_BIT,
+    R_BATCH,
     R_OFFSET,
     R_TIMESTAMP,
     TRANSACTIONAL_BIT,
@@ -98,101 +80,76 @@ def json_pieces(
 
     `rows` are the records to show, ascending; lines about whole batches are then left out.
     """
-    line_format = _line_format(partition, segment_file)
-    pieced = _pieced(chunk, rows)
-
-    def lines_of(batches: range, line_format: LineFormat) -> Iterator[bytes]:
-        return rendered(chunk, line_format, rows, pieced, lambda row: _contents(chunk, row), batches=batches)
-
-    start = 0
-    for problem in chunk.problems if rows is None else ():
-        yield from lines_of(range(start, problem.batch), line_format)
-        corrupt = _corrupt_format(partition, segment_file, problem.reason)
-        yield from lines_of(range(problem.batch, problem.batch + 1), corrupt)
-        start = problem.batch + 1
-    yield from lines_of(range(start, len(chunk.batches)), line_format)
+    start, segment = f'{{"partition":{json.dumps(partition)}', f',"segment":{json.dumps(segment_file)}'
+    for stretch in stretches(chunk, rows):
+        lines = _record_lines(chunk, stretch, start, segment)
+        is_alone = chunk.batches[stretch.batches, B_RECORDS] == 0
+        alone = _lone_batch_lines(chunk, stretch.batches[is_alone], start + segment)
+        yield in_order((alone, stretch.batch_places[is_alone]), *lines)
 
 
-_BATCH_START = [
-    Step(',"batch":{"baseOffset":', BATCH, B_BASE_OFFSET),
-    Step(',"lastOffset":', BATCH, B_LAST_OFFSET),
-    Step(',"magic":', BATCH, B_MAGIC),
-    Step(',"compression":"', CODEC, names=CODECS),
-    Step('","timestampType":"', TIMESTAMP_TYPE, names=TIMESTAMP_TYPES),
-    Step('","maxTimestamp":', BATCH, B_MAX_TIMESTAMP),
-    Step(',"partitionLeaderEpoch":', BATCH, B_LEADER_EPOCH),
-    Step(',"producerId":', BATCH, B_PRODUCER_ID),
-    Step(',"producerEpoch":', BATCH, B_PRODUCER_EPOCH),
-    Step(',"baseSequence":', BATCH, B_BASE_SEQUENCE),
-    Step(',"isTransactional":', ATTRIBUTE, TRANSACTIONAL_BIT, FLAG_NAMES),
-    Step(',"isControl":', ATTRIBUTE, CONTROL_BIT, FLAG_NAMES),
-    Step(',"deleteHorizonMs":', ATTRIBUTE, DELETE_HORIZON_BIT, ("-1", "")),
-    Step("", SKIP_UNLESS, DELETE_HORIZON_BIT),
-    Step("", BATCH, B_BASE_TIMESTAMP),
-    Step(',"sizeInBytes":', BATCH, B_SIZE),
-]
-_COUNT = [Step(',"count":', BATCH, B_COUNT)]  # the old formats do not say
-_BATCH_END = [
-    Step(',"crcValid":', CRC_IS_RIGHT, names=FLAG_NAMES),
-    Step('},"transactionOutcome":', OUTCOME, names=tuple(map(json.dumps, OUTCOME_NAMES))),
-    Step("}\n"),
-]
-_KEY = [
-    Step(',"key":{"type":', RECORD_TYPE),
-    Step(',"data":{"group":"', GROUP),
-    Step('","topic":"', TOPIC),
-    Step('","partition":', PARTITION),
-]
-_REST = [Step("", BATCH_TAIL)]
+def _lone_batch_lines(chunk: Chunk, chosen: Longs, start: str) -> Array:
+    """Batches that show no records: emptied by compaction, or not to be trusted."""
+    corrupt = {problem.batch: f',"corruptBatch":true,"problem":{_json(problem.reason)}' for problem in chunk.problems}
+    why = texts(corrupt.get(number, ',"emptyBatch":true') for number in chosen.tolist())
+    return joined(start, why, _ends(chunk, chosen))
 
 
-def _value(version: int, with_topic_id: bool = False) -> list[Step]:
-    return [
-        Step(f'}}}},"value":{{"version":{version},"data":{{"offset":', COMMITTED_OFFSET),
-        *([Step(',"leaderEpoch":', LEADER_EPOCH)] if version >= 3 else []),
-        Step(',"metadata":"', METADATA),
-        Step('","commitTimestamp":', COMMIT_TIMESTAMP),
-        *([Step(',"expireTimestamp":', EXPIRE_TIMESTAMP)] if version == 1 else []),
-        *([Step(',"topicId":"', TOPIC_ID), Step('"')] if with_topic_id else []),
-        Step("}}"),
-    ]
+def _record_lines(chunk: Chunk, stretch: Stretch, start: str, segment: str) -> Iterator[tuple[Array, Longs]]:
+    rows = stretch.rows
+    owners, row_to_owner = np.unique(chunk.records[rows, R_BATCH], return_inverse=True)
+    ends = _ends(chunk, owners)
+
+    def lines(some: Longs, contents: list[Part]) -> tuple[Array, Longs]:
+        records = chunk.records[rows[some]]
+        made = joined(
+            f'{start},"offset":', numbers(records[:, R_OFFSET]),
+            ',"timestamp":', numbers(records[:, R_TIMESTAMP]),
+            f"{segment},", *contents, ends.take(longs(row_to_owner[some])),
+        )  # fmt: skip
+        return made, stretch.row_places[some]
+
+    is_other = chunk.classes[rows, C_KIND] > K_COMMIT_TOMBSTONE
+    if is_other.any():
+        others = texts(_other_contents(chunk, row) for row in rows[is_other].tolist())
+        yield lines(np.flatnonzero(is_other), [others])
+    for some in commit_shapes(chunk, rows, ~is_other):
+        key, value = commit_parts(chunk, rows[some], quote="")
+        yield lines(some, ['"key":', *key, ',"value":', *(value or ["null"])])
 
 
-@lru_cache(maxsize=8)
-def _line_format(partition: int | None, segment_file: str) -> LineFormat:
-    start = f'{{"partition":{json.dumps(partition)}'
-    segment = Step(f',"segment":{json.dumps(segment_file)}')
-    record = [Step(start + ',"offset":', RECORD, R_OFFSET), Step(',"timestamp":', RECORD, R_TIMESTAMP), segment]
-    lines = {VERSION_LINES + version: [*record, *_KEY, *_value(version), *_REST] for version in VERSIONS}
-    lines[TOPIC_ID_LINE] = [*record, *_KEY, *_value(4, with_topic_id=True), *_REST]
-    lines[TOMBSTONE_LINE] = [*record, *_KEY, Step('}},"value":null'), *_REST]
-    lines[PIECE_LINE] = [*record, Step(",", PIECE), *_REST]
-    lines |= {line + OLD_FORMATS: steps for line, steps in lines.items()}
-    lines[TAIL] = [*_BATCH_START, *_COUNT, *_BATCH_END]
-    lines[OLD_TAIL] = [*_BATCH_START, *_BATCH_END]
-    lines[EMPTY_BATCH_LINE] = [Step(start), segment, Step(',"emptyBatch":true'), *lines[TAIL]]
-    return LineFormat(lines)
+def _ends(chunk: Chunk, chosen: Longs) -> Array:
+    """The end of a line is about the batch: the same for all its records."""
+    batches = chunk.batches[chosen]
+    has_horizon = attribute(batches, DELETE_HORIZON_BIT)
+    counts = joined(',"count":', numbers(batches[:, B_COUNT]))
+    return joined(
+        ',"batch":{"baseOffset":', numbers(batches[:, B_BASE_OFFSET]),
+        ',"lastOffset":', numbers(batches[:, B_LAST_OFFSET]),
+        ',"magic":', repeated(batches[:, B_MAGIC]),
+        ',"compression":"', codecs(batches),
+        '","timestampType":"', timestamp_types(chunk, chosen),
+        '","maxTimestamp":', numbers(batches[:, B_MAX_TIMESTAMP]),
+        ',"partitionLeaderEpoch":', repeated(batches[:, B_LEADER_EPOCH]),
+        ',"producerId":', repeated(batches[:, B_PRODUCER_ID]),
+        ',"producerEpoch":', repeated(batches[:, B_PRODUCER_EPOCH]),
+        ',"baseSequence":', repeated(batches[:, B_BASE_SEQUENCE]),
+        ',"isTransactional":', either(attribute(batches, TRANSACTIONAL_BIT), "true", "false"),
+        ',"isControl":', either(attribute(batches, CONTROL_BIT), "true", "false"),
+        ',"deleteHorizonMs":', either(has_horizon, numbers(batches[:, B_BASE_TIMESTAMP]), "-1"),
+        ',"sizeInBytes":', numbers(batches[:, B_SIZE]),
+        either(batches[:, B_MAGIC] == 2, counts, ""),  # the old formats do not say
+        ',"crcValid":', checksums_right(chunk, batches),
+        '},"transactionOutcome":', named([_json(name) for name in OUTCOME_NAMES], batches[:, B_OUTCOME]),
+        "}\n",
+    )  # fmt: skip
 
 
-def _corrupt_format(partition: int | None, segment_file: str, reason: str) -> LineFormat:
-    """The line of a batch that cannot be trusted, whose records are not shown."""
-    about = {"partition": partition, "segment": segment_file, "corruptBatch": True, "problem": reason}
-    start = Step(_json(about)[:-1])
-    batch = [start, *_BATCH_START, *_COUNT, *_BATCH_END]
-    return LineFormat({BATCH_LINE: batch, OLD_BATCH_LINE: [start, *_BATCH_START, *_BATCH_END]})
-
-
-def _pieced(chunk: Chunk, rows: NDArray[np.int64] | None) -> Flags:
-    kinds = chunk.classes[:, C_KIND] if rows is None else chunk.classes[rows, C_KIND]
-    pieced: NDArray[np.bool_] = kinds > K_COMMIT_TOMBSTONE
-    return pieced.view(np.uint8)
-
-
-def _contents(chunk: Chunk, row: int) -> bytes:
+def _other_contents(chunk: Chunk, row: int) -> str:
     """Key and value of anything but a commit, by the row-wise codec."""
     record = read_record(chunk, row)
     if chunk.classes[row, C_KIND] == K_CONTROL:
-        return _control_contents(record).encode()
+        return _control_contents(record)
     key, value = "null", "null"
     try:
         if record.key is None:
@@ -205,8 +162,8 @@ def _contents(chunk: Chunk, row: int) -> bytes:
             version, decoded_value = decode_value(decoded.record_type, record.value)
             value = value_json(decoded.record_type, version, decoded_value, Flavour.FORMATTER)
     except CodecError as error:
-        return f'"key":{key},"value":{value},{_problem(record, error)}'.encode()
-    return f'"key":{key},"value":{value}'.encode()
+        return f'"key":{key},"value":{value},{_problem(record, error)}'
+    return f'"key":{key},"value":{value}'
 
 
 def _control_contents(record: Record) -> str:
@@ -228,5 +185,5 @@ def _problem(record: Record, error: CodecError) -> str:
     )[1:-1]
 
 
-def _json(fields: Mapping[str, object]) -> str:
-    return json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

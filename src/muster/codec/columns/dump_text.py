@@ -17,47 +17,29 @@ from numpy.typing import NDArray
 
 from muster.codec import batches as rowwise
 from muster.codec import legacy
-from muster.codec.columns.chunks import Chunk
+from muster.codec.columns.arrow import Array
+from muster.codec.columns.chunks import Chunk, Longs
 from muster.codec.columns.commits import C_KIND, C_TYPE, C_VERSION, K_COMMIT_TOMBSTONE, K_CONTROL
-from muster.codec.columns.render import (
-    ATTRIBUTE,
-    BATCH,
-    BATCH_LINE,
-    CODEC,
-    CODECS,
-    COMMIT_TIMESTAMP,
-    COMMITTED_OFFSET,
-    CRC_IS_RIGHT,
-    EXPIRE_TIMESTAMP,
-    FILE_POSITION,
-    FLAG_NAMES,
-    GROUP,
-    LAST_SEQUENCE,
-    LEADER_EPOCH,
-    METADATA,
-    OLD_BATCH_LINE,
-    OLD_FORMATS,
-    PARTITION,
-    PIECE,
-    PIECE_LINE,
-    RECORD,
-    RECORD_TYPE,
-    SEQUENCE,
-    SKIP_UNLESS,
-    TIMESTAMP_TYPE,
-    TIMESTAMP_TYPES,
-    TOMBSTONE_LINE,
-    TOPIC,
-    TOPIC_ID,
-    TOPIC_ID_LINE,
-    VERSION_LINES,
-    VERSIONS,
+from muster.codec.columns.lines import (
     Flags,
-    LineFormat,
-    Longs,
-    Step,
+    Part,
+    Stretch,
+    alike,
+    attribute,
+    checksums_right,
+    codecs,
+    commit_parts,
+    commit_shapes,
+    either,
+    in_order,
+    joined,
+    numbers,
     read_record,
-    rendered,
+    repeated,
+    sequences,
+    stretches,
+    texts,
+    timestamp_types,
 )
 from muster.codec.columns.scan import (
     B_ATTRIBUTES,
@@ -116,9 +98,8 @@ def text_pieces(
     if is_first:
         start = int(PurePosixPath(segment_name).name.split(".")[0])
         yield f"Dumping {segment_name}\nLog starting offset: {start}\n".encode()
-    yield from rendered(
-        chunk, FORMAT, rows, _pieced(chunk, rows), _RowwiseText(chunk).make, file_position=file_position
-    )
+    for stretch in stretches(chunk, rows):
+        yield in_order(*_batch_lines(chunk, stretch, file_position), *_record_lines(chunk, stretch))
 
 
 def invalid_bytes_line(file_name: str, byte_count: int) -> bytes:
@@ -126,95 +107,97 @@ def invalid_bytes_line(file_name: str, byte_count: int) -> bytes:
     return f"Found {byte_count} invalid bytes at the end of {file_name}\n".encode()
 
 
-_BATCH_END = [
-    Step(" position: ", FILE_POSITION),
-    Step(" ", TIMESTAMP_TYPE, names=TIMESTAMP_TYPES),
-    Step(": ", BATCH, B_MAX_TIMESTAMP),
-    Step(" size: ", BATCH, B_SIZE),
-    Step(" magic: ", BATCH, B_MAGIC),
-    Step(" compresscodec: ", CODEC, names=CODECS),
-    Step(" crc: ", BATCH, B_CRC),
-    Step(" isvalid: ", CRC_IS_RIGHT, names=FLAG_NAMES),
-    Step("\n"),
-]
-_BATCH = [
-    Step("baseOffset: ", BATCH, B_BASE_OFFSET),
-    Step(" lastOffset: ", BATCH, B_LAST_OFFSET),
-    Step(" count: ", BATCH, B_COUNT),
-    Step(" baseSequence: ", BATCH, B_BASE_SEQUENCE),
-    Step(" lastSequence: ", LAST_SEQUENCE),
-    Step(" producerId: ", BATCH, B_PRODUCER_ID),
-    Step(" producerEpoch: ", BATCH, B_PRODUCER_EPOCH),
-    Step(" partitionLeaderEpoch: ", BATCH, B_LEADER_EPOCH),
-    Step(" isTransactional: ", ATTRIBUTE, TRANSACTIONAL_BIT, FLAG_NAMES),
-    Step(" isControl: ", ATTRIBUTE, CONTROL_BIT, FLAG_NAMES),
-    Step(" deleteHorizonMs: OptionalLong", ATTRIBUTE, DELETE_HORIZON_BIT, (".empty", "[")),
-    Step("", SKIP_UNLESS, DELETE_HORIZON_BIT),
-    Step("", BATCH, B_BASE_TIMESTAMP),
-    Step("", SKIP_UNLESS, DELETE_HORIZON_BIT),
-    Step("]"),
-    *_BATCH_END,
-]
-_OLD_BATCH = [Step("offset: ", BATCH, B_LAST_OFFSET), *_BATCH_END]
-_RECORD = [
-    Step("| offset: ", RECORD, R_OFFSET),
-    Step(" ", TIMESTAMP_TYPE, names=TIMESTAMP_TYPES),
-    Step(": ", RECORD, R_TIMESTAMP),
-    Step(" keySize: ", RECORD, R_KEY_LENGTH),
-    Step(" valueSize: ", RECORD, R_VALUE_LENGTH),
-]
-_SEQUENCE = [*_RECORD, Step(" sequence: ", SEQUENCE), Step(" headerKeys: []")]
-_CHECKSUM = [*_RECORD, Step(" isValid: ", CRC_IS_RIGHT, names=FLAG_NAMES), Step(" crc: ", BATCH, B_CRC)]
-_KEY = [
-    Step(' key: {"type":"', RECORD_TYPE),
-    Step('","data":{"group":"', GROUP),
-    Step('","topic":"', TOPIC),
-    Step('","partition":', PARTITION),
-]
+Placed = Iterator[tuple[Array, Longs]]  # lines and their places
 
 
-def _value(version: int, with_topic_id: bool = False) -> list[Step]:
+def _batch_lines(chunk: Chunk, stretch: Stretch, file_position: int) -> Placed:
+    chosen = stretch.batches
+    is_old = chunk.batches[chosen, B_MAGIC] < 2
+    for some in alike(np.where(is_old, 2, attribute(chunk.batches[chosen], DELETE_HORIZON_BIT))):
+        batches = chunk.batches[chosen[some]]
+        start = _old_batch_start(batches) if is_old[some[0]] else _batch_start(chunk, chosen[some])
+        lines = joined(
+            *start,
+            " position: ", numbers(file_position + batches[:, B_POSITION]),
+            " ", timestamp_types(chunk, chosen[some]),
+            ": ", numbers(batches[:, B_MAX_TIMESTAMP]),
+            " size: ", numbers(batches[:, B_SIZE]),
+            " magic: ", repeated(batches[:, B_MAGIC]),
+            " compresscodec: ", codecs(batches),
+            " crc: ", numbers(batches[:, B_CRC]),
+            " isvalid: ", checksums_right(chunk, batches),
+            "\n",
+        )  # fmt: skip
+        yield lines, stretch.batch_places[some]
+
+
+def _old_batch_start(batches: Longs) -> list[Part]:
+    return ["offset: ", numbers(batches[:, B_LAST_OFFSET])]
+
+
+def _batch_start(chunk: Chunk, chosen: Longs) -> list[Part]:
+    """Of batches that all have a delete horizon, or all have none."""
+    batches = chunk.batches[chosen]
+    horizon: list[Part] = [".empty"]
+    if attribute(batches, DELETE_HORIZON_BIT).any():
+        horizon = ["[", numbers(batches[:, B_BASE_TIMESTAMP]), "]"]
     return [
-        Step(f'}}}} payload: {{"version":"{version}","data":{{"offset":', COMMITTED_OFFSET),
-        *([Step(',"leaderEpoch":', LEADER_EPOCH)] if version >= 3 else []),
-        Step(',"metadata":"', METADATA),
-        Step('","commitTimestamp":', COMMIT_TIMESTAMP),
-        *([Step(',"expireTimestamp":', EXPIRE_TIMESTAMP)] if version == 1 else []),
-        *([Step(',"topicId":"', TOPIC_ID), Step('"')] if with_topic_id else []),
-        Step("}}\n"),
-    ]
+        "baseOffset: ", numbers(batches[:, B_BASE_OFFSET]),
+        " lastOffset: ", numbers(batches[:, B_LAST_OFFSET]),
+        " count: ", numbers(batches[:, B_COUNT]),
+        " baseSequence: ", repeated(batches[:, B_BASE_SEQUENCE]),
+        " lastSequence: ", repeated(sequences(chunk, chosen, batches[:, B_LAST_OFFSET])),
+        " producerId: ", repeated(batches[:, B_PRODUCER_ID]),
+        " producerEpoch: ", repeated(batches[:, B_PRODUCER_EPOCH]),
+        " partitionLeaderEpoch: ", repeated(batches[:, B_LEADER_EPOCH]),
+        " isTransactional: ", either(attribute(batches, TRANSACTIONAL_BIT), "true", "false"),
+        " isControl: ", either(attribute(batches, CONTROL_BIT), "true", "false"),
+        " deleteHorizonMs: OptionalLong", *horizon,
+    ]  # fmt: skip
 
 
-def _record_lines(start: list[Step], old_formats: int) -> dict[int, list[Step]]:
-    lines = {VERSION_LINES + version: [*start, *_KEY, *_value(version)] for version in VERSIONS}
-    lines[TOPIC_ID_LINE] = [*start, *_KEY, *_value(4, with_topic_id=True)]
-    lines[TOMBSTONE_LINE] = [*start, *_KEY, Step("}} payload: <DELETE>\n")]
-    lines[PIECE_LINE] = [*_RECORD, Step("", PIECE), Step("\n")]
-    return {line + old_formats: steps for line, steps in lines.items()}
+def _record_lines(chunk: Chunk, stretch: Stretch) -> Placed:
+    rows = stretch.rows
+    is_odd = _are_odd(chunk, rows)
+    if is_odd.any():
+        others = texts(map(_RowwiseText(chunk).make, rows[is_odd].tolist()))
+        yield joined(*_record_start(chunk, rows[is_odd]), others, "\n"), stretch.row_places[is_odd]
+    for alike_rows in commit_shapes(chunk, rows, ~is_odd):
+        some = rows[alike_rows]
+        owners = chunk.records[some, R_BATCH]
+        check: list[Part]
+        if chunk.batches[owners[0], B_MAGIC] < 2:
+            batches = chunk.batches[owners]
+            check = [" isValid: ", checksums_right(chunk, batches), " crc: ", numbers(batches[:, B_CRC])]
+        else:
+            sequence = sequences(chunk, owners, chunk.records[some, R_OFFSET])
+            check = [" sequence: ", repeated(sequence), " headerKeys: []"]
+        key, payload = commit_parts(chunk, some, quote='"')
+        parts = [*_record_start(chunk, some), *check, " key: ", *key, " payload: ", *(payload or ["<DELETE>"]), "\n"]
+        yield joined(*parts), stretch.row_places[alike_rows]
 
 
-FORMAT = LineFormat(
-    {
-        BATCH_LINE: _BATCH,
-        OLD_BATCH_LINE: _OLD_BATCH,
-        **_record_lines(_SEQUENCE, 0),
-        **_record_lines(_CHECKSUM, OLD_FORMATS),
-    }
-)
+def _record_start(chunk: Chunk, rows: Longs) -> list[Part]:
+    records = chunk.records[rows]
+    return [
+        "| offset: ", numbers(records[:, R_OFFSET]),
+        " ", timestamp_types(chunk, records[:, R_BATCH]),
+        ": ", numbers(records[:, R_TIMESTAMP]),
+        " keySize: ", numbers(records[:, R_KEY_LENGTH]),
+        " valueSize: ", numbers(records[:, R_VALUE_LENGTH]),
+    ]  # fmt: skip
 
 
-def _pieced(chunk: Chunk, rows: Longs | None) -> Flags:
-    """Which rows the kernel leaves to Python: no commits, or commits with something that commits never have."""
-    classes, records = chunk.classes, chunk.records
-    if rows is not None:
-        classes, records = classes[rows], records[rows]
+def _are_odd(chunk: Chunk, rows: Longs) -> Flags:
+    """Rows that the row-wise codec writes: no commits, or commits with something that commits never have."""
+    batches, headers = chunk.records[rows, R_BATCH], chunk.records[rows, R_HEADERS]
     old = chunk.batches[:, B_MAGIC] < 2
-    packed = (chunk.batches[:, B_ATTRIBUTES] & CODEC_MASK) != 0
-    with_headers = ~old[records[:, R_BATCH]] & (chunk.buffer[records[:, R_HEADERS]] != 0)
-    packed_in_old_format = (old & packed)[records[:, R_BATCH]]
-    refused = (classes[:, C_TYPE] == LEGACY_OFFSET_TYPE) & (classes[:, C_VERSION] > 0)
-    pieced: Flags = (classes[:, C_KIND] > K_COMMIT_TOMBSTONE) | with_headers | packed_in_old_format | refused
-    return pieced.view(np.uint8)
+    compressed = (chunk.batches[:, B_ATTRIBUTES] & CODEC_MASK) != 0
+    with_headers = ~old[batches] & (chunk.buffer[headers] != 0)
+    refused = (chunk.classes[rows, C_TYPE] == LEGACY_OFFSET_TYPE) & (chunk.classes[rows, C_VERSION] > 0)
+    no_commits = chunk.classes[rows, C_KIND] > K_COMMIT_TOMBSTONE
+    odd: Flags = no_commits | with_headers | (old & compressed)[batches] | refused
+    return odd
 
 
 class _RowwiseText:
@@ -225,13 +208,13 @@ class _RowwiseText:
         self._crcs_of = -1
         self._crcs: list[tuple[int, bool]] = []
 
-    def make(self, row: int) -> bytes:
+    def make(self, row: int) -> str:
         record = read_record(self._chunk, row)
         number = int(self._chunk.records[row, R_BATCH])
         text = self._checksum(number, row) if self._chunk.batches[number, B_MAGIC] < 2 else self._sequence(number, row)
         if self._chunk.classes[row, C_KIND] == K_CONTROL:
-            return (text + _control_text(record)).encode()
-        return f"{text} key: {_key_and_payload(record)}".encode()
+            return text + _control_text(record)
+        return f"{text} key: {_key_and_payload(record)}"
 
     def _sequence(self, number: int, row: int) -> str:
         batch = self._chunk.batches[number]
