@@ -18,6 +18,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from tests.log.disk.changes import create_topic
+
 from bench.dump import CACHE
 from muster.codec.batches import encode_batch
 from muster.codec.offsets_topic import OffsetValue, encode_key, encode_offset_value, offset_key
@@ -55,7 +57,7 @@ class Run:
     def __init__(self, folder: Path, flush: Flush, appenders: int, partitions: int) -> None:
         config = replace(OFFSETS_TOPIC_CONFIG, flush=flush)
         self.directory = LogDirectory.open(folder, lambda topic: config)
-        self.directory.create_topic("t", partitions)
+        create_topic(self.directory, "t", partitions)
         self.logs = list(self.directory.logs.values())
         self.flush = flush
         self.appends = 0
@@ -129,7 +131,7 @@ def opening() -> Iterator[dict[str, object]]:
 
     try:
         directory = LogDirectory.open(folder, config_of)  # type: ignore[arg-type]
-        directory.create_topic("t", 50)
+        create_topic(directory, "t", 50)
         logs = list(directory.logs.values())
         while sum(log.size_bytes for log in logs) < LARGE_BYTES:
             for log in logs:

@@ -12,7 +12,7 @@ class Flush(StrEnum):
     """When an appended record is durable, and so when it may be acknowledged (`docs/storage.md`)."""
 
     ALWAYS = "always"
-    """On the disk before anybody hears of it."""
+    """On the disk before it is acknowledged."""
     INTERVAL = "interval"
     """Acknowledged when written to the operating system, which is told to save it every so often."""
     OS = "os"
@@ -41,4 +41,4 @@ class LogConfig:
 
 
 OFFSETS_TOPIC_CONFIG = LogConfig(segment_bytes=104_857_600, compacted=True, flush=Flush.ALWAYS)
-"""The coordinator's own topics: small segments, compacted, and durable before anybody is answered."""
+"""The coordinator's own topics: small segments, compacted, and durable before a client is answered."""

@@ -1,21 +1,20 @@
-"""A data directory: the partitions of many topics, and the files that speak of them all.
+"""A data directory: the partitions of many topics, and the files that concern them all.
 
-Laid out as a Kafka broker's: a directory for each partition, `meta.properties`, the checkpoints, `.lock` while somebody
-is at work, `.kafka_cleanshutdown` after a clean stop. Opening it opens every partition. A broker's own directory is
-taken as it is, cluster id and topic ids included. Records that were durable and are not there any more are told
+Laid out as a Kafka broker's: a directory for each partition, `meta.properties`, the checkpoints, `.lock` while a
+process has it open, `.kafka_cleanshutdown` after a clean stop. Opening it opens every partition. A broker's own
+directory is taken as it is, cluster id and topic ids included. Records that were durable and are missing are reported
 (`losses`), or not accepted: then nothing is opened.
 """
 
 import errno
 import json
 import threading
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Self, TypeVar
 
-from muster.codec.error_codes import ErrorCode
 from muster.errors import ConfigError, LogDamaged, Malformed
 from muster.log.config import LogConfig
 from muster.log.partition import DiskLog
@@ -29,7 +28,7 @@ from muster.log.topic_changes import (
     remove_half_made,
     remove_topics,
 )
-from muster.log.topics import REGISTRY, Topic, TopicRefused, TopicRegistry
+from muster.log.topics import REGISTRY, Topic, TopicRegistry
 from muster.segments.checkpoints import (
     CLEANER_OFFSETS,
     HIGH_WATERMARKS,
@@ -39,7 +38,6 @@ from muster.segments.checkpoints import (
     MetaProperties,
     Offsets,
     TopicPartition,
-    new_topic_id,
     read_offsets,
     read_partition_metadata,
     settle_meta,
@@ -84,7 +82,7 @@ class LogDirectory:
         self._log_starts: Offsets = {}
         self._set_registry(TopicRegistry(files, path / REGISTRY, {}))
         self.was_truncated: Callable[[TopicPartition, int], None] = lambda key, end_offset: None
-        """Called behind `truncate` with the log's new end: whoever knows how far a log is clean must think again."""
+        """Called behind `truncate` with the log's new end: how far the log is clean must be decided anew."""
 
     @classmethod
     def open(
@@ -102,7 +100,7 @@ class LogDirectory:
     ) -> Self:
         """Open a directory, or make it. `config_of` gives each topic's log its settings.
 
-        With `must_exist` a directory that nobody has used is refused instead of being made. `offsets_partitions` is the
+        With `must_exist` a directory without data is refused instead of being made. `offsets_partitions` is the
         number of partitions of an offsets topic that the registry does not know yet. Without `accept_loss`,
         `LossRefused` if records of the offsets topic are missing that were durable; those of other topics are told.
 
@@ -229,7 +227,7 @@ class LogDirectory:
     def open_again(self, key: TopicPartition) -> DiskLog:
         """A log whose disk failed, opened beside the old one, with a look at the disk. `replace_log` puts it in place.
 
-        In any thread, as long as nobody changes the files of that log meanwhile. `LogDamaged` if the disk still fails.
+        In any thread, as long as the files of that log are not changed meanwhile. `LogDamaged` if the disk still fails.
         """
         topic = self.registry.get(key.topic)
         if topic is None:
@@ -304,30 +302,6 @@ class LogDirectory:
             accept_loss=self._accepts(topic.name),
         )
 
-    def create_topic(
-        self, name: str, partitions: int, configs: Mapping[str, str] | None = None, topic_id: str | None = None
-    ) -> Topic:
-        """Make a topic; it is there for good when this returns.
-
-        `TopicRefused` if it may not be. `LogDamaged` if the disk fails: it is there wholly, or not at all, the next
-        time the directory is opened.
-        """
-        if self._known_or_none(name) is not None:
-            raise TopicRefused(ErrorCode.TOPIC_ALREADY_EXISTS, f"there is a topic {name} already")
-        return self._made_now(Topic(name, topic_id or new_topic_id(), partitions, dict(configs or {})))
-
-    def add_partitions(self, name: str, partitions: int) -> Topic:
-        """Let a topic have more partitions: as many as said, all together."""
-        topic = self._known(name)
-        return self._made_now(Topic(name, topic.topic_id, partitions, topic.configs))
-
-    def _made_now(self, topic: Topic) -> Topic:
-        (made,) = self.make_topics([topic])
-        if made.error is not None:
-            raise made.error
-        self.adopt(made.logs)
-        return topic
-
     def make_topics(self, wanted: Sequence[Topic]) -> list[Made]:
         """Make topics, or more partitions of some, each wholly or not at all; `adopt` what was made then.
 
@@ -337,30 +311,6 @@ class LogDirectory:
             return self._changes.make(wanted)
         except OSError as error:
             return [Made(topic, {}, LogDamaged(f"topic {topic.name} could not be made: {error}")) for topic in wanted]
-
-    def set_configs(self, name: str, configs: Mapping[str, str]) -> Topic:
-        """Give a topic other settings; its logs go by them at once."""
-        topic = self._known(name)
-        changed = Topic(name, topic.topic_id, topic.partitions, dict(configs))
-        try:
-            self.registry.put(changed)
-        except OSError as error:
-            raise LogDamaged(f"the settings of {name} could not be saved: {error}") from error
-        for partition in range(changed.partitions):
-            self.logs[TopicPartition(name, partition)].reconfigure(self._config_of(changed))
-        return changed
-
-    def delete_topic(self, name: str) -> None:
-        """Remove a topic with all its records; it is gone for good when this returns."""
-        topic = self._known(name)
-        logs = self.let_go({name})
-        try:
-            left = self.remove_topics([topic], logs)
-        except LogDamaged:
-            self.adopt(logs)
-            raise
-        if left is not None:
-            self.notes.append(left)
 
     def let_go(self, names: Container[str]) -> Logs:
         """Take the logs of topics out of the directory, before they are removed: in the thread of the logs."""
@@ -383,35 +333,17 @@ class LogDirectory:
             try:
                 clean = read_offsets(self.files, self.path / CLEANER_OFFSETS)
             except Malformed:
-                return  # nobody will believe it
+                return  # the cleaner ignores a damaged one
             if any(key.topic in names for key in clean):
                 write_offsets(self.files, self.path / CLEANER_OFFSETS, _without(clean, names), "cleaner-offsets")
 
-    def _known_or_none(self, name: str) -> Topic | None:
-        topic = self.registry.get(name)
-        return topic if topic is not None and topic.is_whole else None
-
-    def _known(self, name: str) -> Topic:
-        topic = self._known_or_none(name)
-        if topic is None:
-            raise TopicRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
-        return topic
-
     # Checkpoints and the end.
-
-    def checkpoint(self) -> None:
-        """Make every log durable and write down how far they are, here and now. `LogDamaged` if the disk fails.
-
-        A server that must not wait gives `Flusher.flush_all(logs, then, indexes=True)` the logs, after
-        `taking_snapshot` of each, and calls `write_checkpoints` in another thread behind it.
-        """
-        self._each(DiskLog.checkpoint, [log for log in self.logs.values() if log.failure is None])
-        self.write_checkpoints()
 
     def write_checkpoints(self) -> None:
         """Write down how far the logs are durable, readable, and where they start. `LogDamaged` if the disk fails.
 
-        In any thread, as long as nobody cuts a log meanwhile: it reads a few numbers of each.
+        A server gives `Flusher.flush_all(logs, then, indexes=True)` the logs before, after `taking_snapshot` of each.
+        In any thread, as long as no log is cut meanwhile: it reads a few numbers of each.
         """
         try:
             with self.checkpoint_lock:
@@ -425,7 +357,7 @@ class LogDirectory:
         self.write_log_starts()
 
     def write_log_starts(self) -> None:
-        """Make raised log start offsets last: before anybody is told that records are deleted."""
+        """Make raised log start offsets last, before a client is told that records are deleted."""
         try:
             with self.checkpoint_lock:
                 self._log_starts = {

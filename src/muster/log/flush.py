@@ -1,7 +1,7 @@
 """Making logs durable: what one sync covers, and a few threads that do many at once.
 
 `SyncTicket` is all that a thread needs to know to make a log durable up to some offset: open files, and perhaps a
-directory. It touches nothing else, so it may run beside appends; the log hears of its end in its own thread.
+directory. It touches nothing else, so it may run beside appends; the log takes note of its end in its own thread.
 `Durability` makes the tickets of one log, and remembers how far they got.
 
 `Flusher` is group commit. A caller that wants a log to be durable leaves a callback. Syncs of different logs run at the
@@ -49,7 +49,7 @@ class SyncTicket:
     """A log that was truncated meanwhile takes no notice of the ticket."""
 
     def sync(self) -> None:
-        """Raises `OSError`; nobody knows then what is on the disk, and the log is done for."""
+        """Raises `OSError`; then it is not known what is on the disk, and the log takes nothing any more."""
         for file, point in self.steps:
             file.sync(point)
         if self.directory is not None:
@@ -241,7 +241,7 @@ class Flusher:
         self.flush_each([(log, told) for log in logs], indexes=indexes)
 
     def flush_each(self, requests: Iterable[tuple[Flushable, Then]], *, indexes: bool = False) -> None:
-        """Several logs at the same time, each with a callback of its own, which hears of any error of its log.
+        """Several logs at the same time, each with a callback of its own, which is told of any error of its log.
 
         All are written before the first sync begins: threads that wake up between two writes only get in the way.
         """
@@ -289,7 +289,7 @@ class Flusher:
             # syncs that end at the same time call for the owner once.
             if self._deliver is not None and not self._is_finish_coming:
                 self._is_finish_coming = True
-                with suppress(RuntimeError):  # the owner's event loop is closed: nobody waits for this any more
+                with suppress(RuntimeError):  # the owner's event loop is closed: no callback is waited for
                     self._deliver(self.finish)
 
     def finish(self) -> None:
@@ -335,7 +335,7 @@ class Flusher:
         while self.is_busy:
             try:
                 if self._waiting and not self._to_call:
-                    self._finish_one(*self._done.get())  # nobody else takes from there: this is the owner's thread
+                    self._finish_one(*self._done.get())  # only the owner's thread takes from there, and this is it
                 self.finish()
             except Exception as error:
                 problem = problem or error
@@ -352,7 +352,7 @@ class Flusher:
                 thread.join()
 
     def end_threads(self) -> None:
-        """Let each thread end when its sync has: nobody waits for it. To be called once, when nothing more is asked."""
+        """Let each thread end when its sync has, without waiting for it. To be called once, at the end."""
         for _ in self._threads:
             self._work.put(None)
 
@@ -370,7 +370,7 @@ def _taken_note_of(log: Flushable, ticket: SyncTicket, error: OSError | None) ->
 
 
 def _as_damage(error: Exception) -> LogDamaged:
-    """Whatever went wrong under a log, nobody knows what is on its disk."""
+    """An error of any kind, as what it means: it is not known what is on the log's disk."""
     if isinstance(error, LogDamaged):
         return error
     damage = LogDamaged(f"the log could not be written ({type(error).__name__}: {error}).")

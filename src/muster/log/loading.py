@@ -81,7 +81,7 @@ Progress = Callable[[int, int], None]
 def load_latest(partition: SourcePartition, progress: Progress | None = None) -> LoadedPartition:
     """Read a partition from beginning to end. Nothing is raised for what is in it: `fatal` and `problems` tell.
 
-    A segment that is gone is another matter (`FileNotFoundError`): without it nobody knows what was committed.
+    A segment that is gone is another matter (`FileNotFoundError`): without it, it is not known what was committed.
     """
     with no_collections():
         return _load_latest(partition, progress)

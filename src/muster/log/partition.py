@@ -169,11 +169,6 @@ class DiskLog:
         write_epochs(self.files, self.directory, self.epochs)
         self._durability.names_changed()
 
-    def reconfigure(self, config: LogConfig) -> None:
-        """Go by other settings from now on."""
-        self._appends.reconfigure(config)
-        self.config = config
-
     # Writing.
 
     def write(self) -> None:
@@ -310,11 +305,6 @@ class DiskLog:
         write_snapshot(self.files, self.directory, offset, snapshot).close()
         remove_snapshots(self.files, self.directory, lambda number: active_base_offset < number < offset)
 
-    def checkpoint(self) -> None:
-        """Make everything durable, indexes too, so that `recovery_point` is the end of the log."""
-        self.take_snapshot()
-        self.flush(indexes=True)
-
     # Closing.
 
     def close(self) -> bool:
@@ -417,12 +407,6 @@ class DiskLog:
             raise self._fail("a segment could not be removed", error) from error
 
     # Swapping.
-
-    def replace_segments(self, new: Sequence[Segment], old: Sequence[Segment]) -> None:
-        """`replacing`, here and now, and what was replaced is removed."""
-        carry_out(self.replacing(new, old))
-        for segment in old:
-            segment.delete()
 
     def replacing(self, new: Sequence[Segment], old: Sequence[Segment]) -> Steps:
         """Put compacted segments, whose files are named `.cleaned` and synced, in the place of closed ones.

@@ -206,7 +206,7 @@ class ProducerStates:
         return None if commit else AbortedTransaction(producer_id, first_offset, offset, stable_offset)
 
     def replay(self, header: BatchHeader, data: bytes | memoryview) -> AbortedTransaction | None:
-        """Take a batch as it is found in the log (all of it for a control batch): whoever wrote it has checked it."""
+        """Take a batch from the log (all of it for a control batch), which was checked when it was written."""
         self.end_offset = header.last_offset + 1
         if header.magic < 2 or header.producer_id < 0:
             return None
@@ -219,7 +219,7 @@ class ProducerStates:
                 return None
             control = decode_control(records[0])
         except CodecError:
-            return None  # a control record that nobody can read ends no transaction
+            return None  # a control record that cannot be read ends no transaction
         if control.coordinator_epoch is None:
             return None
         return self.append_marker(
@@ -329,7 +329,7 @@ def replay(
     """Bring producers forward to an offset; the aborted transactions that ended on the way, and the bytes stepped over.
 
     Only headers are read, and the few bytes of markers. Where the row of batches breaks off (damage below the recovery
-    point, which nobody looks for) the rest of that segment is left out.
+    point, which recovery does not look for) the rest of that segment is left out.
     """
     aborted: list[tuple[Segment, AbortedTransaction]] = []
     stepped_over = 0

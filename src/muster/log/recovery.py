@@ -234,7 +234,7 @@ class _Loading:
         self.report.notes.append(f"{LOST}{self.report.loss}")
 
     def _remove_for_good(self, segments: Sequence[Segment]) -> None:
-        """Segments behind the first damage. While that is there, whoever opens the log next comes here again."""
+        """Segments behind the first damage. While the damage is there, the next opening comes here again."""
         for segment in segments:
             segment.delete()
             self.report.truncated_bytes += segment.size_bytes
@@ -249,7 +249,7 @@ class _Loading:
     def _start_over(
         self, segments: list[Segment], start_offset: int, end_offset: int
     ) -> tuple[list[Segment], WritableSegment]:
-        """The log ends before it starts: somebody has removed files. Nothing in it may be shown to a reader."""
+        """The log ends before it starts: files were removed. Nothing in it may be shown to a reader."""
         for segment in segments:
             if isinstance(segment, WritableSegment):
                 segment.close()
@@ -307,7 +307,7 @@ def finish_interrupted_changes(files: Files, directory: Path, notes: list[str]) 
     gone += [name for name in names if name.endswith(".tmp")]
     _remove(files, directory, [*gone, *unfinished], notes)
     if unfinished and cleaned:
-        # While the `.cleaned` files are there, whoever comes next knows that the `.swap` files are not whole.
+        # While the `.cleaned` files are there, the next opening knows that the `.swap` files are not whole.
         files.sync_directory(directory, "leftovers.unfinished")
     _remove(files, directory, list(cleaned), notes)
     left = [name for name in swaps if name not in unfinished]

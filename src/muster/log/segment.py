@@ -205,7 +205,7 @@ class Segment:
         self.suffix = suffix
 
     def delete(self) -> None:
-        """Remove all its files, the log first: indexes without a log are nobody's, a log without indexes would live."""
+        """Remove all its files, the log first: recovery removes an index without a log, and opens a log without one."""
         for kind in SEGMENT_SUFFIXES:
             self.files.unlink(self.path(kind))
 

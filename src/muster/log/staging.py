@@ -360,14 +360,6 @@ class Appends:
         limit = f"segment.bytes is {self.config.segment_bytes}"
         raise AppendRefused(ErrorCode.RECORD_LIST_TOO_LARGE, f"a batch of {size_bytes} bytes; {limit}")
 
-    def reconfigure(self, config: LogConfig) -> None:
-        """Go by other settings from now on."""
-        self.staging.seal()
-        self.plan_rolls()
-        self.config = self.plan.config = config
-        self.staging.max_batch_bytes = min(config.max_message_bytes, config.segment_bytes)
-        self.staging.codec = config.codec
-
     def take(self) -> tuple[bytearray, list[WrittenBatch], list[Roll]]:
         """Everything staged, and where new segments begin in it; nothing is staged afterwards."""
         self.staging.seal()

@@ -88,7 +88,7 @@ class Found(NamedTuple):
 
 
 class TakingOver:
-    """Brings the registry in line with the directories: a broker, or somebody's hand, may have been here.
+    """Brings the registry in line with the directories, which a broker or an operator may have changed.
 
     `offsets_partitions` is how many partitions the offsets topic has, for a registry that does not know it: which group
     is in which partition depends on it, so it is never taken from what happens to be on this disk.

@@ -63,7 +63,7 @@ class DirectoryChanges:
     def make(self, wanted: Sequence[Topic]) -> list[Made]:
         """Make topics, or give those that are there more partitions; one outcome for each, in order.
 
-        The logs are open, and nobody else knows of them yet.
+        The logs are open, and not yet part of the directory.
         """
         there = {entry.name for entry in self._files.entries(self._path)}
         outcomes = {topic.name: Made(topic, {}, self._refusal(topic, there)) for topic in wanted}
@@ -146,7 +146,7 @@ class DirectoryChanges:
     # Removing.
 
     def remove(self, topics: Sequence[Topic], logs: Logs) -> str | None:
-        """Remove topics, whose logs nobody uses any more. Says what is left of them, if anything.
+        """Remove topics, whose logs are not used any more. Says what is left of them, if anything.
 
         `LogDamaged` if that cannot even be begun: then nothing is changed.
         """
@@ -209,7 +209,7 @@ def remove_topics(
 def remove_half_made(files: Files, path: Path, registry: TopicRegistry, topics: Iterable[Topic]) -> None:
     """Remove partitions whose making has begun and not ended; their topics are then as they were before.
 
-    The registry says that they are not there, so nobody ever wrote to them. Can be done again.
+    The registry says that they are not there, so nothing was ever written to them. Can be done again.
     """
     topics = list(topics)
     there = {entry.name for entry in files.entries(path) if entry.is_directory}
@@ -223,7 +223,7 @@ def remove_half_made(files: Files, path: Path, registry: TopicRegistry, topics: 
 
 
 def set_aside(files: Files, directory: Path) -> Path:
-    """Give a directory a name under which it is nobody's."""
+    """Give a directory a name under which it belongs to no topic."""
     unique = f".{uuid.uuid4().hex}{DELETE_SUFFIX}"
     target = directory.with_name(directory.name[: LONGEST_DIRECTORY_NAME - len(unique)] + unique)
     files.rename(directory, target)

@@ -1,7 +1,7 @@
 """The topics of a data directory: their names, ids, partition counts and settings, in one file.
 
 Kafka has them in its metadata log, which muster does not keep. `muster-topics.json` is replaced whole at every change,
-and a change is durable before anybody hears of it. A topic that is being deleted is marked as such first, and so are
+and a change is durable before it is answered. A topic that is being deleted is marked as such first, and so are
 partitions that are being made: their directories come and go one by one, and a crash in between must not leave a topic
 with half of them.
 """

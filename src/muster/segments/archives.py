@@ -1,4 +1,4 @@
-"""Archives of log directories, unpacked with care: whoever packed one may not be whoever unpacks it.
+"""Archives of log directories, unpacked with care: an archive may come from a stranger.
 
 Only regular files come out. Names never leave the folder: `wanted` says where a member goes, and a place outside is
 refused here, whatever Python's own filters do (older ones can be tricked). What comes out is bounded: by its size, by
@@ -40,7 +40,7 @@ Wanted = Callable[[PurePosixPath], PurePosixPath | None]
 
 
 def parse_limit(text: str) -> UnpackLimit:
-    """`200GB`, `1TiB`, a number of bytes. Whoever names a limit has looked at the archive: the ratio counts no more."""
+    """`200GB`, `1TiB`, a number of bytes. With a limit that was named, the ratio does not count."""
     match = _SIZE.fullmatch(text.strip())
     if match is None or not int(match[1]):
         raise ValueError(f"'{text}' is not a size. Write 200GB, 1TB or a number of bytes")
@@ -65,7 +65,7 @@ def unpack(archive: Path, folder: Path, wanted: Wanted = everything, limit: Unpa
         ):
             left = limit.total_bytes
             while (member := tar.next()) is not None:
-                tar.members = []  # type: ignore[attr-defined]  # nobody goes back, and there may be millions
+                tar.members = []  # type: ignore[attr-defined]  # it is read forwards only, and there may be millions
                 place = wanted(PurePosixPath(member.name))
                 if place is None or member.isdir():
                     continue

@@ -10,10 +10,10 @@ What POSIX promises, and what the log is built on:
     without earlier ones, and a file may be longer than what was written to it (zeros);
     a name (a new file, a rename, a removal) is durable only after `sync_directory` of the directory it is in;
     a rename replaces its target whole or not at all;
-    after a sync that failed, nobody knows what is on the disk: it is never tried again.
+    after a sync that failed, it is not known what is on the disk: it is never tried again.
 
 Every sync has a name, its *point* ("flush.log", ...). Real files ignore it; the tests leave out one after the other
-and watch a power cut lose something. A sync whose absence nobody notices has no business here.
+and watch a power cut lose something. A sync whose absence no test notices has no business here.
 """
 
 import fcntl
@@ -59,7 +59,7 @@ class File(Protocol):
     def sync(self, point: str) -> None:
         """Make everything written and truncated before this call durable (but not the file's name).
 
-        Of a closed file it does nothing: whoever closed it had synced it, or has no use for it any more.
+        Of a closed file it does nothing: it was synced before, or is not needed any more.
         """
 
     def close(self) -> None:
@@ -91,7 +91,7 @@ class Files(Protocol):
         """Also for directories. Replaces a file of that name."""
 
     def unlink(self, path: Path) -> None:
-        """Remove a file. Nothing happens where there is none: whoever crashed before us may have done it."""
+        """Remove a file. Nothing happens where there is none: a process that crashed may have removed it."""
 
     def rmdir(self, directory: Path) -> None: ...
 
@@ -101,7 +101,7 @@ class Files(Protocol):
     def lock(self, path: Path) -> Lock:
         """Hold this file (made where it is missing) against other processes, Kafka brokers included.
 
-        Raises `DirectoryLocked` where somebody else holds it, this process included.
+        Raises `DirectoryLocked` where another holds it, in this process or another.
         """
 
 
@@ -113,7 +113,7 @@ class RealFile:
     def __init__(self, path: Path, fd: int) -> None:
         self.path = path
         self._fd = fd
-        self._syncing = threading.Lock()  # a descriptor closed under a sync may by then be somebody else's file
+        self._syncing = threading.Lock()  # a descriptor closed under a sync may by then be another file's
         self._sync_error: OSError | None = None
 
     def size(self) -> int:
@@ -141,7 +141,7 @@ class RealFile:
     def sync(self, point: str) -> None:
         with self._syncing:
             if self._sync_error is not None:
-                # The kernel tells of a failed write once; whoever asks second would hear that all is well.
+                # The kernel reports a failed write once; a second sync would report that all is well.
                 raise self._sync_error
             if self._fd >= 0:
                 try:
@@ -251,7 +251,7 @@ def read_file(files: Files, path: Path, limit: int | None = None) -> bytes:
 
 
 def write_file(files: Files, path: Path, data: bytes, point: str) -> None:
-    """A small file replaced whole, its bytes durable before its name: whoever reads it finds the old one or the new.
+    """A small file replaced whole, its bytes durable before its name: a reader finds the old one or the new.
 
     Which of the two a power cut leaves is open until the directory is synced; `replace_file` does that too.
     """
@@ -267,7 +267,7 @@ def write_file(files: Files, path: Path, data: bytes, point: str) -> None:
 
 
 def write_hint(files: Files, path: Path, data: bytes) -> None:
-    """A small file that may be lost, or torn, in a crash: whoever reads it can do without."""
+    """A small file that may be lost, or torn, in a crash: its reader can do without it."""
     file = files.open(path, create=True)
     try:
         file.truncate(0)

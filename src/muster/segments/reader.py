@@ -142,7 +142,7 @@ def read_segment(
     """Decode one segment chunk by chunk; whatever is wrong is appended to `damage`.
 
     With `from_offset`, batches that end before it may be left out, as far as the segment's index tells where to begin.
-    Of a segment that `may_grow` an unfinished end is no damage: somebody is writing there, or has been. With
+    Of a segment that `may_grow` an unfinished end is no damage: a broker is writing there, or was. With
     `must_exist` a segment that is gone is the caller's to deal with (`FileNotFoundError`).
     """
     try:

@@ -18,6 +18,7 @@ from muster.log.segment import INDEX, TIMEINDEX
 from muster.segments.checkpoints import TopicPartition
 from muster.segments.indexes import AbortedTransaction
 from tests.log.compaction import DAY_MS, START_MS
+from tests.log.disk.changes import checkpoint_log
 from tests.log.disk.crashes import Journal, LossFound, Scenario, cut_everywhere, cuts
 from tests.log.disk.faults import FaultyFiles
 from tests.log.disk.model import fingerprint
@@ -43,7 +44,7 @@ def written(files: FaultyFiles) -> DiskLog:
         log.append([(b"only%d" % turn, None), (b"b", b"%50d" % turn)], START_MS + turn)
         log.roll()
     log.append([(b"a", b"in the active segment")], START_MS + 9)
-    log.checkpoint()
+    checkpoint_log(log)
     return log
 
 
@@ -84,7 +85,7 @@ def rounds(count: int) -> Scenario:
             log.append([(b"again", b"%60d" % number)], LATER_MS)
             log.roll()
             if number > 0:
-                log.checkpoint()
+                checkpoint_log(log)
                 journal.note((reader_state(log), log.recovery_point))
 
     return run

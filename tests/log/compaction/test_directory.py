@@ -13,6 +13,7 @@ from muster.log.directory import LogDirectory
 from muster.segments.checkpoints import CLEANER_OFFSETS, TopicPartition, read_offsets
 from tests.log.compaction import START_MS
 from tests.log.compaction.test_manager import fill
+from tests.log.disk.changes import create_topic, delete_topic
 from tests.log.disk.faults import FaultyFiles
 
 ROOT = Path("/data")
@@ -38,7 +39,7 @@ def clean_up_to(files: FaultyFiles) -> dict[TopicPartition, int]:
 
 def filled_and_cleaned(directory: LogDirectory, cleaner: LogCleaner, *keys: TopicPartition) -> None:
     for key in keys:
-        directory.create_topic(key.topic, 1)
+        create_topic(directory, key.topic, 1)
         fill(directory.logs[key], 4)
         assert cleaner.run_once(START_MS) is not None
 
@@ -48,10 +49,10 @@ def test_a_deleted_topic_is_not_remembered_as_clean(files: FaultyFiles) -> None:
     filled_and_cleaned(directory, cleaner, KEY, OTHER)
     assert set(clean_up_to(files)) == {KEY, OTHER}
     cleaner.uncleanable[KEY] = "of the old one"
-    directory.delete_topic("t")
+    delete_topic(directory, "t")
     cleaner.topic_deleted("t")
     assert set(clean_up_to(files)) == {OTHER}
-    directory.create_topic("t", 1)
+    create_topic(directory, "t", 1)
     fill(directory.logs[KEY], 4)
     assert cleaner.cleanable(START_MS)[KEY][0].first_dirty_offset == 0
 
@@ -64,7 +65,7 @@ def test_a_deletion_that_a_crash_broke_off_forgets_it_too(files: FaultyFiles) ->
         return errno.EIO if operation == "rename" and path.name.startswith("t-0") else None
 
     files.fail = fail
-    directory.delete_topic("t")
+    delete_topic(directory, "t")
     assert "not all files could be removed" in directory.notes[-1]
     assert set(clean_up_to(files)) == {KEY, OTHER}
     opened(files.killed())
@@ -77,22 +78,22 @@ def test_a_damaged_checkpoint_does_not_keep_a_topic_from_being_deleted(files: Fa
     directory, cleaner = opened(files)
     filled_and_cleaned(directory, cleaner, KEY)
     files.open(ROOT / CLEANER_OFFSETS, write=True).pwrite(b"nonsense", 0)
-    directory.delete_topic("t")
+    delete_topic(directory, "t")
     assert KEY not in directory.logs
 
 
 def test_a_round_over_a_topic_that_was_made_anew_meanwhile_says_nothing_of_the_new_one(files: FaultyFiles) -> None:
     directory, cleaner = opened(files)
-    directory.create_topic("t", 1)
+    create_topic(directory, "t", 1)
     fill(directory.logs[KEY], 4)
     job = cleaner.next_job(START_MS)
     assert job is not None
     from muster.log.compaction.cleaner import clean
 
     report = clean(job, cleaner.swap)
-    directory.delete_topic("t")
+    delete_topic(directory, "t")
     cleaner.topic_deleted("t")
-    directory.create_topic("t", 1)
+    create_topic(directory, "t", 1)
     fill(directory.logs[KEY], 8)
     cleaner.finished(report)
     assert cleaner.cleanable(START_MS)[KEY][0].first_dirty_offset == 0
@@ -126,7 +127,7 @@ def test_a_log_that_lost_its_end_is_all_dirty_even_when_it_has_grown_again(files
 
 def test_a_log_that_is_opened_again_takes_the_place_of_the_failed_one(files: FaultyFiles) -> None:
     directory, cleaner = opened(files)
-    directory.create_topic("t", 1)
+    create_topic(directory, "t", 1)
     log = directory.logs[KEY]
     log.append([(b"k", b"v")], START_MS)
     log.flush()

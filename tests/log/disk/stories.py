@@ -28,6 +28,7 @@ from muster.log.segment import CLEANED, INDEX, TIMEINDEX, Segment, WritableSegme
 from muster.segments.batches import walk_batches
 from muster.segments.checkpoints import LeaderEpochs, TopicPartition
 from muster.segments.files import Files, read_file
+from tests.log.disk.changes import checkpoint, create_topic, delete_topic, set_configs
 from tests.log.disk.crashes import Journal
 from tests.log.disk.faults import FaultyFiles
 
@@ -67,7 +68,7 @@ class Teller:
 
     def create(self, topic: str = "t", partitions: int = 1) -> None:
         self.note("creating", topic, partitions)
-        created = self.directory.create_topic(topic, partitions, {"cleanup.policy": "compact"})
+        created = create_topic(self.directory, topic, partitions, {"cleanup.policy": "compact"})
         self.note("created", topic, partitions, created.topic_id)
 
     def fill(self, topic: str) -> None:
@@ -81,13 +82,13 @@ class Teller:
         self.note("filled", stored.topic_id)
 
     def configure(self, topic: str, **configs: str) -> None:
-        self.directory.set_configs(topic, configs)
+        set_configs(self.directory, topic, configs)
         self.note("configured", topic, configs)
         self.files.watch("configured")
 
     def delete(self, topic: str) -> None:
         self.note("deleting", topic)
-        self.directory.delete_topic(topic)
+        delete_topic(self.directory, topic)
         self.note("deleted", topic)
 
     def append(self, count: int = 1, size: int = 10, producer_id: int = -1, epoch: int = 0) -> None:
@@ -113,7 +114,7 @@ class Teller:
         self.note("durable segments", self.log.segments[-1].base_offset)
 
     def checkpoint(self) -> None:
-        self.directory.checkpoint()
+        checkpoint(self.directory)
         self.note("acknowledged", self.log.flushed_offset)
         self.note("checkpointed", self.log.recovery_point, self.log.size_bytes)
 

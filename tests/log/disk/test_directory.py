@@ -28,6 +28,7 @@ from muster.segments.checkpoints import (
     write_offsets,
 )
 from muster.segments.files import REAL_FILES
+from tests.log.disk.changes import add_partitions, checkpoint, create_topic, delete_topic, set_configs
 from tests.log.disk.faults import FaultyFiles
 from tests.log.disk.unsynced import UNSYNCED
 
@@ -50,7 +51,7 @@ def fill(directory: LogDirectory, topic: str, count: int, partition: int = 0) ->
 class TestTheFiles:
     def test_what_a_clean_stop_leaves(self, tmp_path: Path) -> None:
         directory = LogDirectory.open(tmp_path / "data", files=UNSYNCED, cluster_id="c" * 22, node_id=3)
-        topic = directory.create_topic("orders", 2, {"cleanup.policy": "compact"})
+        topic = create_topic(directory, "orders", 2, {"cleanup.policy": "compact"})
         fill(directory, "orders", 3)
         assert directory.close()
         names = sorted(path.name for path in (tmp_path / "data").iterdir())
@@ -90,56 +91,56 @@ class TestTopics:
     def test_made_grown_configured_and_deleted(self) -> None:
         files = FaultyFiles()
         directory = opened(files)
-        topic = directory.create_topic("a", 2, {"x": "1"})
+        topic = create_topic(directory, "a", 2, {"x": "1"})
         assert sorted(directory.logs) == [TopicPartition("a", 0), TopicPartition("a", 1)]
         fill(directory, "a", 3, partition=1)
-        assert directory.add_partitions("a", 4).topic_id == topic.topic_id
-        assert directory.set_configs("a", {"y": "2"}).partitions == 4
-        directory.create_topic("b", 1)
+        assert add_partitions(directory, "a", 4).topic_id == topic.topic_id
+        assert set_configs(directory, "a", {"y": "2"}).partitions == 4
+        create_topic(directory, "b", 1)
         directory.close()
         again = opened(files)
         assert [(one.name, one.partitions, one.configs) for one in again.registry.topics()] == [
             ("a", 4, {"y": "2"}), ("b", 1, {}),
         ]  # fmt: skip
         assert again.logs[TopicPartition("a", 1)].end_offset == 3
-        again.delete_topic("a")
+        delete_topic(again, "a")
         assert list(again.logs) == [TopicPartition("b", 0)]
         assert [entry.name for entry in files.entries(ROOT) if entry.is_directory] == ["b-0"]
         with pytest.raises(TopicRefused) as refused:
-            again.delete_topic("a")
+            delete_topic(again, "a")
         assert refused.value.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     @pytest.mark.parametrize("name", ["", ".", "..", "a b", "a/b", "ä", "x" * 250, "a\n"])
     def test_illegal_names(self, name: str) -> None:
         directory = opened(FaultyFiles())
         with pytest.raises(TopicRefused) as refused:
-            directory.create_topic(name, 1)
+            create_topic(directory, name, 1)
         assert refused.value.error is ErrorCode.INVALID_TOPIC_EXCEPTION
 
     def test_other_refusals(self) -> None:
         directory = opened(FaultyFiles())
-        directory.create_topic("x" * 249, 1)
+        create_topic(directory, "x" * 249, 1)
         for count in (0, -1):
             with pytest.raises(TopicRefused) as refused:
-                directory.create_topic("b", count)
+                create_topic(directory, "b", count)
             assert refused.value.error is ErrorCode.INVALID_PARTITIONS
         with pytest.raises(TopicRefused) as refused:
-            directory.create_topic("x" * 249, 1)
+            create_topic(directory, "x" * 249, 1)
         assert refused.value.error is ErrorCode.TOPIC_ALREADY_EXISTS
         with pytest.raises(TopicRefused) as refused:
-            directory.add_partitions("x" * 249, 1)
+            add_partitions(directory, "x" * 249, 1)
         assert refused.value.error is ErrorCode.INVALID_PARTITIONS
-        directory.delete_topic("x" * 249)  # its directories' names are cut to what a file system takes
+        delete_topic(directory, "x" * 249)  # its directories' names are cut to what a file system takes
 
     def test_a_new_topic_of_an_old_name_starts_anew(self) -> None:
         files = FaultyFiles()
         directory = opened(files)
-        directory.create_topic("a", 1)
+        create_topic(directory, "a", 1)
         fill(directory, "a", 8)
         directory.logs[TopicPartition("a", 0)].increase_start_offset(6)
-        directory.checkpoint()
-        directory.delete_topic("a")
-        directory.create_topic("a", 1)
+        checkpoint(directory)
+        delete_topic(directory, "a")
+        create_topic(directory, "a", 1)
         fill(directory, "a", 2)
         directory.logs[TopicPartition("a", 0)].write()
         again = opened(FaultyFiles(files.killed().root))
@@ -149,7 +150,7 @@ class TestTopics:
     def test_directories_without_a_registry_are_taken_as_they_are(self) -> None:
         files = FaultyFiles()
         directory = opened(files)
-        ids = {name: directory.create_topic(name, 2).topic_id for name in ("a", "b-c-1")}
+        ids = {name: create_topic(directory, name, 2).topic_id for name in ("a", "b-c-1")}
         fill(directory, "a", 3)
         directory.close()
         files.unlink(ROOT / REGISTRY)
@@ -168,7 +169,7 @@ class TestTopics:
     def test_partitions_of_two_topics_of_one_name(self) -> None:
         files = FaultyFiles()
         directory = opened(files)
-        directory.create_topic("a", 2)
+        create_topic(directory, "a", 2)
         directory.close()
         other = new_topic_id()
         files.open(ROOT / "a-1" / "partition.metadata", write=True).pwrite(f"version: 0\ntopic_id: {other}".encode(), 0)
@@ -178,7 +179,7 @@ class TestTopics:
     def test_a_registry_that_cannot_be_read(self) -> None:
         files = FaultyFiles()
         directory = opened(files)
-        directory.create_topic("a", 1)
+        create_topic(directory, "a", 1)
         directory.close()
         for text in (
             "",
@@ -294,9 +295,9 @@ class TestCheckpoints:
     def test_they_say_where_to_look(self) -> None:
         files = FaultyFiles()
         directory = opened(files)
-        directory.create_topic("a", 1)
+        create_topic(directory, "a", 1)
         fill(directory, "a", 20)
-        directory.checkpoint()
+        checkpoint(directory)
         fill(directory, "a", 2)
         log = opened(files.killed()).logs[TopicPartition("a", 0)]
         assert log.end_offset == 22
@@ -306,7 +307,7 @@ class TestCheckpoints:
     def test_a_raised_start_lasts(self) -> None:
         files = FaultyFiles()
         directory = opened(files)
-        directory.create_topic("a", 1)
+        create_topic(directory, "a", 1)
         fill(directory, "a", 20)
         log = directory.logs[TopicPartition("a", 0)]
         log.increase_start_offset(5)
@@ -320,9 +321,9 @@ class TestCheckpoints:
     def test_damaged_ones_are_ignored_and_told(self, text: str) -> None:
         files = FaultyFiles()
         directory = opened(files)
-        directory.create_topic("a", 1)
+        create_topic(directory, "a", 1)
         fill(directory, "a", 3)
-        directory.checkpoint()
+        checkpoint(directory)
         for name in (RECOVERY_POINTS, LOG_STARTS):
             file = files.open(ROOT / name, write=True)
             file.truncate(0)

@@ -17,6 +17,7 @@ from muster.log.directory import LogDirectory
 from muster.log.partition import DiskLog
 from muster.log.validation import AppendRefused
 from muster.segments.checkpoints import TopicPartition
+from tests.log.disk.changes import create_topic, delete_topic
 from tests.log.disk.faults import FaultyFiles
 from tests.log.disk.model import ALL, NOTHING, Survivors
 
@@ -99,15 +100,15 @@ class TestAFullDisk:
     def test_topics_on_a_full_disk(self) -> None:
         files = FaultyFiles()
         directory = LogDirectory.open(Path("/data"), lambda topic: CONFIG, files=files)
-        directory.create_topic("a", 1)
+        create_topic(directory, "a", 1)
         ended = Counter[str]()
         for room in range(0, 1_200, 37):
             files.room_bytes = files.used_bytes() + room
             what = "making"
             try:
-                directory.create_topic("b", 2)
+                create_topic(directory, "b", 2)
                 what = "deleting"
-                directory.delete_topic("b")
+                delete_topic(directory, "b")
                 what = "well"
             except LogDamaged as error:
                 ended["for want of room"] += "No space left on device" in str(error)
@@ -120,7 +121,7 @@ class TestAFullDisk:
             assert made is None or what != "well"
             if made is not None:
                 assert made.partitions == 2
-                directory.delete_topic("b")
+                delete_topic(directory, "b")
         assert min(ended["making"], ended["deleting"], ended["well"]) > 0, ended
         assert ended["for want of room"] == ended["making"] + ended["deleting"]
 
@@ -228,7 +229,7 @@ class TestErrors:
     def test_closing_that_fails_leaves_no_mark(self) -> None:
         files = FaultyFiles()
         directory = LogDirectory.open(Path("/data"), lambda topic: CONFIG, files=files)
-        directory.create_topic("t", 1)
+        create_topic(directory, "t", 1)
         log = directory.logs[TopicPartition("t", 0)]
         log.append([(b"k", b"v")], START_MS)
         files.fail = fail_once("sync", ".timeindex")

@@ -22,6 +22,7 @@ from muster.log.directory import LogDirectory
 from muster.log.flush import Flusher
 from muster.log.partition import DiskLog
 from muster.segments.checkpoints import TopicPartition
+from tests.log.disk.changes import checkpoint, create_topic
 
 CONFIG = LogConfig(segment_bytes=20_000, index_interval_bytes=500, flush=Flush.ALWAYS)
 T0 = TopicPartition("t", 0)
@@ -51,7 +52,7 @@ def live(path: Path, seed: int, acks: int) -> None:
     directory = opened(path)
     flusher = Flusher(2) if dice.random() < 0.5 else None
     if T0 not in directory.logs:
-        directory.create_topic("t", 1)
+        create_topic(directory, "t", 1)
     while True:
         log = directory.logs[T0]
         for _ in range(dice.randrange(1, 4)):
@@ -63,7 +64,7 @@ def live(path: Path, seed: int, acks: int) -> None:
             log.flush()
         os.write(acks, ACK.pack(log.flushed_offset))
         if dice.random() < 0.03:
-            directory.checkpoint()
+            checkpoint(directory)
         if dice.random() < 0.02:
             assert directory.close()
             directory = opened(path)

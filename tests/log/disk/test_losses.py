@@ -12,6 +12,7 @@ from muster.log.segment import LOG
 from muster.log.topic_changes import remove_directory
 from muster.log.topics import REGISTRY, TopicRefused, decode_topics
 from muster.segments.checkpoints import RECOVERY_POINTS, TopicPartition, read_offsets
+from tests.log.disk.changes import checkpoint, create_topic
 from tests.log.disk.faults import FaultyFiles
 from tests.log.disk.unsynced import UNSYNCED
 
@@ -29,12 +30,12 @@ def used(topic: str, partitions: int = 2, records: int = 20, *, clean: bool = Fa
     """A directory whose topic has so many durable records in each partition, after a crash or a clean stop."""
     files = FaultyFiles()
     directory = opened(files)
-    directory.create_topic(topic, partitions)
+    create_topic(directory, topic, partitions)
     for log in directory.logs.values():
         for number in range(records):
             log.append([(b"k", b"%d" % number * 20)], START_MS + number)
             log.write()
-    directory.checkpoint()
+    checkpoint(directory)
     if clean:
         assert directory.close()
     return files.killed()
@@ -150,10 +151,10 @@ class TestLosses:
         """Its end may lie before the offset that was named: batches are cut whole."""
         files = FaultyFiles()
         directory = opened(files)
-        directory.create_topic("a", 1)
+        create_topic(directory, "a", 1)
         log = directory.logs[TopicPartition("a", 0)]
         log.append([(b"k", b"%d" % number) for number in range(10)], START_MS)
-        directory.checkpoint()
+        checkpoint(directory)
         directory.truncate(TopicPartition("a", 0), 5)
         assert log.end_offset == 0
         assert opened(files.killed()).losses == []
@@ -195,7 +196,7 @@ class TestStrays:
 
     def test_a_copy_of_a_partition_under_another_name(self, tmp_path: Path) -> None:
         directory = LogDirectory.open(tmp_path, files=UNSYNCED)
-        directory.create_topic("a", 1)
+        create_topic(directory, "a", 1)
         directory.close()
         shutil.copytree(tmp_path / "a-0", tmp_path / "copy-0")
         shutil.copytree(tmp_path / "a-0", tmp_path / "a-300")
@@ -225,7 +226,7 @@ class TestStrays:
         files = used("a", clean=True)
         ours = decode_topics(files.open(ROOT / REGISTRY).pread(1 << 20, 0))
         directory = opened(files)
-        theirs = directory.create_topic("b", 2)
+        theirs = create_topic(directory, "b", 2)
         assert directory.close()
         registry = {name: topic for name, topic in ours.items() if name == "a"}
         directory.registry.change(registry.values(), ["b"])
@@ -241,7 +242,7 @@ class TestStrays:
         files.open(ROOT / "b-1" / "precious", create=True)
         directory = opened(files)
         with pytest.raises(TopicRefused, match=r"/data/b-1 is there already, and is no topic's. Move it away"):
-            directory.create_topic("b", 2)
+            create_topic(directory, "b", 2)
         assert not files.exists(ROOT / "b-0")
         assert files.exists(ROOT / "b-1" / "precious")
         assert directory.registry.get("b") is None

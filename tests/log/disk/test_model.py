@@ -23,6 +23,7 @@ from muster.codec.batches import encode_batch, iter_batches
 from muster.codec.records import Record
 from muster.log.config import Flush, LogConfig
 from muster.log.partition import DiskLog
+from tests.log.disk.changes import checkpoint_log
 from tests.log.disk.faults import FaultyFiles
 from tests.log.disk.model import ALL, DATA_ONLY, NAMES_ONLY, NOTHING, SIZES, Chance, Survivors
 
@@ -118,7 +119,7 @@ class LogAndModel(RuleBasedStateMachine):
 
     @rule()
     def checkpoint(self) -> None:
-        self.log.checkpoint()
+        checkpoint_log(self.log)
         assert self.log.recovery_point == self.model.end
 
     @rule()

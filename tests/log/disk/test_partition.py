@@ -546,14 +546,3 @@ def test_leader_epochs() -> None:
     assert again.epochs.entries == [(0, 0), (3, 2), (9, 3)]  # nobody wrote anything as leader 7
     assert again.close()
     assert opened(files=files, clean=True).leader_epoch == 3  # nor as leader 9
-
-
-def test_other_settings() -> None:
-    log = opened(LogConfig(max_message_bytes=200))
-    log.append([(b"k", b"v")], START_MS)
-    log.reconfigure(LogConfig(max_message_bytes=2000, segment_bytes=1000, codec=1, flush=Flush.ALWAYS))
-    log.append([(b"k", b"v" * 900)], START_MS)
-    log.flush()
-    first, second = log.batches()
-    assert (first.header.codec, second.header.codec) == (0, 1)
-    assert log.high_watermark == 2

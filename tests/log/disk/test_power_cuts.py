@@ -10,8 +10,10 @@ import pytest
 import muster.log
 import muster.segments
 from muster.log.segment import SWAP, WritableSegment, WrittenBatch
+from muster.log.steps import carry_out
 from muster.log.topic_changes import remove_directory
 from muster.segments.checkpoints import TopicPartition
+from tests.log.disk.changes import checkpoint
 from tests.log.disk.crashes import Journal, LossFound, cut_everywhere
 from tests.log.disk.faults import FaultyFiles
 from tests.log.disk.model import ALL
@@ -159,7 +161,7 @@ def a_topic_of_an_old_name(files: FaultyFiles, journal: Journal) -> None:
         old.append([(b"k", b"v" * 40)], 1)
     old.flush()
     old.increase_start_offset(8)
-    teller.directory.checkpoint()
+    checkpoint(teller.directory)
     teller.delete("old")
     teller.create("old")
     again = teller.directory.logs[TopicPartition("old", 0)]
@@ -282,7 +284,9 @@ def a_swap(files: FaultyFiles, journal: Journal) -> None:
     superseded = {1, 2}
     teller.note("superseded", *superseded)
     old = list(teller.log.segments[:2])
-    teller.log.replace_segments([teller.cleaned(old, superseded)], old)
+    carry_out(teller.log.replacing([teller.cleaned(old, superseded)], old))
+    for segment in old:
+        segment.delete()
     teller.note("swapped")
     teller.append()
     teller.flush()

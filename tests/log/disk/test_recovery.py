@@ -12,6 +12,7 @@ from muster.log.partition import DiskLog
 from muster.log.recovery import finish_interrupted_changes
 from muster.log.segment import INDEX, LOG, SNAPSHOT, TIMEINDEX, TXNINDEX
 from muster.segments.files import read_file
+from tests.log.disk.changes import checkpoint_log
 from tests.log.disk.faults import FaultyFiles
 from tests.log.disk.unsynced import UNSYNCED
 
@@ -238,7 +239,7 @@ class TestIndexes:
 class TestSnapshots:
     def test_torn_and_stray_ones(self) -> None:
         files, log = filled()
-        log.checkpoint()
+        checkpoint_log(log)
         before = log.producers.snapshot()
         spare = DIRECTORY / f"{log.end_offset:020}{SNAPSHOT}"
         assert files.exists(spare)

@@ -11,6 +11,7 @@ from muster.errors import LogDamaged, MusterError
 from muster.log.directory import LogDirectory
 from muster.log.topics import Topic, TopicRefused
 from muster.segments.checkpoints import TopicPartition, new_topic_id
+from tests.log.disk.changes import add_partitions, create_topic, delete_topic
 from tests.log.disk.faults import FaultyFiles
 
 ROOT = Path("/data")
@@ -52,9 +53,9 @@ def is_consistent(directory: LogDirectory) -> None:
 
 Change = Callable[[LogDirectory], object]
 CHANGES: dict[str, tuple[Change, set[str], set[str]]] = {
-    "create": (lambda directory: directory.create_topic("b", 3), {"a-0", "a-1"}, {"a-0", "a-1", "b-0", "b-1", "b-2"}),
-    "grow": (lambda directory: directory.add_partitions("a", 4), {"a-0", "a-1"}, {"a-0", "a-1", "a-2", "a-3"}),
-    "delete": (lambda directory: directory.delete_topic("a"), {"a-0", "a-1"}, set()),
+    "create": (lambda directory: create_topic(directory, "b", 3), {"a-0", "a-1"}, {"a-0", "a-1", "b-0", "b-1", "b-2"}),
+    "grow": (lambda directory: add_partitions(directory, "a", 4), {"a-0", "a-1"}, {"a-0", "a-1", "a-2", "a-3"}),
+    "delete": (lambda directory: delete_topic(directory, "a"), {"a-0", "a-1"}, set()),
 }
 
 
@@ -69,7 +70,7 @@ def test_a_change_that_fails_anywhere_has_not_happened_and_can_be_made_again(
     for step in range(MOST_OPERATIONS):
         files = FaultyFiles()
         directory = opened(files)
-        directory.create_topic("a", 2)
+        create_topic(directory, "a", 2)
         failing(files, step, number, times=times)
         try:
             change(directory)
@@ -89,8 +90,8 @@ def test_a_change_that_fails_anywhere_has_not_happened_and_can_be_made_again(
             is_consistent(directory)
             assert set(map(str, directory.logs)) == after
         if not succeeded or what == "delete":
-            directory.create_topic("c", 1)
-            directory.delete_topic("c")
+            create_topic(directory, "c", 1)
+            delete_topic(directory, "c")
         if succeeded and times > 1 and what != "delete":
             assert step > 8
             return
@@ -100,14 +101,14 @@ def test_a_change_that_fails_anywhere_has_not_happened_and_can_be_made_again(
 def test_a_topic_that_could_not_be_removed_wholly_can_be_made_again() -> None:
     files = FaultyFiles()
     directory = opened(files)
-    old = directory.create_topic("a", 2)
+    old = create_topic(directory, "a", 2)
     files.fail = lambda operation, path: errno.EIO if operation == "rename" and path.name.startswith("a-1") else None
-    directory.delete_topic("a")
+    delete_topic(directory, "a")
     assert directory.registry.topics() == []
     with pytest.raises(MusterError, match="cannot be removed wholly"):
-        directory.create_topic("a", 1)
+        create_topic(directory, "a", 1)
     healed(files)
-    assert directory.create_topic("a", 1).topic_id != old.topic_id
+    assert create_topic(directory, "a", 1).topic_id != old.topic_id
     assert list(directory.logs) == [TopicPartition("a", 0)]
     is_consistent(opened(files.killed()))
 
@@ -131,7 +132,7 @@ def test_many_topics_cost_as_many_writes_of_the_registry_as_one() -> None:
 def test_of_many_topics_each_is_made_or_refused_on_its_own() -> None:
     files = FaultyFiles()
     directory = opened(files)
-    directory.create_topic("there", 1)
+    create_topic(directory, "there", 1)
     files.fail = lambda operation, path: errno.EMFILE if path.name == "bad-1" else None
     wanted = [Topic(name, new_topic_id(), 2) for name in ("good", "bad", "there", "no name", "better")]
     made = directory.make_topics(wanted)

@@ -2,8 +2,8 @@
 
 The table has three longs a slot: two hashes of the key and its newest offset plus one; an empty slot is all zeros.
 Seeds are random, so no log can be made to collide on purpose. Positions and tables are those of
-`scan.py`, and as there nothing checks bounds: what is read has been proven by the scan, and whoever calls
-makes enough room.
+`scan.py`, and as there nothing checks bounds: the scan has proven what is read, and the caller makes
+enough room.
 """
 
 import numpy as np

@@ -88,7 +88,7 @@ class LogCleaner:
     """The rounds of compaction of all logs in a directory.
 
     `config_of` says how a log is compacted, None of one that is not. Logs `on_loan` to another thread are left alone.
-    `lock` is held while the checkpoint is written; whoever else writes that file has the same.
+    `lock` is held while the checkpoint is written; other writers of that file hold the same lock.
     """
 
     def __init__(
@@ -205,7 +205,7 @@ class LogCleaner:
         return self._replaced.take_due(everything=everything)
 
     def delete(self, segments: Sequence[Segment]) -> None:
-        """Remove replaced segments, in any thread. What cannot be removed is left to whoever opens the log next."""
+        """Remove replaced segments, in any thread. What cannot be removed is left to the next opening of the log."""
         for segment in segments:
             try:
                 segment.delete()
