@@ -8,6 +8,7 @@ from typing import Any, cast
 from muster.server import connection as module
 from muster.server.connection import Connection, PendingReply
 from muster.server.connections import FairTurns, Intake, Unread
+from muster.server.server_log import Stats
 
 
 class FakeTransport(asyncio.Transport):
@@ -52,6 +53,7 @@ class FakeHost:
         self.intake = Intake(1 << 20, 60_000, loop.time)
         self.unread = Unread(1 << 30)
         self.turns = FairTurns(loop)
+        self.stats = Stats()
         self.handled = 0
 
     def handle(self, connection: Connection, data: bytes, position: int, end: int) -> PendingReply | None:
@@ -61,7 +63,8 @@ class FakeHost:
     def opened(self, connection: Connection) -> bool:
         return True
 
-    def measure(self, api_key: int, since: float, count: int) -> None: ...
+    def send_soon(self, connection: Connection) -> None:
+        asyncio.get_running_loop().call_soon(connection.send_answers)
 
 
 def connected(

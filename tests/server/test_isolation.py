@@ -21,7 +21,7 @@ from muster.core.rebalancing import Rebalancing
 from muster.log.steps import GrowingPause
 from muster.protocol.apis import ApiKey
 from muster.protocol.messages import decode_response, encode_request
-from muster.server import assembly, led_partitions
+from muster.server import assembly, waiting_replies
 from muster.server.cluster import fetch, metadata
 from muster.server.cluster.cluster import ClusterApi
 from muster.server.led_partitions import LedPartitions
@@ -250,18 +250,18 @@ def test_answers_that_cannot_be_refused_keep_no_other_from_it(monkeypatch: pytes
 
         return refuse
 
-    monkeypatch.setattr(led_partitions, "failed", broken(led_partitions.failed))
-    monkeypatch.setattr(led_partitions, "timed_out", broken(led_partitions.timed_out))
+    monkeypatch.setattr(waiting_replies, "failed", broken(waiting_replies.failed))
+    monkeypatch.setattr(waiting_replies, "timed_out", broken(waiting_replies.timed_out))
     settings = {"offsets_commit_timeout_ms": 200} if how == "timed out" else {}
     with serving(**settings) as (broker, said), connect(broker) as culprit, connect(broker) as asker:
         assert broker._server is not None
         assert broker._loop is not None
         monkeypatch.setattr(broker._server.parts.flusher, "flush_each", lambda *_: None)
         culprit.send(ApiKey.OFFSET_COMMIT, 8, **commit_body(bad, "orders", {0: 1}))
-        until(lambda: broker._server.parts.led_partitions.by_number[0].held_answers == 1, said.getvalue)  # type: ignore[union-attr]
+        until(lambda: len(broker._server.parts.led_partitions.by_number[0].replies) == 1, said.getvalue)  # type: ignore[union-attr]
         asker.send(ApiKey.OFFSET_COMMIT, 8, **commit_body(honest, "orders", {0: 1}))
         if how == "let go":
-            until(lambda: broker._server.parts.led_partitions.by_number[0].held_answers == 2, said.getvalue)  # type: ignore[union-attr]
+            until(lambda: len(broker._server.parts.led_partitions.by_number[0].replies) == 2, said.getvalue)  # type: ignore[union-attr]
             broker._loop.call_soon_threadsafe(broker._server.parts.leadership.resign, 0)
         answer = asker.hear(ApiKey.OFFSET_COMMIT, 8)[1]["topics"][0]["partitions"][0]
         assert answer["errorCode"] == {"let go": 16, "timed out": 15}[how]
@@ -387,7 +387,7 @@ def test_housekeeping_that_fails_is_told_and_tried_again_and_keeps_no_other(monk
         if len(tries) <= 3:
             raise KeyError("a mistake")
 
-    monkeypatch.setattr(LedPartitions, "time_out_held", broken)
+    monkeypatch.setattr(LedPartitions, "time_out_replies", broken)
     with serving(connections_max_idle_ms=100) as (broker, said), connect(broker) as idle:
         until(lambda: len(tries) > 5, tries)
         assert is_hung_up(idle.socket), "idle connections are closed all the same"

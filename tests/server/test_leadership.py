@@ -734,7 +734,7 @@ async def test_a_list_of_groups_does_not_wait_for_commits_that_come_after_it(tmp
                 second.ask(ApiKey.OFFSET_COMMIT, 8, **commit_body("second", "orders", {0: 1})),
             ):
                 asked.append(asyncio.create_task(question))
-                await until(lambda: shell.held_answers == len(asked), told)
+                await until(lambda: len(shell.replies) == len(asked), told)
             files.steps.release()
             answered, _ = await asyncio.wait(asked[1:2], timeout=10)
             files.is_armed = False

@@ -153,7 +153,7 @@ def assemble(
     checkpoints = Checkpoints(directory, flusher, server_log)
     expiration = Expiration(led_partitions)
     schedule = Schedule(faults)
-    schedule.every(TICK_S, led_partitions.time_out_held)
+    schedule.every(TICK_S, led_partitions.time_out_replies)
     schedule.every(TICK_S, leadership.give_up_failed_logs)
     schedule.every(TICK_S, compaction.delete_replaced)
     schedule.every(TICK_S, connections.close_idle)

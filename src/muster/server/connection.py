@@ -67,8 +67,10 @@ class PendingReply:
         except Exception as error:
             self.fail(error)
             return
-        if not self.connection.is_sending_soon:
-            self.connection.send_soon()
+        connection = self.connection
+        if not connection.is_sending_soon:
+            connection.is_sending_soon = True
+            connection.host.send_soon(connection)
 
     def fail(self, error: Exception) -> None:
         """The reply cannot be made. Those behind it would wait for it for ever, so the connection ends."""
@@ -79,7 +81,7 @@ class PendingReply:
 
 class Connection(asyncio.Protocol):
     def __init__(self, host: Connections, loop: asyncio.AbstractEventLoop) -> None:
-        self._host = host
+        self.host = host
         self._loop = loop
         self._transport: asyncio.Transport | None = None
         self.peer = ""
@@ -103,6 +105,7 @@ class Connection(asyncio.Protocol):
         self._is_full = False
         self._is_muted = False
         self._is_paused = False
+        """Whether nothing is read, because of any of those; `_settle_reading` sees to it."""
         self.full_since: float | None = None
         """Since when the client has not read what we wrote; None while it does."""
 
@@ -115,7 +118,7 @@ class Connection(asyncio.Protocol):
         self.peer = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer or "")
         self.client_host = f"/{peer[0]}" if isinstance(peer, tuple) else "/"
         self.last_heard = self._loop.time()
-        if not self._host.opened(self):
+        if not self.host.opened(self):
             self._transport.abort()
             self._transport = None
 
@@ -145,15 +148,15 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
         self._forget()
-        self._host.unread.drained(self)
+        self.host.unread.drained(self)
         self._replies.clear()
         self._out.clear()
         self.remembered.clear()
-        self._host.closed(self)
+        self.host.closed(self)
 
     def data_received(self, data: bytes) -> None:
         self.last_heard = self._loop.time()
-        if self._held or self._is_held_up:
+        if self._held or self._is_paused:
             self._hold(data)
             if len(self._held) < self._needed or self._is_held_up:
                 return
@@ -168,12 +171,12 @@ class Connection(asyncio.Protocol):
         self.full_since = self._loop.time()
         self._settle_reading()
         if self._transport is not None:
-            self._host.unread.full(self, self._transport.get_write_buffer_size())
+            self.host.unread.full(self, self._transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
         self._is_full = False
         self.full_since = None
-        self._host.unread.drained(self)
+        self.host.unread.drained(self)
         self._go_on()
 
     # Requests.
@@ -181,8 +184,8 @@ class Connection(asyncio.Protocol):
     def _take(self, data: bytes) -> None:
         """Handle every whole frame, until one has to be waited for."""
         position, end = 0, len(data)
-        handle, replies = self._host.handle, self._replies
-        max_bytes, max_waiting = self._host.max_request_bytes, self._host.max_waiting
+        handle, replies = self.host.handle, self._replies
+        max_bytes, max_waiting = self.host.max_request_bytes, self.host.max_waiting
         taken, enough = 0, monotonic() + TURN_S
         is_sending_soon, self.is_sending_soon = self.is_sending_soon, True  # at the end of this
         self.taken_at = self._loop.time()
@@ -223,11 +226,12 @@ class Connection(asyncio.Protocol):
             is_time_to_look = waits_for is not None or not taken % LOOK_AT_THE_CLOCK_EVERY
             if is_time_to_look and position < end and monotonic() > enough:
                 self._is_yielding = True
-                self._host.turns.wait(self._take_turn)
+                self.host.turns.wait(self._take_turn)
                 break
         self.is_sending_soon = is_sending_soon
         self._waiting_bytes += position
-        self._send()
+        if self._out or (replies and replies[0].frame is not None):
+            self._send()
         self.unfinished_since = None
         if position < end and self._transport is not None:
             if not self._is_held_up:
@@ -242,7 +246,7 @@ class Connection(asyncio.Protocol):
     def _hold(self, data: bytes) -> None:
         """Keep bytes that cannot be handled yet."""
         self._held += data
-        if len(self._held) > RESERVE_BYTES and not self._host.intake.borrow(self, len(self._held)):
+        if len(self._held) > RESERVE_BYTES and not self.host.intake.borrow(self, len(self._held)):
             self._is_muted = True
             self._settle_reading()
 
@@ -254,7 +258,7 @@ class Connection(asyncio.Protocol):
 
     def _forget(self) -> None:
         if len(self._held) > RESERVE_BYTES:
-            self._host.intake.give_back(self)
+            self.host.intake.give_back(self)
             self._is_muted = False
         self._held = bytearray()
         self.unfinished_since = None
@@ -268,7 +272,7 @@ class Connection(asyncio.Protocol):
     def _is_held_up(self) -> bool:
         if self._is_full or self._is_yielding or self._blocked is not None:
             return True
-        return len(self._replies) >= self._host.max_waiting or self._waiting_bytes > MAX_WAITING_BYTES
+        return len(self._replies) >= self.host.max_waiting or self._waiting_bytes > MAX_WAITING_BYTES
 
     def _settle_reading(self) -> None:
         """Read on while the client is there, nothing holds the next request up, and there is room for it."""
@@ -282,8 +286,9 @@ class Connection(asyncio.Protocol):
         self._is_paused = waits
 
     def _go_on(self) -> None:
-        """The request that held up the next ones is answered: handle them."""
-        if self._transport is None or self._is_held_up:
+        """The request that held up the next ones may be answered: handle them."""
+        is_reading_already = not self._is_paused and not self._held
+        if is_reading_already or self._transport is None or self._is_held_up:
             return
         if self._held and len(self._held) >= self._needed:
             self._take(self._let_go())
@@ -302,12 +307,8 @@ class Connection(asyncio.Protocol):
         self._replies.append(reply)
         return reply
 
-    def send_soon(self) -> None:
-        """An answer is there: send it, and what else is answered in this turn, in one go."""
-        self.is_sending_soon = True
-        self._loop.call_soon(self._send_what_is_answered)
-
-    def _send_what_is_answered(self) -> None:
+    def send_answers(self) -> None:
+        """Send all that is answered by now, in one go, and handle the requests that waited for it."""
         self.is_sending_soon = False
         if self._blocked is not None and self._blocked.frame is not None:
             self._blocked = None
@@ -329,10 +330,10 @@ class Connection(asyncio.Protocol):
                 count += 1
                 continue
             if count:
-                self._host.measure(api_key, since, count)
+                self.host.stats.request(api_key, self._loop.time() - since, count)
             api_key, since, count = reply.api_key, reply.since, 1
         if count:
-            self._host.measure(api_key, since, count)
+            self.host.stats.request(api_key, self._loop.time() - since, count)
         if not replies:
             self._waiting_bytes = 0
 
@@ -342,15 +343,15 @@ class Connection(asyncio.Protocol):
             out, self._out = self._out, []
             was_full = self._is_full  # one answer may be as large as it is, if those before it have been read
             self._transport.write(out[0] if len(out) == 1 else b"".join(out))
-            if was_full and self._transport.get_write_buffer_size() > self._host.max_unsent_bytes:
-                self.drop(f"it has not read {self._host.max_unsent_bytes} bytes of answers")
+            if was_full and self._transport.get_write_buffer_size() > self.host.max_unsent_bytes:
+                self.drop(f"it has not read {self.host.max_unsent_bytes} bytes of answers")
 
     # The end.
 
     def drop(self, problem: str) -> None:
         """Send a client away that misbehaves."""
         if self._transport is not None:
-            self._host.complain(self, problem)
+            self.host.complain(self, problem)
             self._transport.abort()
             self._transport = None
             self._forget()
@@ -358,7 +359,7 @@ class Connection(asyncio.Protocol):
     def fail(self, problem: str, error: Exception, **fields: str) -> None:
         """Send a client away because of a mistake that is not its own."""
         if self._transport is not None:
-            self._host.fault(f"{self.peer} was sent away: {problem}", error, peer=self.peer, **fields)
+            self.host.fault(f"{self.peer} was sent away: {problem}", error, peer=self.peer, **fields)
             self._transport.abort()
             self._transport = None
 

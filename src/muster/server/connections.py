@@ -68,6 +68,8 @@ class Client(Protocol):
 
     def tune(self, send_bytes: int, receive_bytes: int) -> None: ...
 
+    def send_answers(self) -> None: ...
+
     def unmute(self) -> None: ...
 
     def drop(self, problem: str) -> None: ...
@@ -92,8 +94,10 @@ class Connections:
         self._closed = closed
         self._config = config
         self._server_log = server_log
-        self._stats = stats
+        self.stats = stats
         self._time_s = loop.time
+        self._call_soon = loop.call_soon
+        self._to_send: list[Client] = []
         self.open: set[Client] = set()
         self._per_host: Counter[str] = Counter()
         self._untold, self._told_s = 0, float("-inf")
@@ -115,12 +119,12 @@ class Connections:
         """Whether there is room for one more."""
         problem = self._no_room_for(connection)
         if problem:
-            self._stats.refused_connections += 1
+            self.stats.refused_connections += 1
             self._report_refusal(problem)
             return False
         self.open.add(connection)
         self._per_host[connection.client_host] += 1
-        self._stats.connections = len(self.open)
+        self.stats.connections = len(self.open)
         connection.tune(self._config.socket_send_buffer_bytes, self._config.socket_receive_buffer_bytes)
         return True
 
@@ -132,7 +136,7 @@ class Connections:
         self._per_host[connection.client_host] -= 1
         if not self._per_host[connection.client_host]:
             del self._per_host[connection.client_host]
-        self._stats.connections = len(self.open)
+        self.stats.connections = len(self.open)
 
     def _no_room_for(self, connection: Client) -> str:
         config = self._config
@@ -161,12 +165,22 @@ class Connections:
 
     def complain(self, connection: Client, problem: str) -> None:
         """A client misbehaved and is sent away."""
-        self._stats.bad_requests += 1
+        self.stats.bad_requests += 1
         self.complaints.say(f"{connection.peer} was sent away: {problem}", peer=connection.peer)
 
-    def measure(self, api_key: int, since: float, count: int) -> None:
-        """So many requests of one API, taken at that time of the loop, are answered now."""
-        self._stats.request(api_key, self._time_s() - since, count)
+    def send_soon(self, connection: Client) -> None:
+        """Let a connection send what is answered in this turn, in one go."""
+        if not self._to_send:
+            self._call_soon(self._send)
+        self._to_send.append(connection)
+
+    def _send(self) -> None:
+        to_send, self._to_send = self._to_send, []
+        for connection in to_send:
+            try:
+                connection.send_answers()
+            except Exception as error:
+                self.fault(f"answers to {connection.peer} could not be sent", error, peer=connection.peer)
 
     def close_idle(self) -> None:
         """Called every second: end connections that do not read, have been silent for long, or hold memory too long."""

@@ -16,15 +16,14 @@ answers, timers and partitions go on.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from muster.codec.error_codes import ErrorCode
 from muster.codec.partitioning import partition_for
-from muster.core.answers import commit_error, failed, refusal, timed_out
+from muster.core.answers import failed, refusal
 from muster.core.config import GroupConfig
 from muster.core.coordinator import Coordinator
 from muster.core.events import (
@@ -46,42 +45,10 @@ from muster.log.partition import DiskLog
 from muster.log.validation import AppendRefused
 from muster.server.server_log import FaultLog, ServerLog, Stats
 from muster.server.timers import loop_timers, now
+from muster.server.waiting_replies import Callback, Reply, WaitingReplies, fail_reply
 
 _ONLY_DECIDED = frozenset({OffsetFetch, DescribeGroup, ListGroups, ExpireOffsets, TopicsDeleted})
 """What they change, they change when the log has taken it: where one breaks off before that, nothing is half done."""
-
-
-class Reply(Protocol):
-    """What an answer goes to: `connection.PendingReply`, one part of it, or a call."""
-
-    def answer(self, answer: Any) -> None:
-        """Never raises: a reply that cannot be made ends its own connection."""
-
-    def fail(self, error: Exception) -> None:
-        """There is no answer, because of a mistake of ours."""
-
-
-class Callback:
-    """Stands in a partition's queue in the place of a reply: `answer` is any function that takes the answer.
-
-    `fail` is that of the reply on whose behalf it waits, or `answer` with an error.
-    """
-
-    __slots__ = ("answer", "fail")
-
-    def __init__(self, answer: Callable[[Any], None], fail: Callable[[Exception], None]) -> None:
-        self.answer = answer
-        self.fail = fail
-
-
-@dataclass(slots=True)
-class Held:
-    """Answers of one turn that wait until their log is durable up to an offset."""
-
-    end_offset: int
-    since_ms: int
-    replies: list[tuple[Any, Any]]
-    """Each with its answer."""
 
 
 @dataclass(slots=True)
@@ -92,9 +59,7 @@ class LedPartition:
     log: DiskLog
     epoch: int = 0
     coordinator: Coordinator | None = None
-    held: deque[Held] = field(default_factory=deque)
-    turn: list[tuple[Any, Any]] = field(default_factory=list)
-    """Answers that will be held together at the end of this turn."""
+    replies: WaitingReplies = field(default_factory=WaitingReplies)
     is_dirty: bool = False
     """Whether something was appended in this turn."""
     is_behind: bool = False
@@ -103,10 +68,6 @@ class LedPartition:
     """Topics deleted while the partition was not served: it forgets their offsets before it answers again."""
     load_seconds: float = 0.0
     records_loaded: int = 0
-
-    @property
-    def held_answers(self) -> int:
-        return len(self.turn) + sum(len(held.replies) for held in list(self.held))
 
 
 class LedPartitions:
@@ -261,7 +222,7 @@ class LedPartitions:
             )
         led.coordinator = None
         self._apply_timers(partition, out)
-        self._fail_held(led, ErrorCode.NOT_COORDINATOR)
+        led.replies.fail(ErrorCode.NOT_COORDINATOR)
         for reply, answer in out.replies:
             reply.answer(answer)
         return let_go
@@ -310,12 +271,12 @@ class LedPartitions:
             else:
                 self._timers.cancel((partition, timer.key))
 
-    def _hold(self, led: LedPartition, replies: list[tuple[Any, Any]]) -> None:
+    def _hold(self, led: LedPartition, answered: list[tuple[Any, Any]]) -> None:
         """Let answers wait for all that is appended so far; behind the first append of a turn, for all of that turn."""
         if led.is_dirty:
-            led.turn += replies
+            led.replies.of_turn += answered
         else:
-            led.held.append(Held(led.log.end_offset, self.now().monotonic_ms, replies.copy()))
+            led.replies.wait(answered.copy(), led.log.end_offset, self.now().monotonic_ms)
 
     def _answer_behind_all(self, reply: Reply, answer: Any) -> None:
         """For an answer about all partitions: it waits for what each has appended by now, one after another."""
@@ -342,9 +303,7 @@ class LedPartitions:
         to_flush = []
         for led in dirty:
             led.is_dirty = False
-            if led.turn:
-                led.held.append(Held(led.log.end_offset, ended.monotonic_ms, led.turn))
-                led.turn = []
+            led.replies.end_turn(led.log.end_offset, ended.monotonic_ms)
             if led.log.config.flush is Flush.ALWAYS:
                 to_flush.append((led.log, partial(self._flushed, led, led.log, ended)))
             else:
@@ -373,11 +332,9 @@ class LedPartitions:
             self._release(led)
 
     def _release(self, led: LedPartition) -> None:
-        held, safe_offset = led.held, self._safe_offset(led)
+        safe_offset = self._safe_offset(led)
         led.is_behind = led.log.end_offset > safe_offset
-        while held and held[0].end_offset <= safe_offset:
-            for reply, answer in held.popleft().replies:
-                reply.answer(answer)
+        led.replies.release(safe_offset)
 
     def _log_failed(self, led: LedPartition, error: LogDamaged) -> None:
         """Only the disk knows what is on it: drop what memory says, and read the log again."""
@@ -396,35 +353,20 @@ class LedPartitions:
         own = getattr(event, "reply_to", None)  # its connection ends with the exception
         for reply, answer in out.replies:
             if reply is not own:
-                self._fail_reply(reply, failed, answer, ErrorCode.NOT_COORDINATOR)
+                fail_reply(reply, failed, answer, ErrorCode.NOT_COORDINATOR)
         for write in out.writes:
             waiting: Any = write.event
             if waiting is not None and waiting.reply_to is not None and waiting.reply_to is not own:
-                self._fail_reply(waiting.reply_to, refusal, waiting, ErrorCode.NOT_COORDINATOR)
+                fail_reply(waiting.reply_to, refusal, waiting, ErrorCode.NOT_COORDINATOR)
 
     def _report_fault(self, led: LedPartition, event: Event, error: Exception) -> None:
         self._faults.report(f"partition {led.partition}: {_described(event)} broke off", error, partition=led.partition)
 
-    def _fail_held(self, led: LedPartition, error: ErrorCode) -> None:
-        held = [reply for held in led.held for reply in held.replies] + led.turn
-        led.held, led.turn = deque(), []
-        for reply, answer in held:
-            self._fail_reply(reply, failed, answer, commit_error(error))
-
-    def time_out_held(self) -> None:
+    def time_out_replies(self) -> None:
         """Answers that have waited for `offsets.commit.timeout.ms` go out as errors; called every second."""
-        now_ms = self.now().monotonic_ms
+        before_ms = self.now().monotonic_ms - self._config.offsets_commit_timeout_ms
         for led in self.by_number.values():
-            held = led.held
-            while held and now_ms - held[0].since_ms >= self._config.offsets_commit_timeout_ms:
-                for reply, answer in held.popleft().replies:
-                    self._fail_reply(reply, timed_out, answer)
-
-    def _fail_reply(self, reply: Reply, make_answer: Callable[..., Any], *about: Any) -> None:
-        try:
-            reply.answer(make_answer(*about))
-        except Exception as problem:
-            reply.fail(problem)
+            led.replies.time_out(before_ms)
 
     def close(self) -> None:
         """No timer fires any more."""

@@ -70,7 +70,7 @@ class ServerCollector:
         parked_family = GaugeMetricFamily("muster_parked_requests", "Requests that wait", labels=["for"])
         parked_family.add_metric(["rebalance"], parked)
         parked_family.add_metric(["records"], len(self._parts.fetches))
-        held = sum(led.held_answers for led in list(self._parts.led_partitions.by_number.values()))
+        held = sum(len(led.replies) for led in list(self._parts.led_partitions.by_number.values()))
         parked_family.add_metric(["disk"], held)
         yield parked_family
 

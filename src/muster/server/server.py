@@ -114,7 +114,7 @@ class Server:
         parts.leadership.stop()
         await self._background_ended()
         parts.fetches.finish()
-        await self._until(lambda: not any(led.held_answers for led in self._served()), started + ANSWER_WITHIN_S)
+        await self._until(lambda: not any(len(led.replies) for led in self._served()), started + ANSWER_WITHIN_S)
         for led in self._served():
             parts.led_partitions.resign(led.partition)
         await asyncio.sleep(0)
