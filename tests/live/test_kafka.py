@@ -95,6 +95,14 @@ def test_metadata(guarded: GuardedBroker) -> None:
     assert f"topic_id: {topic_id}" in listed
 
 
+def test_a_kafka_hands_out_its_topics(guarded: GuardedBroker) -> None:
+    with Cluster(guarded.config()) as cluster:
+        for topic in (OFFSETS, DATA, HIDDEN):
+            cluster.check_hands_out(topic)
+    with Cluster(guarded.config("SASL_PLAINTEXT")) as cluster:
+        cluster.check_hands_out(OFFSETS)
+
+
 def test_log_ends_are_those_that_librdkafka_is_told(guarded: GuardedBroker) -> None:
     with Cluster(guarded.config()) as cluster:
         ends = cluster.log_ends()

@@ -25,6 +25,9 @@ def test_ends_but_no_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
             assert "orders" in cluster.topic_names().values()
             ends = cluster.log_ends()
             assert ends["orders", 0].high_watermark == 0
+            cluster.check_hands_out("orders")
+            with pytest.raises(ClusterError, match=re.escape("point at its data directory")):
+                cluster.check_hands_out(OFFSETS)
         written = {where: end for where, end in ends.items() if where[0] == OFFSETS and end.high_watermark}
         ((_, partition),) = written
         with pytest.raises(ClusterError, match=re.escape("point at its data directory")):

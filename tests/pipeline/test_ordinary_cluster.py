@@ -12,7 +12,6 @@ from confluent_kafka.cimpl import NewTopic
 
 from muster.cli.status import Status
 from muster.errors import ClusterError
-from muster.live import download
 from muster.pipeline import datasource
 from muster.pipeline.job import OnSpark, Request, run
 from muster.tables.schemas import COMMITS
@@ -163,13 +162,14 @@ def test_following_outlives_the_broker(ordinary: KafkaBroker, tmp_path: Path) ->
     assert {row["group_id"] for row in rows_of(tmp_path, "offsets")["offsets"]} >= {"shop", "audit", "after"}
 
 
-def test_a_muster_server_says_where_its_records_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_muster_server_says_where_its_records_are(tmp_path: Path) -> None:
+    """At once, before a Spark is started."""
+    from muster.pipeline.sources import open_source
     from tests.server.raw import ApiKey, Raw, commit_body, create_topic, running
 
-    monkeypatch.setattr(download, "CATCHING_UP_S", 0.3)
     with running(tmp_path / "data") as server:
         create_topic(server.address, TOPIC, 1)
         with Raw(server.address) as raw:
             raw.ask(ApiKey.OFFSET_COMMIT, 7, **commit_body("shop", TOPIC, {0: 5}))
         with pytest.raises(ClusterError, match="point at its data directory"):
-            run_here(tmp_path / "tables", "kafka://{}:{}".format(*server.address))
+            open_source(["kafka://{}:{}".format(*server.address)], {}, {})

@@ -37,6 +37,7 @@ from muster.live.requests import (
     Topic,
     TopicPartition,
     error_name,
+    nothing_handed_out,
     partition_problem,
     shown,
     topic_problem,
@@ -47,6 +48,7 @@ from muster.protocol.apis import ApiKey
 FIRST_CONTACT_S = 8.0
 """For all bootstrap servers together, so that a wrong address is known within ten seconds."""
 PATIENCE_S = 30.0
+GLANCE_S = 1.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0
 ROOM_AROUND_RECORDS = 64 * 1024
 MOST_PARTITIONS = 2_000
@@ -406,6 +408,22 @@ class Cluster:
             return partitions
 
         return self.at_leaders(wanted, ask, patience_s)
+
+    def check_hands_out(self, topic: str) -> None:
+        """`ClusterError` where the partitions of a topic have records, by their ends, and Fetch brings none of them.
+
+        A glance, without patience: a partition that does not answer is left for the real question.
+        """
+        partitions = [(topic, number) for number in self.topic(topic).partitions]
+        filled: dict[TopicPartition, FetchFrom] = {}
+        for where, ends in self.log_ends(partitions, GLANCE_S).items():
+            start, end = ends.log_start_offset, ends.high_watermark
+            if start is not None and end is not None and start < end:
+                filled[where] = FetchFrom(start, 1)  # a leader sends the first batch it has, however large
+        found = self.fetch(filled, 1, GLANCE_S).answers
+        if found and not any(one.error or one.end > one.start for one in found.values()):
+            where, one = next(iter(found.items()))
+            raise nothing_handed_out(where, filled[where].offset, one.high_watermark)
 
     def leader_epoch(self, where: TopicPartition) -> int:
         """As last heard; -1 where that is not known."""

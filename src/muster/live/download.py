@@ -21,7 +21,7 @@ from muster.codec.columns import scan
 from muster.codec.error_codes import ErrorCode
 from muster.errors import ClusterError, Malformed
 from muster.live.cluster import Cluster, Patience
-from muster.live.requests import NO_EPOCH, Fetched, FetchFrom, partition_problem, shown
+from muster.live.requests import NO_EPOCH, Fetched, FetchFrom, nothing_handed_out, partition_problem, shown
 
 FETCH_BYTES = 16 * 1024 * 1024
 LARGEST_SEGMENT_BYTES = 1024 * 1024 * 1024
@@ -260,10 +260,7 @@ class _Download:
 
     def _check_end(self, fetched: Fetched) -> None:
         if fetched.high_watermark > self.offset:
-            raise ClusterError(
-                f"{shown(self._where)} ends at offset {fetched.high_watermark}, its leader says, and gives nothing at "
-                f"offset {self.offset}. A muster server does not hand out this topic: point at its data directory."
-            )
+            raise nothing_handed_out(self._where, self.offset, fetched.high_watermark)
 
 
 class _Segments:

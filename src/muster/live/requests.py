@@ -395,3 +395,11 @@ def partition_problem(where: TopicPartition, error: int) -> ClusterError:
         return topic_problem(where[0], error)
     family = ClusterUnreachable if error in RETRIABLE else ClusterError
     return family(f"{shown(where)}: its leader answers {error_name(error)}.")
+
+
+def nothing_handed_out(where: TopicPartition, offset: int, end: int) -> ClusterError:
+    """The sentence for a leader that says its log goes on, and gives nothing."""
+    return ClusterError(
+        f"{shown(where)} ends at offset {end}, its leader says, and gives nothing at offset {offset}. A muster server "
+        "does not hand out this topic: point at its data directory."
+    )

@@ -45,6 +45,7 @@ class LiveSource:
         try:
             self._offsets = self._cluster.topic(OFFSETS_TOPIC)
             self.cluster_id = self._cluster.metadata([OFFSETS_TOPIC]).cluster_id
+            self._cluster.check_hands_out(OFFSETS_TOPIC)  # before Spark takes its seconds to start
         except BaseException:
             self._cluster.close()
             raise
