@@ -25,7 +25,7 @@ _REFERENCE = re.compile(r"\$\{(env|file):([^}:]+)(?::([^}]+))?\}")
 
 
 def is_secret(name: str) -> bool:
-    """Whether the value of a setting of this name should be seen by nobody."""
+    """Whether a setting of this name holds a secret."""
     return _SECRET.search(name) is not None
 
 

@@ -1,6 +1,6 @@
 """The names of all settings that Kafka's brokers know, 4.3.0's as it describes itself and those of the releases before.
 
-They tell a setting of Kafka that muster has no use for from a name that nobody knows.
+They tell a setting of Kafka that muster does not use from a name that does not exist.
 """
 
 _NAMES = """

@@ -1,7 +1,7 @@
-"""Kafka's types of settings: text to values and back, with its own sentences for what cannot be.
+"""Kafka's types of settings: text to values and back, with Kafka's own sentences for a text that is no value.
 
 Brokers, topics and `server.properties` share them. A value is taken with blanks around it, a number with a plus sign,
-a truth in any case; but a number with underscores is none, whatever Python thinks of it.
+a boolean in any case; a number with underscores, which Python takes, is refused.
 """
 
 import re

@@ -1,1 +1,1 @@
-"""A live cluster's offsets topic as raw record batches: connections of our own, leader by leader."""
+"""A running cluster as a source: raw record batches of its topics, over connections of our own, leader by leader."""

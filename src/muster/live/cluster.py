@@ -1,8 +1,8 @@
-"""A cluster as one thing to ask: who leads what, where logs begin and end, and how far an epoch went.
+"""A cluster as one thing to ask: its brokers and topics, where logs begin and end, how far an epoch went, records.
 
-Questions about partitions go to their leaders. Leaders change and brokers restart, so whatever newer metadata or a
-moment may cure is asked again, for a bounded time; what is still missing then comes back as a problem of its partition,
-because one partition without a leader is no reason to know nothing of the others.
+Questions about partitions go to their leaders, those about a group to its coordinator. Leaders change and brokers
+restart, so an error that newer metadata or a moment may cure is asked about again, for a bounded time. What is still
+missing then comes back as a problem of its partition: the other partitions keep their answers.
 """
 
 import time
@@ -108,7 +108,7 @@ class Cluster:
     """Connections to the brokers of one cluster, opened when first needed. Not for several threads at a time.
 
     The configuration is a client's, by librdkafka's or Java's names. Nothing is connected before the first question;
-    that one fails within ten seconds if nobody answers.
+    that one fails within ten seconds if no broker answers.
     """
 
     def __init__(self, config: Mapping[str, str] | ClientSettings, patience_s: float | None = None) -> None:
@@ -147,7 +147,7 @@ class Cluster:
             try:
                 found = self._asked_metadata(names)
             except ClusterUnreachable:
-                if self._known is None or not patience.wait():  # at first contact nobody should have to wait
+                if self._known is None or not patience.wait():  # the first contact fails at once
                     raise
                 continue
             if found.error not in RETRIABLE or not patience.wait():
@@ -441,7 +441,7 @@ class Cluster:
             try:
                 found = self._delete_at_coordinator(group_id, body)
             except ClusterUnreachable:
-                if self._entry is None or not patience.wait():  # at first contact nobody should have to wait
+                if self._entry is None or not patience.wait():  # the first contact fails at once
                     raise
                 continue
             if found.error not in COORDINATOR_MOVES or not patience.wait():

@@ -1,4 +1,9 @@
-"""What a client's configuration means for us: where to go, how to get in, how long to wait."""
+"""What a client's configuration means for a connection: where it goes, how it is secured, how long it waits.
+
+`config.client` has translated the names; here they get their meaning. TLS is Python's own. A certificate of ours comes
+from PEM files, from PEM text, or from a PKCS#12 store, which `cryptography` opens. Python loads a certificate from a
+file only, so text goes through a file that no other user can read, and the key of a store is encrypted in it.
+"""
 
 import os
 import re

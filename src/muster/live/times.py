@@ -55,7 +55,7 @@ def timestamps_at(
                 for offset, timestamp_ms in search.settle(answers.get(search.where)):
                     found[*search.where, offset] = timestamp_ms
             _follow_log_starts(cluster, [search for search in begun if search.is_out_of_range], left_s)
-            # Whoever got nothing comes first next time: the first one in an answer gets its batch, however large.
+            # A search that got nothing comes first next time: the first one in an answer gets its batch, however large.
             searches.extendleft(search for search in begun if search.offsets and search.is_starved)
             searches.extend(search for search in begun if search.offsets and not search.is_starved)
     return found

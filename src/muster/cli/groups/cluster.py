@@ -8,7 +8,7 @@ cannot tell (groups of the newer protocol, a broker that did not answer) is aske
 they are fetched group by group, many in flight.
 
 Waiting. librdkafka never gives up on a broker by itself, so we do: `Unreachable` after a moment when every broker is
-known to be down, after `FIRST_ANSWER_S` when nobody answers at all, and after the timeout of a request later on.
+known to be down, after `FIRST_ANSWER_S` when none answers at all, and after the timeout of a request later on.
 """
 
 import re
@@ -40,7 +40,7 @@ from muster.cli.groups.model import (
 from muster.errors import ClusterError, ClusterRefused, ClusterUnreachable
 
 FIRST_ANSWER_S = 8.0
-"""How long nobody may answer; connecting to a machine that swallows packets would take minutes."""
+"""How long the first answer may take; connecting to a machine that swallows packets would take minutes."""
 DOWN_S = 2.0
 """How long all brokers may be down; a name with two addresses is down for a moment when the first does not answer."""
 LOOK_S = 0.02
@@ -69,7 +69,7 @@ NOT_TRUSTED = "certificate verify failed"
 
 
 class Unreachable(ClusterUnreachable):
-    """Nobody answers; the text says who was asked, and what went wrong as far as that is known."""
+    """No broker answers; the text says which were asked, and what went wrong as far as that is known."""
 
 
 class Cluster:

@@ -66,7 +66,7 @@ def settings_of(asked: Asked) -> dict[str, str]:
 
 
 def run(asked: Asked, work: "Callable[[Cluster], Status]") -> Status:
-    """Do some work with the cluster. Raises `ClusterUnreachable` when nobody answers."""
+    """Do some work with the cluster. Raises `ClusterUnreachable` when no broker answers."""
     settings = settings_of(asked)
     try:
         import confluent_kafka  # noqa: F401
