@@ -13,9 +13,9 @@ from pathlib import Path
 
 from muster.codec.columns.arrow import to_arrow
 from muster.codec.columns.chunks import Scratch, decode_chunk
+from muster.codec.columns.kernels import SLACK
 from muster.codec.columns.latest import LatestTable
 from muster.codec.columns.scan import SCAN_FULL
-from muster.codec.columns.words import SLACK
 from muster.segments.reader import CHUNK_BYTES, Damage, read_markers, read_partition
 from muster.segments.sources import Sources
 

@@ -176,7 +176,7 @@ def test_a_bug_is_a_sentence_too_and_debug_shows_where(monkeypatch: pytest.Monke
     monkeypatch.setattr(running, "dump_records", fail)
     said = refused("dump", corpus("k43-kill"), status=Status.BUG)
     assert re.fullmatch(
-        r"this is a mistake in muster: ZeroDivisionError in cli/dump\.py, line \d+: division by zero\. "
+        r"this is a mistake in muster: ZeroDivisionError in cli/dump/command\.py, line \d+: division by zero\. "
         r"Run it again with --debug to see how it came to that\.",
         said,
     )

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.codec.batches import encode_batch, encode_marker
-from muster.codec.columns import arrow, chunks, schema, words
+from muster.codec.columns import arrow, chunks, kernels, schema
 from muster.codec.columns.arrow import decode, to_arrow
 from muster.codec.columns.chunks import Scratch, decode_chunk, with_slack
 from muster.codec.columns.scan import SCAN_FULL
@@ -207,17 +207,17 @@ def test_crc_of_both_implementations() -> None:
 
 
 def _crc(data: chunks.Bytes, start: int, end: int) -> int:
-    return int(words.crc32c(data, start, end))
+    return int(kernels.crc32c(data, start, end))
 
 
 def _crc_by_tables(data: chunks.Bytes, start: int, end: int) -> int:
     """What a CPU without the instruction runs."""
     crc = np.uint64(0xFFFFFFFF)
     while start + 8 <= end:
-        crc = words._crc_step_tables(crc, np.uint64(int.from_bytes(data[start : start + 8].tobytes(), "little")))
+        crc = kernels._crc_step_tables(crc, np.uint64(int.from_bytes(data[start : start + 8].tobytes(), "little")))
         start += 8
     for byte in data[start:end].tolist():
-        crc = np.uint64(words.CRC_TABLES[0, (int(crc) ^ byte) & 0xFF]) ^ (crc >> np.uint64(8))
+        crc = np.uint64(kernels.CRC_TABLES[0, (int(crc) ^ byte) & 0xFF]) ^ (crc >> np.uint64(8))
     return int(crc) ^ 0xFFFFFFFF
 
 

@@ -22,8 +22,8 @@ from muster.codec.columns.chunks import Chunk, Scratch, decode_chunk, with_slack
 from muster.codec.columns.commits import C_KIND, K_BAD, K_COMMIT, K_COMMIT_TOMBSTONE, K_GROUP
 from muster.codec.columns.dump_json import render_json
 from muster.codec.columns.dump_text import ConsecutiveOffsets, invalid_bytes_line, render_text
-from muster.codec.columns.lines import read_record
-from muster.codec.columns.words import SLACK
+from muster.codec.columns.kernels import SLACK
+from muster.codec.columns.rowwise import record_at
 from muster.codec.kafka_json import Flavour, key_json, value_json
 from muster.codec.offsets_topic import (
     GroupKey,
@@ -575,10 +575,10 @@ def test_columns_make_the_commits_and_python_the_rest(monkeypatch: pytest.Monkey
 
     def noted(chunk: Chunk, row: int) -> Record:
         read.append(row)
-        return read_record(chunk, row)
+        return record_at(chunk, row)
 
-    monkeypatch.setattr(dump_text, "read_record", noted)
-    monkeypatch.setattr(dump_json, "read_record", noted)
+    monkeypatch.setattr(dump_text, "record_at", noted)
+    monkeypatch.setattr(dump_json, "record_at", noted)
     text_of(chunk)
     json_of(chunk)
     assert read == [2, 2]

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from muster.codec.columns import scan
 from muster.codec.columns.chunks import Chunk, Scratch, decode_chunk
-from muster.codec.columns.markers import MARKER_COLUMNS, find_markers
-from muster.codec.columns.words import SLACK
+from muster.codec.columns.kernels import SLACK
+from muster.codec.columns.scan import MARKER_COLUMNS, find_markers
 from muster.codec.transactions import Markers
 from muster.segments.sources import SegmentFile, SourcePartition, Sources
 

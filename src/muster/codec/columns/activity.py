@@ -33,9 +33,7 @@ from muster.codec.columns.commits import (
     K_GROUP,
     K_GROUP_TOMBSTONE,
 )
-from muster.codec.columns.latest import seeded_hash
-from muster.codec.columns.scan import B_OUTCOME, R_BATCH, R_OFFSET
-from muster.codec.columns.words import (
+from muster.codec.columns.kernels import (
     BYTES,
     FLAGS,
     LONGS,
@@ -48,6 +46,8 @@ from muster.codec.columns.words import (
     load_be64,
     load_word,
 )
+from muster.codec.columns.latest import seeded_hash
+from muster.codec.columns.scan import B_OUTCOME, R_BATCH, R_OFFSET
 from muster.codec.transactions import COMMITTED, NO_TRANSACTION
 
 NONE = -1

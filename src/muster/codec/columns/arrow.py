@@ -47,12 +47,11 @@ from muster.codec.columns.fill import (
     fill_commits,
     fill_log,
     flags_to_bitmaps,
+    locate_groups,
 )
-from muster.codec.columns.group_tables import locate_groups
-from muster.codec.columns.newer import newer_rows, unread_rows
+from muster.codec.columns.kernels import SLACK, gather_bytes, gather_repaired, is_ascii, measure_repaired
+from muster.codec.columns.rowwise import newer_rows, unread_rows
 from muster.codec.columns.scan import B_OUTCOME, R_BATCH, R_KEY, R_KEY_LENGTH, R_VALUE, R_VALUE_LENGTH, SCAN_FULL
-from muster.codec.columns.strings import gather_bytes, gather_repaired, measure_repaired
-from muster.codec.columns.words import SLACK, is_ascii
 from muster.codec.records import COMMIT, CONTROL_TYPES
 from muster.codec.transactions import OUTCOME_NAMES, Markers
 
@@ -93,16 +92,15 @@ def decode(data: bytes | memoryview, *, partition: int | None = None, markers: M
 
 def markers_in(buffer: Bytes, end: int) -> Markers:
     """The transaction markers in a buffer."""
-    from muster.codec.columns import markers as kernels
     from muster.codec.columns import scan
 
     room = min(1 << 12, end // scan.SMALLEST_ENTRY + 1)
     table = np.empty((room, scan.BATCH_COLUMNS), np.int64)
-    found = np.empty((room, kernels.MARKER_COLUMNS), np.int64)
+    found = np.empty((room, scan.MARKER_COLUMNS), np.int64)
     position, kept = 0, []
     while True:
         count, position, stop = scan.scan_batches(buffer, position, end, table, scan.ANY_NUMBER, False)
-        kept.append(found[: kernels.find_markers(buffer, table, count, found)].copy())
+        kept.append(found[: scan.find_markers(buffer, table, count, found)].copy())
         if stop != SCAN_FULL:
             return Markers.of(np.concatenate(kept))
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from muster.codec import batches as rowwise
 from muster.codec import compression, legacy
 from muster.codec.columns import commits, groups, scan
-from muster.codec.columns.markers import resolve_outcomes
+from muster.codec.columns.kernels import SLACK
 from muster.codec.columns.scan import (
     B_ATTRIBUTES,
     B_BASE_OFFSET,
@@ -34,8 +34,8 @@ from muster.codec.columns.scan import (
     BAD_RECORDS,
     GOOD,
     SMALLEST_RECORD,
+    resolve_outcomes,
 )
-from muster.codec.columns.words import SLACK
 from muster.codec.records import Record
 from muster.codec.transactions import Markers
 from muster.errors import CodecError

@@ -8,6 +8,16 @@ import numpy as np
 from numba import types
 
 from muster.codec.columns.groups import group_is_readable
+from muster.codec.columns.kernels import (
+    BYTES,
+    LONGS,
+    TABLE,
+    inlined,
+    kernel,
+    load_be16,
+    load_be32,
+    load_word,
+)
 from muster.codec.columns.scan import (
     B_ATTRIBUTES,
     B_MAGIC,
@@ -18,16 +28,6 @@ from muster.codec.columns.scan import (
     R_VALUE,
     R_VALUE_LENGTH,
     uvarint,
-)
-from muster.codec.columns.words import (
-    BYTES,
-    LONGS,
-    TABLE,
-    inlined,
-    kernel,
-    load_be16,
-    load_be32,
-    load_word,
 )
 from muster.codec.primitives import MAX_STRING_BYTES
 

@@ -9,6 +9,7 @@ enough room.
 import numpy as np
 from numba import types
 
+from muster.codec.columns.kernels import BYTES, FLAGS, LONGS, TABLE, copy_bytes, crc32c, inlined, kernel, load_be16
 from muster.codec.columns.latest import BLOCK, seeded_hash
 from muster.codec.columns.scan import (
     B_ATTRIBUTES,
@@ -35,7 +36,6 @@ from muster.codec.columns.scan import (
     varint,
     varlong,
 )
-from muster.codec.columns.words import BYTES, FLAGS, LONGS, TABLE, copy_bytes, crc32c, inlined, kernel, load_be16
 
 SLOT_COLUMNS = 3
 

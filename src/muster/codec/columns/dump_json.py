@@ -32,12 +32,12 @@ from muster.codec.columns.lines import (
     longs,
     named,
     numbers,
-    read_record,
     repeated,
     stretches,
     texts,
     timestamp_types,
 )
+from muster.codec.columns.rowwise import record_at
 from muster.codec.columns.scan import (
     B_BASE_OFFSET,
     B_BASE_SEQUENCE,
@@ -147,7 +147,7 @@ def _ends(chunk: Chunk, chosen: Longs) -> Array:
 
 def _other_contents(chunk: Chunk, row: int) -> str:
     """Key and value of anything but a commit, by the row-wise codec."""
-    record = read_record(chunk, row)
+    record = record_at(chunk, row)
     if chunk.classes[row, C_KIND] == K_CONTROL:
         return _control_contents(record)
     key, value = "null", "null"

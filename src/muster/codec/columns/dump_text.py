@@ -34,13 +34,13 @@ from muster.codec.columns.lines import (
     in_order,
     joined,
     numbers,
-    read_record,
     repeated,
     sequences,
     stretches,
     texts,
     timestamp_types,
 )
+from muster.codec.columns.rowwise import record_at
 from muster.codec.columns.scan import (
     B_ATTRIBUTES,
     B_BASE_OFFSET,
@@ -209,7 +209,7 @@ class _RowwiseText:
         self._crcs: list[tuple[int, bool]] = []
 
     def make(self, row: int) -> str:
-        record = read_record(self._chunk, row)
+        record = record_at(self._chunk, row)
         number = int(self._chunk.records[row, R_BATCH])
         text = self._checksum(number, row) if self._chunk.batches[number, B_MAGIC] < 2 else self._sequence(number, row)
         if self._chunk.classes[row, C_KIND] == K_CONTROL:

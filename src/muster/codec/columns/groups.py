@@ -4,8 +4,8 @@ Values nest (groups have members, members have topics, topics have partitions), 
 and each row says where its children begin. A blob that is not the consumer protocol's has -1 children: a null list.
 """
 
+from muster.codec.columns.kernels import called, load_be16, load_be32, load_be64
 from muster.codec.columns.scan import uvarint
-from muster.codec.columns.words import called, load_be16, load_be32, load_be64
 from muster.codec.primitives import MAX_STRING_BYTES
 
 # Columns of the group table: strings are pairs of position and length, length -1 for null.

@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from muster.codec.columns import commits, groups, scan
 from muster.codec.columns.chunks import Bytes, Chunk, Longs
 from muster.codec.columns.commits import C_GROUP, C_GROUP_LENGTH, C_KIND, C_TYPE, K_CONTROL, string_end
+from muster.codec.columns.kernels import BYTES, LONGS, SLACK, TABLE, inlined, kernel, load_word, store_word
 from muster.codec.columns.scan import (
     B_ATTRIBUTES,
     B_BASE_OFFSET,
@@ -50,7 +51,6 @@ from muster.codec.columns.scan import (
     R_VALUE_LENGTH,
     TRANSACTIONAL_BIT,
 )
-from muster.codec.columns.words import BYTES, LONGS, SLACK, TABLE, inlined, kernel, load_word, store_word
 
 # Columns of an entry. Pairs share a long, the first in the upper half.
 E_OFFSET = 0

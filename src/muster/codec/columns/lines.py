@@ -42,7 +42,6 @@ from muster.codec.columns.scan import (
 )
 from muster.codec.compression import codec_name
 from muster.codec.kafka_json import jackson_text
-from muster.codec.records import Record
 
 Flags = NDArray[np.bool_]
 Part = Any  # an Arrow column of strings, or one text for all rows
@@ -242,14 +241,3 @@ def commit_parts(chunk: Chunk, rows: Longs, quote: str) -> tuple[list[Part], lis
         "}}",
     ]  # fmt: skip
     return key, value
-
-
-def read_record(chunk: Chunk, row: int) -> Record:
-    """A row of the record table as the row-wise codec knows records; headers are left out."""
-    offset, timestamp_ms, key, key_length, value, value_length = chunk.records[row, : R_VALUE_LENGTH + 1].tolist()
-    return Record(
-        offset,
-        timestamp_ms,
-        None if key_length < 0 else chunk.buffer[key : key + key_length].tobytes(),
-        None if value_length < 0 else chunk.buffer[value : value + value_length].tobytes(),
-    )

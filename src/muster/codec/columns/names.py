@@ -5,8 +5,8 @@ from numba import types
 from numpy.typing import NDArray
 
 from muster.codec.columns.commits import C_GROUP, C_GROUP_LENGTH, C_TYPE, string_end
+from muster.codec.columns.kernels import BYTES, FLAGS, LONGS, TABLE, inlined, kernel, load_be16
 from muster.codec.columns.scan import R_KEY, R_KEY_LENGTH
-from muster.codec.columns.words import BYTES, FLAGS, LONGS, TABLE, inlined, kernel, load_be16
 
 Longs = NDArray[np.int64]
 

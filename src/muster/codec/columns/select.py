@@ -1,4 +1,4 @@
-"""Which records of a chunk somebody asked for: row numbers, for the renderers and the Arrow columns.
+"""Which records of a chunk were asked for: row numbers, for the lines of a dump and the Arrow columns.
 
 Numbers are compared by numpy. Names are matched by a kernel on the bytes, with `*` for any run of characters and `?`
 for one; a backslash before either takes it literally. Only keys are looked at: a marker has no group, and only offset

@@ -13,17 +13,7 @@ from numba import types
 
 from muster.codec.columns.chunks import Bytes, Chunk, Longs
 from muster.codec.columns.commits import C_GROUP, C_GROUP_LENGTH, C_KIND, C_TYPE, C_VERSION, K_BAD, K_CONTROL, K_UNKNOWN
-from muster.codec.columns.scan import (
-    B_ATTRIBUTES,
-    B_MAGIC,
-    CODEC_MASK,
-    R_BATCH,
-    R_KEY,
-    R_KEY_LENGTH,
-    R_TIMESTAMP,
-    R_VALUE_LENGTH,
-)
-from muster.codec.columns.words import (
+from muster.codec.columns.kernels import (
     BYTES,
     LONGS,
     SLACK,
@@ -33,6 +23,16 @@ from muster.codec.columns.words import (
     kernel,
     load_be16,
     load_word,
+)
+from muster.codec.columns.scan import (
+    B_ATTRIBUTES,
+    B_MAGIC,
+    CODEC_MASK,
+    R_BATCH,
+    R_KEY,
+    R_KEY_LENGTH,
+    R_TIMESTAMP,
+    R_VALUE_LENGTH,
 )
 
 # A kind is packed into one long, from the lowest bit on.

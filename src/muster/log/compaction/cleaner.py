@@ -34,7 +34,7 @@ DEFAULT_MEMORY_BYTES = 128 * 1024 * 1024
 LARGEST_BATCH_BYTES = 128 * 1024 * 1024
 """A hundred times what a broker takes by default; a longer one is damage."""
 SLACK = 64
-"""What kernels want behind their buffers (`codec/columns/words.py`, which only a round imports)."""
+"""What kernels want behind their buffers (`codec/columns/kernels.py`, which only a round imports)."""
 
 Swap = Callable[[Sequence[Segment], Segment], None]
 """Put a new segment, durable but for its name, in the place of old ones. Raises where the log has those no longer."""

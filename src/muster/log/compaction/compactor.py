@@ -42,6 +42,7 @@ from muster.codec.columns.compaction import (
     write_batches,
     write_body,
 )
+from muster.codec.columns.kernels import SLACK
 from muster.codec.columns.latest import AHEAD_COLUMNS, BLOCK
 from muster.codec.columns.scan import (
     B_ATTRIBUTES,
@@ -71,7 +72,6 @@ from muster.codec.columns.scan import (
     SCAN_MORE,
     TRANSACTIONAL_BIT,
 )
-from muster.codec.columns.words import SLACK
 from muster.codec.legacy import encode_entry
 from muster.codec.records import DELETE_HORIZON, BatchHeader, Record
 from muster.errors import CodecError, ConfigError, Malformed

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 
 from muster.codec.columns import scan
 from muster.codec.columns.chunks import Chunk, Longs, Scratch
-from muster.codec.columns.markers import MARKER_COLUMNS, find_markers
-from muster.codec.columns.scan import R_BATCH, R_OFFSET
+from muster.codec.columns.scan import MARKER_COLUMNS, R_BATCH, R_OFFSET, find_markers
 from muster.codec.transactions import Markers
 from muster.errors import LogDamaged
 from muster.pipeline.replicas import Lineage, agreeing, lineage_of

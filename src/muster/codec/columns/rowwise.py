@@ -1,4 +1,4 @@
-"""The rare records of a chunk, through the row-wise codec: newer kinds, and what cannot be read."""
+"""Records of a chunk through the row-wise codec: the newer kinds, and what cannot be read. Both are rare."""
 
 import re
 from collections.abc import Iterator

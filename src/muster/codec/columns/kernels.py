@@ -1,9 +1,12 @@
-"""Unaligned word loads and stores, and CRC-32C, as compiled primitives.
+"""What kernels are made of: how they are compiled, words loaded and stored, CRC-32C, strings.
 
 Reading a big-endian long byte by byte costs eight loads with eight index checks; one load and a byte swap made the
 decoder three times as fast. The price: **nothing here checks bounds**. A caller proves first that the bytes it wants
 lie inside the buffer, and every buffer carries `SLACK` spare bytes at its end, because strings are copied 32
 bytes at a time.
+
+Strings are decoded the way Java does it: bytes that are not UTF-8 become U+FFFD, one for each ill-formed piece. A
+column is first copied as it is; only when it turns out not to be plain ASCII is it looked at character by character.
 
 Compiled code lives in a cache that all processes of one user share. Numba keys it by CPU, so a cache moved to another
 machine is compiled anew and not run blindly.
@@ -210,3 +213,83 @@ def is_ascii(data, length):  # type: ignore[no-untyped-def]
     for position in range(length):
         seen |= data[position]
     return seen < 0x80
+
+
+@inlined
+def utf8_piece(buffer, position, end):  # type: ignore[no-untyped-def]
+    """Length of the character at a position, or minus the length of the ill-formed piece there."""
+    first = np.int64(buffer[position])
+    if first < 0x80:
+        return 1
+    if first < 0xC2 or first > 0xF4:
+        return -1
+    if first == 0xED and position + 1 < end and 0xA0 <= buffer[position + 1] <= 0xBF:
+        # Java replaces an encoded surrogate as one thing.
+        return np.int64(-3 if position + 2 < end and 0x80 <= buffer[position + 2] <= 0xBF else -2)
+    more = 1 if first < 0xE0 else (2 if first < 0xF0 else 3)
+    low, high = np.int64(0x80), np.int64(0xBF)
+    if first == 0xE0:
+        low = np.int64(0xA0)
+    elif first == 0xF0:
+        low = np.int64(0x90)
+    elif first == 0xF4:
+        high = np.int64(0x8F)
+    for step in range(1, more + 1):
+        if position + step >= end:
+            return -np.int64(step)
+        byte = np.int64(buffer[position + step])
+        if byte < low or byte > high:
+            return -np.int64(step)
+        low, high = np.int64(0x80), np.int64(0xBF)
+    return more + 1
+
+
+@kernel(types.int64(BYTES, LONGS, LONGS))
+def measure_repaired(buffer, positions, lengths):  # type: ignore[no-untyped-def]
+    """Bytes that these strings take once every ill-formed piece is a U+FFFD; a length of -1 is a null."""
+    total = 0
+    for number in range(len(positions)):
+        position = positions[number]
+        end = position + lengths[number]
+        while position < end:
+            piece = utf8_piece(buffer, position, end)
+            total += piece if piece > 0 else 3
+            position += abs(piece)
+    return total
+
+
+@kernel(types.int64(BYTES, LONGS, LONGS, INTS, BYTES))
+def gather_repaired(buffer, positions, lengths, offsets, data):  # type: ignore[no-untyped-def]
+    """Fill an Arrow string column (offsets, data), with U+FFFD for what is not UTF-8."""
+    used = 0
+    for number in range(len(positions)):
+        offsets[number] = used
+        position = positions[number]
+        end = position + lengths[number]
+        while position < end:
+            piece = utf8_piece(buffer, position, end)
+            if piece > 0:
+                for step in range(piece):
+                    data[used + step] = buffer[position + step]
+                used += piece
+            else:
+                data[used] = 0xEF
+                data[used + 1] = 0xBF
+                data[used + 2] = 0xBD
+                used += 3
+            position += abs(piece)
+    offsets[len(positions)] = used
+    return used
+
+
+@kernel(types.int64(BYTES, LONGS, LONGS, INTS, BYTES))
+def gather_bytes(buffer, positions, lengths, offsets, data):  # type: ignore[no-untyped-def]
+    """Fill an Arrow binary column (or a string column of plain ASCII) from places in the buffer."""
+    used = 0
+    for number in range(len(positions)):
+        offsets[number] = used
+        if lengths[number] > 0:
+            copy_bytes(buffer, positions[number], lengths[number], data, used)
+            used += lengths[number]
+    offsets[len(positions)] = used
+    return used
