@@ -5,10 +5,12 @@ import socket
 import struct
 import threading
 import time
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from muster.errors import ClusterError, ClusterUnreachable
+from muster.errors import ClusterError, ClusterRefused, ClusterUnreachable
 from muster.live import cluster as live_cluster
 from muster.live.cluster import Cluster
 from muster.live.connection import Connection
@@ -172,3 +174,70 @@ def test_an_answer_that_comes_byte_by_byte_is_not_waited_for_longer() -> None:
             Connection(address, settings, timeout_s=0.5)
         assert time.monotonic() - started < 3
         done.set()
+
+
+class TestTokens:
+    """OAUTHBEARER at a broker that has it, with an endpoint for tokens that may be silent."""
+
+    def config(self, broker: FakeBroker, **oauth: str) -> dict[str, str]:
+        given = broker.config | {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER"}
+        return given | {name.replace("_", "."): value for name, value in oauth.items()}
+
+    def unsecured(self, broker: FakeBroker) -> dict[str, str]:
+        return self.config(broker, enable_sasl_oauthbearer_unsecure_jwt="true", sasl_oauthbearer_config="principal=me")
+
+    def script(self, *answers: dict[str, object]) -> Callable[[ApiKey, int, Any], Any]:
+        left = list(answers)
+
+        def answer(api: ApiKey, version: int, body: Any) -> Any:
+            match api:
+                case ApiKey.SASL_HANDSHAKE:
+                    return {"errorCode": 0, "mechanisms": ["OAUTHBEARER"]}
+                case ApiKey.SASL_AUTHENTICATE:
+                    return left.pop(0)
+            return None
+
+        return answer
+
+    def test_one_token_serves_all_connections(self) -> None:
+        with FakeBroker(self.script({}, {})) as broker:
+            settings = client_settings(self.unsecured(broker))
+            for _ in range(2):
+                Connection(settings.bootstrap[0], settings).close()
+            first, second = (body["authBytes"] for api, _, body in broker.asked if api is ApiKey.SASL_AUTHENTICATE)
+        assert first == second
+        assert first.startswith(b"n,,\x01auth=Bearer eyJhbGciOiJub25lIn0.")
+
+    @pytest.mark.parametrize(
+        ("answer", "what"),
+        [
+            ({"authBytes": b'{"status":"invalid_token"}'}, "failed: the server says .*invalid_token"),
+            (
+                {"errorCode": 58, "errorMessage": "no"},
+                r"does not let us in: authentication failed \(no\)\. Check sasl\.oa",
+            ),
+        ],
+    )
+    def test_a_token_that_is_refused(self, answer: dict[str, object], what: str) -> None:
+        with (
+            FakeBroker(self.script(answer)) as broker,
+            Cluster(self.unsecured(broker)) as cluster,
+            pytest.raises(ClusterRefused, match=what),
+        ):
+            cluster.metadata()
+
+    def test_an_endpoint_that_is_silent_or_slow(self) -> None:
+        """The time is for all of it, also where each byte comes soon enough for itself."""
+        drop_by_drop = (b"HTTP/1.1 200 OK\r\n",)
+        for parts in ((), drop_by_drop):
+            with FakeBroker(self.script()) as broker, says(*parts) as port:
+                config = self.config(
+                    broker,
+                    sasl_oauthbearer_method="oidc", sasl_oauthbearer_client_id="me", sasl_oauthbearer_client_secret="s",
+                    sasl_oauthbearer_token_endpoint_url=f"http://127.0.0.1:{port}/token",
+                )  # fmt: skip
+                settings = client_settings(config)
+                started = time.monotonic()
+                with pytest.raises(ClusterUnreachable, match=r"token endpoint .*(does not answer in time|timed out)"):
+                    Connection(settings.bootstrap[0], settings, timeout_s=0.4)
+                assert time.monotonic() - started < 2
