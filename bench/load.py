@@ -14,8 +14,7 @@ from muster.codec.offsets_topic import OffsetValue, encode_key, encode_offset_va
 from muster.codec.records import Record
 from muster.core.coordinator import Coordinator
 from muster.core.events import Instant, JoinGroup
-from muster.core.groups import Group
-from muster.core.loading import restore
+from muster.core.groups import Group, restore
 from muster.core.outcome import Outcome
 from muster.log.loading import load_latest
 from muster.segments.sources import Sources
@@ -58,7 +57,7 @@ def load(folder: Path) -> tuple[float, float, int]:
         loaded = load_latest(sources.partitions[0])
         read = time.perf_counter()
         coordinator = Coordinator()
-        report = restore(coordinator, loaded)
+        report = restore(coordinator.table, loaded)
         coordinator.activate(Instant(0, START_MS), Outcome())
         done = time.perf_counter()
     return read - started, done - read, report.offsets
@@ -71,7 +70,7 @@ def memory(folder: Path) -> dict[str, float]:
         tracemalloc.start()
         before = tracemalloc.get_traced_memory()[0]
         coordinator = Coordinator()
-        restore(coordinator, loaded)
+        restore(coordinator.table, loaded)
         del loaded
         # The packed offsets were made by the reader; what is traced is their places.
         placed = tracemalloc.get_traced_memory()[0] - before

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from muster.codec.error_codes import ErrorCode
-from muster.core.answers import DescribeAnswer, DescribedMember, ListAnswer, ListedGroup
-from muster.core.events import DescribeGroup, ListGroups
+from muster.core.events import DescribeAnswer, DescribedMember, DescribeGroup, ListAnswer, ListedGroup, ListGroups
 from muster.core.groups import Group
 from muster.core.seats import Seats
 from muster.core.states import State

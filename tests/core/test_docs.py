@@ -13,8 +13,8 @@ TEXT = (DOCS / "architecture.md").read_text(encoding="utf-8")
 HOMES = {
     "partition_for": "muster.codec.partitioning",
     "Write": "muster.core.outcome",
-    "Admin": "muster.core.admin",
-    "Commits": "muster.core.commits",
+    "Admin": "muster.core.coordinator",
+    "Commits": "muster.core.offsets",
     "GroupTable": "muster.core.groups",
     "Membership": "muster.core.membership",
     "Offsets": "muster.core.offsets",

@@ -31,7 +31,7 @@ from muster.codec.records import CONTROL, TRANSACTIONAL, Record
 from muster.core.config import GroupConfig
 from muster.core.coordinator import Coordinator
 from muster.core.events import Instant, OffsetFetch
-from muster.core.loading import MOST_PROBLEMS_KEPT, LoadFailed, LoadReport, replay_batches, restore
+from muster.core.groups import MOST_PROBLEMS_KEPT, LoadFailed, LoadReport, replay_batches, restore
 from muster.core.outcome import Outcome
 from muster.core.seats import Seats
 from muster.errors import CodecError
@@ -87,7 +87,7 @@ STABLE = GroupValue("consumer", 935, "range", "m", 5, (member(),))
 
 def replayed(data: bytes) -> Coordinator:
     coordinator = Coordinator()
-    replay_batches(coordinator, iter_batches(data))
+    replay_batches(coordinator.table, iter_batches(data))
     return coordinator
 
 
@@ -108,7 +108,7 @@ def load(request: pytest.FixtureRequest, tmp_path: Path) -> Load:
 
     def restored(data: bytes) -> Coordinator:
         coordinator = Coordinator()
-        restore(coordinator, load_latest(partition_of(tmp_path, data)))
+        restore(coordinator.table, load_latest(partition_of(tmp_path, data)))
         return coordinator
 
     return restored
@@ -344,34 +344,34 @@ def damaged_log() -> bytes:
 
 def test_a_damaged_batch_is_stepped_over_and_told(tmp_path: Path) -> None:
     coordinator, restored = Coordinator(), Coordinator()
-    report = replay_batches(coordinator, iter_batches(damaged_log()))
+    report = replay_batches(coordinator.table, iter_batches(damaged_log()))
     loaded = load_latest(partition_of(tmp_path, damaged_log()))
     assert visible(coordinator) == {0: 10, 1: 12}
     assert (report.bad_batches, report.records, report.offsets) == (1, 2, 2)
     assert "says CRC" in report.problems[0]
-    told = restore(restored, loaded)
+    told = restore(restored.table, loaded)
     assert visible(restored) == {0: 10, 1: 12}
     assert without_problems(told) == without_problems(report)
     assert "says CRC" in told.problems[0]
     with pytest.raises(LoadFailed, match=r"\(base offset 0\) says CRC"):
-        replay_batches(Coordinator(), iter_batches(damaged_log()), strict=True)
+        replay_batches(Coordinator().table, iter_batches(damaged_log()), strict=True)
     with pytest.raises(LoadFailed, match=r"\(base offset 0\) says CRC"):
-        restore(Coordinator(), loaded, strict=True)
+        restore(Coordinator().table, loaded, strict=True)
 
 
 def test_only_the_first_problems_are_kept(tmp_path: Path) -> None:
     log = Log()
     for _ in range(30):
         log.write((offset(0, 11)[0], b"\0\3\0"))
-    report = replay_batches(Coordinator(), iter_batches(log.data))
+    report = replay_batches(Coordinator().table, iter_batches(log.data))
     assert (report.bad_records, len(report.problems)) == (30, MOST_PROBLEMS_KEPT)
-    assert report == restore(Coordinator(), load_latest(partition_of(tmp_path, log.data)))
+    assert report == restore(Coordinator().table, load_latest(partition_of(tmp_path, log.data)))
     with pytest.raises(LoadFailed, match="offset 0 cannot be read"):
-        replay_batches(Coordinator(), iter_batches(log.data), strict=True)
+        replay_batches(Coordinator().table, iter_batches(log.data), strict=True)
 
 
 def test_the_core_needs_no_columns() -> None:
-    code = "import sys, muster.core.loading; print({'numpy', 'pyarrow', 'numba'} & set(sys.modules))"
+    code = "import sys, muster.core.groups; print({'numpy', 'pyarrow', 'numba'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
 
@@ -397,8 +397,8 @@ def assert_equal(left: Coordinator, right: Coordinator) -> None:
 
 def assert_both_ways_agree(partition: SourcePartition) -> None:
     one, other = Coordinator(), Coordinator()
-    report = replay_batches(one, batches_of(segment.path.read_bytes() for segment in partition.segments))
-    told = restore(other, load_latest(partition))
+    report = replay_batches(one.table, batches_of(segment.path.read_bytes() for segment in partition.segments))
+    told = restore(other.table, load_latest(partition))
     assert_equal(one, other)
     torn = told.bad_batches - report.bad_batches  # rows of batches that broke off: the iterator ended there
     assert 0 <= torn <= len(partition.segments)
@@ -563,7 +563,7 @@ def broker(request: pytest.FixtureRequest) -> tuple[dict[str, Any], dict[int, Co
     with Sources([CORPORA / name / f"{name}.tar.zst"]) as sources:
         for partition in sources.partitions:
             coordinator = Coordinator(GroupConfig())
-            restore(coordinator, load_latest(partition))
+            restore(coordinator.table, load_latest(partition))
             coordinator.activate(Instant(0, expected["snapshotAtMs"]), Outcome())
             assert partition.partition is not None
             coordinators[partition.partition] = coordinator

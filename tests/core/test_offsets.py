@@ -19,17 +19,21 @@ from muster.codec.offsets_topic import (
     encode_offset_value,
 )
 from muster.codec.primitives import Writer
-from muster.core.answers import FetchedOffset, OffsetDeleteAnswer, PartitionError, commit_error, group_error
 from muster.core.config import GroupConfig
 from muster.core.events import (
     CommittedPartition,
     DeleteGroup,
     ExpireOffsets,
+    FetchedOffset,
     OffsetCommit,
     OffsetDelete,
+    OffsetDeleteAnswer,
     OffsetFetch,
+    PartitionError,
     TopicsDeleted,
     TxnOffsetCommit,
+    commit_error,
+    group_error,
 )
 from muster.core.groups import NO_PRODUCER, Group, TopicPartition
 from muster.core.outcome import OffsetsRecord, Outcome

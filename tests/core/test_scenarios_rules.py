@@ -4,8 +4,7 @@ import pytest
 
 from muster.codec.error_codes import ErrorCode
 from muster.codec.offsets_topic import GroupValue, MemberValue
-from muster.core.answers import SyncAnswer
-from muster.core.events import Leaver, TimerKey, TimerKind
+from muster.core.events import Leaver, SyncAnswer, TimerKey, TimerKind
 from muster.core.seats import Seats
 from muster.core.states import State
 from tests.scenarios.world import ScenarioWorld

@@ -3,7 +3,7 @@
 import pytest
 
 from muster.codec.error_codes import ErrorCode
-from muster.core.answers import SyncAnswer
+from muster.core.events import SyncAnswer
 from muster.core.states import State
 from tests.scenarios.world import ScenarioWorld
 

@@ -5,14 +5,15 @@ from typing import Any
 import pytest
 
 from muster.codec.error_codes import ErrorCode
-from muster.core.answers import CommitAnswer, LeaveAnswer
 from muster.core.events import (
+    CommitAnswer,
     CommittedPartition,
     DeleteGroup,
     DescribeGroup,
     Event,
     Heartbeat,
     JoinGroup,
+    LeaveAnswer,
     LeaveGroup,
     Leaver,
     OffsetCommit,

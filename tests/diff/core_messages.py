@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from muster.codec.error_codes import ErrorCode
-from muster.core import answers, events
+from muster.core import events
+from muster.core import events as answers
 from tests.diff.requests import NO_TOPIC_ID
 
 CLIENT_HOST = "/127.0.0.1"

@@ -1,77 +1,77 @@
-"""Mistakes in what is written, read and told: `commits`, `offsets`, `groups`, `admin`, `router`, and what follows."""
+"""Mistakes in what is written, read and told: `offsets`, `groups`, `coordinator`, `newer_groups`, `router`."""
 
 from tests.mutants.mutant import Mutant
 
 RECORDS = (
     # Commits.
     Mutant(
-        "commits.py",
+        "offsets.py",
         "                self._extend_session(group, member, now, out)\n",
         "                pass\n",
         "a consumer that commits and does not heartbeat loses its seat",
     ),
     Mutant(
-        "commits.py",
+        "offsets.py",
         "        and seats.state is _STABLE\n",
         "",
         "a commit is taken while the assignment is awaited",
     ),
     Mutant(
-        "commits.py",
+        "offsets.py",
         "        event.generation == seats.generation\n        and",
         "        True\n        and",
         "a member of an older generation overwrites its successor's offsets",
     ),
     Mutant(
-        "commits.py",
+        "offsets.py",
         "        and (event.instance_id is None or event.instance_id == member.instance_id)\n",
         "",
         "a commit under a wrong instance id is taken",
     ),
     Mutant(
-        "commits.py",
+        "offsets.py",
         "        if event.generation < 0 and state is State.EMPTY:\n",
         "        if event.generation < 0:\n",
         "anybody may commit for a group that has members",
     ),
     Mutant(
-        "commits.py",
+        "offsets.py",
         "            expire_ms = _as_int64(now.wall_ms + event.retention_ms)",
         "            expire_ms = now.wall_ms",
         "a commit with a retention of its own is over at once",
     ),
     Mutant(
-        "commits.py",
+        "offsets.py",
         "        return units > self._max_metadata_units or ",
         "        return units >= self._max_metadata_units or ",
         "metadata of exactly the limit is refused",
     ),
     Mutant(
-        "commits.py",
+        "offsets.py",
         "_FIRST_VERSION_OF_MEMBER_EPOCHS = 9",
         "_FIRST_VERSION_OF_MEMBER_EPOCHS = 10",
         "clients of version 9 hear an error that they do not expect",
     ),
     Mutant(
-        "commits.py",
+        "offsets.py",
         "            write.producer_id, write.producer_epoch = event.producer_id, event.producer_epoch\n",
         "            pass\n",
         "an offset of a transaction is visible before the transaction has ended",
     ),
     Mutant(
-        "commits.py",
+        "offsets.py",
         "(state is State.EMPTY or (not event.member_id and event.instance_id is None))",
         "state is State.EMPTY",
         "producers older than version 3 cannot commit for a group with members",
     ),
     Mutant(
-        "commits.py",
+        "offsets.py",
         "> self._max_pending_offsets:",
         ">= self._max_pending_offsets:",
         "one pending offset less than the limit is taken",
     ),
     Mutant(
-        "commits.py",
+        "offsets.py",
         "if len(self._groups) < self._max_groups else",
         "if len(self._groups) <= self._max_groups else",
         "one group more than the limit is created",
@@ -193,19 +193,19 @@ RECORDS = (
     ),
     # What is told of groups.
     Mutant(
-        "admin.py",
+        "coordinator.py",
         "_FIRST_VERSION_WITH_NOT_FOUND = 6",
         "_FIRST_VERSION_WITH_NOT_FOUND = 5",
         "clients of version 5 hear an error that they do not expect",
     ),
     Mutant(
-        "admin.py",
+        "coordinator.py",
         "protocol = seats.protocol if state is State.STABLE else None",
         "protocol = seats.protocol",
         "a group in a rebalance is described with the protocol before it",
     ),
     Mutant(
-        "admin.py",
+        "coordinator.py",
         "state.lower().strip() for state",
         "state.strip() for state",
         "a filter of states matches nothing",
@@ -293,31 +293,31 @@ RECORDS = (
         "members that died with the old coordinator stay for ever",
     ),
     Mutant(
-        "loading.py",
+        "groups.py",
         "header.producer_id if header.is_transactional else NO_PRODUCER",
         "NO_PRODUCER",
         "a restart makes offsets of open and aborted transactions count",
     ),
     Mutant(
-        "loading.py",
-        "coordinator.table.replay_marker(producer_id, kind == COMMIT)",
-        "coordinator.table.replay_marker(producer_id, True)",
+        "groups.py",
+        "table.replay_marker(producer_id, kind == COMMIT)",
+        "table.replay_marker(producer_id, True)",
         "a restart makes offsets of aborted transactions count",
     ),
     Mutant(
-        "loading.py",
-        "    coordinator.table.reindex()\n",
+        "groups.py",
+        "    table.reindex()\n",
         "",
         "a marker that comes after a restart does not find its offsets",
     ),
     Mutant(
-        "loading.py",
+        "groups.py",
         "        _bury(groups, group_id, (topic, partition), log_offset)\n",
         "        pass\n",
         "a restart brings deleted offsets back",
     ),
     Mutant(
-        "loading.py",
+        "groups.py",
         "    except UnsupportedVersion as error:\n"
         '        raise LoadFailed(f"the record at offset {record.offset} is of a newer broker: {error}") from error\n',
         "",

@@ -1,4 +1,4 @@
-"""Mistakes in who sits where, and for how long: `seats`, `states`, `rebalancing`, `membership`, `answers`."""
+"""Mistakes in who sits where, and for how long: `seats`, `states`, `rebalancing`, `membership`, `events`."""
 
 from tests.mutants.mutant import Mutant
 
@@ -399,7 +399,7 @@ SEATS = (
         "an instance id that nobody has is not noticed, as in 2.6",
     ),
     Mutant(
-        "answers.py",
+        "events.py",
         "    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,\n",
         "    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.COORDINATOR_NOT_AVAILABLE,\n",
         "clients go on asking a node that is no longer the coordinator",

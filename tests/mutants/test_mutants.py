@@ -8,7 +8,7 @@ from tests.mutants.mutant import Mutant
 from tests.mutants.run import MUTANTS, ROOT, Fate, Verdict, judge, report
 
 MODULES = {path.name for path in (ROOT / "src/muster/core").glob("*.py")}
-WITHOUT_RULES = {"__init__.py", "config.py", "events.py", "outcome.py"}
+WITHOUT_RULES = {"__init__.py", "config.py", "outcome.py"}
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{Path(mutant.file).stem}: {mutant.why}")

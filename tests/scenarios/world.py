@@ -9,8 +9,8 @@ later = world.reloaded(group_max_size=4)
 from typing import Any
 
 from muster.codec.error_codes import ErrorCode
-from muster.core.answers import CommitAnswer
 from muster.core.events import (
+    CommitAnswer,
     CommittedPartition,
     DeleteGroup,
     DescribeGroup,

@@ -15,8 +15,7 @@ import pytest
 
 from muster.broker import Broker
 from muster.codec.partitioning import partition_for
-from muster.core.commits import Commits
-from muster.core.offsets import Offsets
+from muster.core.offsets import Commits, Offsets
 from muster.core.rebalancing import Rebalancing
 from muster.log.steps import GrowingPause
 from muster.protocol.apis import ApiKey

@@ -8,9 +8,20 @@ from typing import Any, NamedTuple
 from muster.codec import decode_key, decode_value
 from muster.codec.error_codes import ErrorCode
 from muster.codec.offsets_topic import GroupKey, OffsetKey, OffsetValue
-from muster.core.answers import CommitAnswer, FetchAnswer, FetchedOffset, SyncAnswer, commit_error
 from muster.core.coordinator import Coordinator
-from muster.core.events import Event, JoinGroup, OffsetFetch, SyncGroup, TimerKey, TimerKind
+from muster.core.events import (
+    CommitAnswer,
+    Event,
+    FetchAnswer,
+    FetchedOffset,
+    JoinGroup,
+    OffsetFetch,
+    SyncAnswer,
+    SyncGroup,
+    TimerKey,
+    TimerKind,
+    commit_error,
+)
 from muster.core.groups import NO_PRODUCER, Group
 from muster.core.outcome import OffsetsRecord
 from muster.core.seats import Seats

@@ -8,16 +8,18 @@ from random import Random
 from typing import Any
 
 from muster.codec.error_codes import ErrorCode
-from muster.core.answers import CommitAnswer, JoinAnswer, SyncAnswer
 from muster.core.events import (
+    CommitAnswer,
     CommittedPartition,
     Event,
     Heartbeat,
+    JoinAnswer,
     JoinGroup,
     LeaveGroup,
     Leaver,
     OffsetCommit,
     OffsetFetch,
+    SyncAnswer,
     SyncGroup,
 )
 

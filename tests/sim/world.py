@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 from muster.codec import decode_key
 from muster.codec.error_codes import ErrorCode
 from muster.codec.offsets_topic import OffsetKey
-from muster.core.answers import CommitAnswer, SyncAnswer
 from muster.core.config import GroupConfig
 from muster.core.coordinator import Coordinator
 from muster.core.events import (
+    CommitAnswer,
     DeleteGroup,
     DescribeGroup,
     EndTransaction,
@@ -31,6 +31,7 @@ from muster.core.events import (
     OffsetCommit,
     OffsetDelete,
     OffsetFetch,
+    SyncAnswer,
     SyncGroup,
     TimerFired,
     TimerKey,

@@ -24,7 +24,7 @@ from muster.codec.offsets_topic import (
 )
 from muster.codec.records import TRANSACTIONAL, Record
 from muster.core.coordinator import Coordinator
-from muster.core.loading import replay_batches
+from muster.core.groups import replay_batches
 from muster.core.seats import Seats
 from muster.errors import BadInput, CodecError
 from muster.segments.sources import Sources
@@ -45,7 +45,7 @@ def replayed(batches: Iterable[ReadBatch], as_of_ms: int) -> Coordinator:
     end = min(later, default=None)
     coordinator = Coordinator()
     replay_batches(
-        coordinator,
+        coordinator.table,
         (
             batch._replace(records=[record for record in batch.records if end is None or record.offset < end])
             for batch in batches

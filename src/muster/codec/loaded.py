@@ -1,5 +1,5 @@
 """What is left to say of a whole partition when only the newest of each key is kept: plain values, ready to be put in
-their places. `muster.log.loading` makes it out of columns, `muster.core.loading` restores a coordinator from it.
+their places. `muster.log.loading` makes it out of columns, `muster.core.groups` restores a coordinator from it.
 
 Why this is enough. Take one key, (group, topic, partition), and walk the log as a coordinator does. A tombstone forgets
 the committed offset and everything that producers hold pending, so no later marker brings anything back: **a value

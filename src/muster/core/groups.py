@@ -15,12 +15,26 @@ transaction meet, or two transactions, the one further down the log wins; the pl
 
 A group that never had members (a *simple* group) exists because an offset does: the first one creates it. Tombstones
 create nothing. The last offset may go and leave an empty group behind; the next expiration ends it.
+
+A whole log becomes a table in one of two ways that are proven equal. `replay_batches` is the plain one, record by
+record. `restore` takes what the columnar reader kept of a whole partition, and puts it in its places; why nothing is
+lost on the way is told in `muster.codec.loaded`. One difference is no part of the state: a group of which the log
+leaves neither a record nor an offset is an empty group after a replay, until it expires, and no group at all after a
+restore (nor after the log has been compacted). Neither way makes seats: `Coordinator.activate` does.
+
+What is wrong in a log is of two kinds. A record without a key, or in a version that only a newer broker writes, fails
+the load as in Kafka: to go on would be to answer with older offsets than were committed. Damage (a checksum, a record
+that makes no sense) is stepped over, counted and told; with `strict` it fails the load too.
 """
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
-from muster.codec.committed import is_further, pack, pack_log_offset
+from muster.codec.batches import ReadBatch, decode_control
+from muster.codec.committed import is_further, log_offset_of, pack, pack_log_offset
+from muster.codec.loaded import CommitColumns, LoadedPartition, no_collections
 from muster.codec.offsets_topic import (
     GroupKey,
     GroupValue,
@@ -30,14 +44,18 @@ from muster.codec.offsets_topic import (
     decode_key,
     decode_value,
 )
+from muster.codec.records import ABORT, COMMIT, Record
 from muster.core.newer_groups import NewerGroups
 from muster.core.seats import Seats
+from muster.errors import CodecError, MusterError, UnsupportedVersion
 
 TopicPartition = tuple[str, int]
 DecidedCommit = tuple[TopicPartition, bytes]
 """What a record of a commit means, so that its replay need not decode what was just encoded: the partition, and the
 packed offset, all but its place in the log, which is known once it is appended."""
 NO_PRODUCER = -1
+MOST_PROBLEMS_KEPT = 20
+BATCHES_BETWEEN_PROGRESS = 1_000
 
 
 @dataclass(slots=True)
@@ -189,3 +207,173 @@ class GroupTable:
             for producer_id, held in group.pending.items():
                 self.pending_offsets += len(held)
                 self._groups_of_producer.setdefault(producer_id, set()).add(group_id)
+
+
+# Reading a whole log.
+
+
+class LoadFailed(MusterError):
+    """A partition that must not be served from its log; the text says what is wrong with it, and where."""
+
+
+@dataclass(slots=True)
+class LoadReport:
+    """What a load has met, and what came of it. `records` counts all but control records."""
+
+    records: int = 0
+    size_bytes: int = 0
+    control_records: int = 0
+    tombstones: int = 0
+    unknown_records: int = 0
+    bad_records: int = 0
+    bad_batches: int = 0
+    problems: list[str] = field(default_factory=list)
+    """What was wrong with the bad ones; the first `MOST_PROBLEMS_KEPT`."""
+    groups: int = 0
+    newer_groups: int = 0
+    offsets: int = 0
+    pending_offsets: int = 0
+    seconds: float = 0.0
+    """The caller's to fill in: no clock runs in here."""
+
+    def tell(self, problem: str) -> None:
+        if len(self.problems) < MOST_PROBLEMS_KEPT:
+            self.problems.append(problem)
+
+    def count_state(self, table: GroupTable) -> None:
+        """Take down what there is now."""
+        groups = table.groups.values()
+        self.groups = sum(group.is_in_log for group in groups)
+        self.newer_groups = len(table.newer.kinds)
+        self.offsets = sum(len(group.offsets) for group in groups)
+        self.pending_offsets = sum(len(held) for group in groups for held in group.pending.values())
+
+
+Progress = Callable[[LoadReport], None]
+"""Called now and then with how far a load has come: records and bytes so far."""
+
+
+def replay_batches(
+    table: GroupTable,
+    batches: Iterable[ReadBatch],
+    *,
+    strict: bool = False,
+    progress: Progress | None = None,
+) -> LoadReport:
+    """Let every record of these batches count, in log order; raises `LoadFailed`."""
+    report = LoadReport()
+    for number, batch in enumerate(batches, 1):
+        if progress is not None and number % BATCHES_BETWEEN_PROGRESS == 0:
+            progress(report)
+        header = batch.header
+        report.size_bytes += header.size_bytes
+        if batch.problem is not None:
+            problem = f"the batch at byte {batch.position} (base offset {header.base_offset}) {batch.problem}"
+            if strict:
+                raise LoadFailed(f"{problem}. The batches before it are whole.")
+            report.bad_batches += 1
+            report.tell(problem)
+        elif header.is_control:
+            for record in batch.records:
+                report.control_records += 1
+                _replay_marker(table, record, header.producer_id)
+        else:
+            producer_id = header.producer_id if header.is_transactional else NO_PRODUCER
+            for record in batch.records:
+                _replay_record(table, record, producer_id, report, strict)
+    report.count_state(table)
+    return report
+
+
+def _replay_marker(table: GroupTable, record: Record, producer_id: int) -> None:
+    """End a transaction. Other control records mean nothing here."""
+    try:
+        kind = decode_control(record).type
+    except CodecError:
+        return
+    if kind in (ABORT, COMMIT):
+        table.replay_marker(producer_id, kind == COMMIT)
+
+
+def _replay_record(table: GroupTable, record: Record, producer_id: int, report: LoadReport, strict: bool) -> None:
+    report.records += 1
+    if record.key is None:
+        raise LoadFailed(f"the record at offset {record.offset} has no key, which no broker writes")
+    unknown_before = table.unreadable_records
+    try:
+        table.replay((record.key, record.value), record.offset, producer_id)
+    except UnsupportedVersion as error:
+        raise LoadFailed(f"the record at offset {record.offset} is of a newer broker: {error}") from error
+    except CodecError as error:
+        _bad(record, error, report, strict)
+        return
+    if table.unreadable_records > unknown_before:
+        report.unknown_records += 1
+    elif record.value is None:
+        report.tombstones += 1
+
+
+def _bad(record: Record, error: CodecError, report: LoadReport, strict: bool) -> None:
+    problem = f"the record at offset {record.offset} cannot be read: {error}"
+    if strict:
+        raise LoadFailed(problem) from error
+    report.bad_records += 1
+    report.tell(problem)
+
+
+def restore(table: GroupTable, loaded: LoadedPartition, *, strict: bool = False) -> LoadReport:
+    """Give a new table the state that a replay of the whole log would give it; raises `LoadFailed`."""
+    assert not table.groups, "only an empty table is restored"
+    if loaded.fatal is not None:
+        raise LoadFailed(loaded.fatal)
+    if strict and loaded.problems:
+        raise LoadFailed(loaded.problems[0])
+    groups = table.groups
+    with no_collections():
+        for group_id, value in loaded.groups.items():
+            table.replay_group(group_id, value)
+        for commits in loaded.commits:
+            _put_commits(table, commits)
+    for commit in loaded.open_commits:
+        held = table._group(commit.group_id).pending.setdefault(commit.producer_id, {})
+        held[commit.partition] = pack(commit.log_offset, commit.value)
+    for (group_id, topic, partition), log_offset in loaded.tombstones.items():
+        _bury(groups, group_id, (topic, partition), log_offset)
+    table.reindex()
+    for key, newer_value, log_offset in loaded.newer:
+        table.replay((key, newer_value), log_offset)
+    table.unreadable_records += loaded.unknown_records
+    report = LoadReport(
+        loaded.records,
+        loaded.size_bytes,
+        loaded.control_records,
+        loaded.tombstone_records,
+        loaded.unknown_records,
+        loaded.bad_records,
+        loaded.bad_batches,
+        list(loaded.problems[:MOST_PROBLEMS_KEPT]),
+    )
+    report.count_state(table)
+    return report
+
+
+def _put_commits(table: GroupTable, commits: CommitColumns) -> None:
+    rows = zip(commits.partitions, commits.packed, strict=True)
+    for group_id, count in commits.runs:
+        table._group(group_id).offsets.update(islice(rows, count))
+
+
+def _bury(groups: dict[str, Group], group_id: str, partition: tuple[str, int], log_offset: int) -> None:
+    """Forget what stands before a tombstone, and the group if that was all there was of it."""
+    group = groups.get(group_id)
+    if group is None:
+        return
+    for producer_id, held in [(None, group.offsets), *group.pending.items()]:
+        offset = held.get(partition)
+        if offset is None or log_offset_of(offset) > log_offset:
+            continue
+        del held[partition]
+        if producer_id is not None and not held:
+            del group.pending[producer_id]
+    if not group.is_in_log:
+        del groups[group_id]

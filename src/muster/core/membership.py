@@ -8,9 +8,22 @@ them is in `created`, `renamed` and `Rebalancing.assigned`, and in their counter
 from muster.codec.error_codes import ErrorCode
 from muster.codec.offsets_topic import GroupValue
 from muster.codec.primitives import MAX_STRING_BYTES
-from muster.core.answers import JoinAnswer, LeaveAnswer, LeaveResult, SyncAnswer, group_error
 from muster.core.config import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupConfig
-from muster.core.events import Heartbeat, Instant, JoinGroup, LeaveGroup, Leaver, SyncGroup, TimerKey, TimerKind
+from muster.core.events import (
+    Heartbeat,
+    Instant,
+    JoinAnswer,
+    JoinGroup,
+    LeaveAnswer,
+    LeaveGroup,
+    Leaver,
+    LeaveResult,
+    SyncAnswer,
+    SyncGroup,
+    TimerKey,
+    TimerKind,
+    group_error,
+)
 from muster.core.groups import Group, GroupTable
 from muster.core.outcome import (
     Assigned,

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar, NamedTuple
 
-from muster.core.answers import CommitAnswer
 from muster.core.events import (
+    CommitAnswer,
     DeleteGroup,
     Instant,
     JoinGroup,

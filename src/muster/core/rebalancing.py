@@ -7,9 +7,8 @@ timer fires, however early or late.
 
 from muster.codec.error_codes import ErrorCode
 from muster.codec.offsets_topic import GroupKey, GroupValue, encode_group_value, encode_key, group_value_version
-from muster.core.answers import JoinAnswer, JoinedMember, SyncAnswer, group_error
 from muster.core.config import GroupConfig
-from muster.core.events import Instant, TimerKey, TimerKind
+from muster.core.events import Instant, JoinAnswer, JoinedMember, SyncAnswer, TimerKey, TimerKind, group_error
 from muster.core.groups import Group
 from muster.core.outcome import (
     Assigned,

@@ -10,9 +10,8 @@ from typing import Any
 
 from muster.codec.error_codes import ErrorCode
 from muster.codec.partitioning import LONGEST_REMEMBERED_ID, partition_for
-from muster.core.answers import ListAnswer, refusal
 from muster.core.coordinator import Coordinator
-from muster.core.events import Event, Heartbeat, Instant, ListGroups
+from muster.core.events import Event, Heartbeat, Instant, ListAnswer, ListGroups, refusal
 from muster.core.outcome import Outcome, Reply
 
 

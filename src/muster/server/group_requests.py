@@ -9,7 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 from muster.codec.error_codes import ErrorCode
-from muster.core.answers import ALL_COMMITTED, DescribeAnswer, FetchAnswer, ListAnswer
+from muster.core.events import ALL_COMMITTED, DescribeAnswer, FetchAnswer, ListAnswer
 from muster.protocol.apis import APIS, ApiKey
 from muster.server.cluster.cluster import Cluster
 from muster.server.cluster.topics import Happened, Topic, TopicChange

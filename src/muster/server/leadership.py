@@ -26,7 +26,7 @@ from typing import TypeVar
 
 from muster.core.config import GroupConfig
 from muster.core.coordinator import Coordinator
-from muster.core.loading import LoadFailed, LoadReport, replay_batches, restore
+from muster.core.groups import LoadFailed, LoadReport, replay_batches, restore
 from muster.core.router import Ownership
 from muster.errors import LogDamaged, described
 from muster.log.directory import LogDirectory
@@ -300,7 +300,7 @@ def load(
     else:
         batches = log.batches(buffer_bytes=config.offsets_load_buffer_size)
         told = None if progress is None else lambda report: progress(report.records, report.size_bytes)
-        report = replay_batches(coordinator, batches, progress=told)
+        report = replay_batches(coordinator.table, batches, progress=told)
     report.seconds = time.perf_counter() - started
     return coordinator, report
 
@@ -315,4 +315,4 @@ def _through_columns(log: DiskLog, coordinator: Coordinator, progress: Progress 
         for segment in log.segments
         for path in (segment.path(LOG),)
     )
-    return restore(coordinator, load_latest(SourcePartition(log.directory, None, segments), progress))
+    return restore(coordinator.table, load_latest(SourcePartition(log.directory, None, segments), progress))

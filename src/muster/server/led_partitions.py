@@ -23,7 +23,6 @@ from typing import Any
 
 from muster.codec.error_codes import ErrorCode
 from muster.codec.partitioning import partition_for
-from muster.core.answers import failed, refusal
 from muster.core.config import GroupConfig
 from muster.core.coordinator import Coordinator
 from muster.core.events import (
@@ -35,6 +34,8 @@ from muster.core.events import (
     OffsetFetch,
     TimerFired,
     TopicsDeleted,
+    failed,
+    refusal,
 )
 from muster.core.outcome import CommitWrite, Outcome, SetTimer
 from muster.core.router import Ownership, Router

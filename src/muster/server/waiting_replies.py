@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from muster.codec.error_codes import ErrorCode
-from muster.core.answers import failed, timed_out
+from muster.core.events import failed, timed_out
 
 
 class Reply(Protocol):

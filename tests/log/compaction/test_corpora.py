@@ -7,7 +7,7 @@ import pytest
 
 from muster.codec.batches import iter_batches
 from muster.core.coordinator import Coordinator
-from muster.core.loading import replay_batches
+from muster.core.groups import replay_batches
 from muster.log.compaction.rules import CleaningRules, LastRecord
 from muster.log.producers import ProducerStates
 from muster.segments.indexes import AbortedTransaction
@@ -40,7 +40,7 @@ def producers_of(batches: list[bytes]) -> tuple[ProducerStates, list[AbortedTran
 
 def hard_state(batches: list[bytes]) -> object:
     coordinator = Coordinator()
-    replay_batches(coordinator, iter_batches(b"".join(batches)))
+    replay_batches(coordinator.table, iter_batches(b"".join(batches)))
     return coordinator.hard_state(), coordinator.newer.records
 
 

@@ -7,15 +7,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster.codec.error_codes import ErrorCode
-from muster.core.answers import (
+from muster.core.events import (
+    DeleteGroup,
     DescribeAnswer,
     DescribedMember,
+    DescribeGroup,
     ListAnswer,
     ListedGroup,
+    ListGroups,
+    OffsetDelete,
     OffsetDeleteAnswer,
     PartitionError,
 )
-from muster.core.events import DeleteGroup, DescribeGroup, ListGroups, OffsetDelete
 from muster.protocol.apis import ApiKey
 from muster.protocol.messages import REQUEST, decode_response
 from muster.server.wire.discovery import (

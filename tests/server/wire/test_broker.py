@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from muster.codec.error_codes import ErrorCode
-from muster.core.answers import (
+from muster.core.events import (
     ALL_COMMITTED,
     FetchAnswer,
     FetchedOffset,

@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster.codec.error_codes import ErrorCode
-from muster.core.answers import ALL_COMMITTED, CommitAnswer, FetchAnswer, FetchedOffset
-from muster.core.events import Heartbeat
+from muster.core.events import ALL_COMMITTED, CommitAnswer, FetchAnswer, FetchedOffset, Heartbeat
 from muster.protocol.apis import ApiKey
 from muster.protocol.messages import REQUEST, RESPONSE, decode_request
 from muster.server.wire import Topics

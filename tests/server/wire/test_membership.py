@@ -7,8 +7,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster.codec.error_codes import ErrorCode
-from muster.core.answers import JoinAnswer, JoinedMember, LeaveAnswer, LeaveResult, SyncAnswer
-from muster.core.events import JoinGroup, LeaveGroup, Leaver, SyncGroup
+from muster.core.events import (
+    JoinAnswer,
+    JoinedMember,
+    JoinGroup,
+    LeaveAnswer,
+    LeaveGroup,
+    Leaver,
+    LeaveResult,
+    SyncAnswer,
+    SyncGroup,
+)
 from muster.protocol.apis import ApiKey
 from muster.protocol.messages import REQUEST, decode_response
 from muster.server.wire.members import (

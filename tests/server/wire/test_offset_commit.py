@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster.codec.error_codes import ErrorCode
-from muster.core.answers import ALL_COMMITTED, CommitAnswer
-from muster.core.events import OffsetCommit
+from muster.core.events import ALL_COMMITTED, CommitAnswer, OffsetCommit
 from muster.protocol.apis import ApiKey
 from muster.protocol.errors import BadBody, WireError
 from muster.protocol.messages import decode_request, decode_response, encode_response

@@ -9,8 +9,17 @@ from collections.abc import Sequence
 from muster.codec.error_codes import ErrorCode
 from muster.codec.layouts import Repeated, StructData
 from muster.codec.primitives import Buffer
-from muster.core.answers import DescribeAnswer, DescribedMember, ListAnswer, OffsetDeleteAnswer, PartitionError
-from muster.core.events import DeleteGroup, DescribeGroup, ListGroups, OffsetDelete
+from muster.core.events import (
+    DeleteGroup,
+    DescribeAnswer,
+    DescribedMember,
+    DescribeGroup,
+    ListAnswer,
+    ListGroups,
+    OffsetDelete,
+    OffsetDeleteAnswer,
+    PartitionError,
+)
 from muster.protocol.apis import ApiKey
 from muster.protocol.messages import decode_request, encode_response
 from muster.server.wire import Topics

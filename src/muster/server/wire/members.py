@@ -6,8 +6,7 @@ the connection fills in. Every `encode_` function returns a whole frame.
 
 from muster.codec.error_codes import ErrorCode
 from muster.codec.primitives import Buffer
-from muster.core.answers import JoinAnswer, LeaveAnswer, SyncAnswer
-from muster.core.events import JoinGroup, LeaveGroup, Leaver, SyncGroup
+from muster.core.events import JoinAnswer, JoinGroup, LeaveAnswer, LeaveGroup, Leaver, SyncAnswer, SyncGroup
 from muster.protocol.apis import ApiKey
 from muster.protocol.messages import decode_request, encode_response
 

@@ -27,8 +27,7 @@ from typing import Any
 from muster.codec.error_codes import ErrorCode
 from muster.codec.layouts import StructData
 from muster.codec.primitives import Buffer
-from muster.core.answers import CommitAnswer
-from muster.core.events import CommittedPartition, OffsetCommit
+from muster.core.events import CommitAnswer, CommittedPartition, OffsetCommit
 from muster.protocol.apis import ApiKey
 from muster.protocol.messages import decode_request, decode_response, encode_response
 from muster.protocol.reader import MAX_ELEMENTS

@@ -21,8 +21,7 @@ from typing import Any
 
 from muster.codec.error_codes import ErrorCode
 from muster.codec.primitives import Buffer, Writer
-from muster.core.answers import FetchAnswer, FetchedOffset
-from muster.core.events import OffsetFetch
+from muster.core.events import FetchAnswer, FetchedOffset, OffsetFetch
 from muster.protocol.apis import ApiKey
 from muster.protocol.errors import BadBody
 from muster.protocol.messages import decode_request
