@@ -78,6 +78,7 @@ class MadeUp:
         return self.describe(group_ids)
 
     def committed(self, group_ids: Iterable[str], advance: Any) -> dict[str, dict[TopicPartition, Committed] | Refusal]:
+        assert self.groups.keys() >= set(group_ids), "of groups that exist"
         return {name: self.refusals.get(f"offsets of {name}") or self.offsets.get(name, {}) for name in group_ids}
 
     def end_offsets(self, partitions: Iterable[TopicPartition]) -> LogOffsets:
@@ -297,6 +298,8 @@ class TestReset:
         ran = groups("reset-offsets", "-g", "fresh", "-t", "orders", "--to-latest", "--dry-run")
         assert len(ran.out.splitlines()) == 4
         assert ran.err == "muster: group 'fresh' does not exist yet; --execute would create it.\n"
+        fresh = rows("reset-offsets", "-g", "fresh", "-t", "orders:0", "--to-latest", "--verbose")
+        assert [row["current_offset"] for row in fresh] == [None]
 
     def test_nothing_was_ever_committed(self, cluster: MadeUp) -> None:
         ran = groups("reset-offsets", "-g", "blank", "--all-topics", "--to-latest")

@@ -97,10 +97,16 @@ def _offsets(cluster: "Cluster", asked: Asked, found: Found, verbose: bool) -> T
 
 
 def committed_offsets(cluster: "Cluster", asked: Asked, found: Found) -> dict[str, Mapping[TopicPartition, Committed]]:
-    """The offsets in force of the groups that were found; one whose offsets are refused is not found any more."""
-    committed: dict[str, Mapping[TopicPartition, Committed]] = {}
-    with counting("offsets", len(found.groups), asked) as advance:
-        answers = cluster.committed(found.groups, advance)
+    """The offsets in force of the groups that were found; one whose offsets are refused is not found any more.
+
+    A group that does not exist yet has none, and is not asked about: confluent-kafka is known to crash at that.
+    """
+    committed: dict[str, Mapping[TopicPartition, Committed]] = {
+        group_id: {} for group_id, group in found.groups.items() if group.state is State.DEAD
+    }
+    existing = [group_id for group_id in found.groups if group_id not in committed]
+    with counting("offsets", len(existing), asked) as advance:
+        answers = cluster.committed(existing, advance)
     for group_id, answer in answers.items():
         if isinstance(answer, Refusal):
             found.refuse(f"group '{group_id}': its offsets cannot be read: {reason(answer)}.")
