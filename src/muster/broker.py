@@ -6,8 +6,9 @@
     async with muster.Broker() as broker: ...
 
 It runs in a thread of its own, so that blocking clients can be used beside it. Settings are Kafka's, by name, dots as
-underscores or as they are. What differs from `muster serve`: the first rebalance waits for nobody, sessions may be
-short, writes are left to the operating system, and the data is gone in the end unless `data` says where to keep it.
+underscores or as they are. What differs from `muster serve`: the first rebalance does not wait for more members,
+sessions may be short, writes are left to the operating system, and the data is deleted in the end unless `data` says
+where to keep it.
 """
 
 import asyncio

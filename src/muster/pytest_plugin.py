@@ -1,4 +1,4 @@
-"""A broker for your own tests: `muster_broker` is one for the whole run, and knows nobody when it starts.
+"""A broker for your own tests: `muster_broker` is one for the whole run, without groups or topics when it starts.
 
 def test_my_consumer(muster_broker):
     consumer = Consumer({"bootstrap.servers": muster_broker.bootstrap_servers, "group.id": "mine"})

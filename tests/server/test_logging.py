@@ -91,7 +91,7 @@ def test_plain_lines(tmp_path: Path) -> None:
         found = [line for line in lines if re.fullmatch(words, line[13:])]
         assert len(found) == 1, (words, found, lines)
     assert [line[13:] for line in server.log.read_text().splitlines()[-2:]] == [
-        "stopping: nobody is accepted any more, whoever waits is answered", "stopped",
+        "stopping: no connection is accepted any more, requests that wait are answered", "stopped",
     ]  # fmt: skip
 
 

@@ -142,7 +142,7 @@ async def _serve(
         flush=True,
     )
     await stop.wait()
-    server_log.say("stopping: nobody is accepted any more, whoever waits is answered", event="stopping")
+    server_log.say("stopping: no connection is accepted any more, requests that wait are answered", event="stopping")
     status = Status.OK if await server.stop() else Status.DAMAGED
     signals.stopped(status)
     if metrics is not None:

@@ -66,7 +66,7 @@ class StopSignals:
         if self._is_over:
             return
         if self._stop is None:
-            self._end("stopped while starting; nobody was served yet", Status.OK)
+            self._end("stopped while starting; no client was served yet", Status.OK)
         self._stop()
         is_second = signal.sigtimedwait(SIGNALS, END_WITHIN_S) is not None
         if self._is_over:

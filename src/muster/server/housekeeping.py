@@ -55,7 +55,7 @@ class Schedule:
             work()
         except Exception as error:
             name = getattr(getattr(work, "func", work), "__name__", "work").replace("_", " ")
-            self._faults.report(f"housekeeping: '{name}' broke off; it is tried again in {seconds:g} s", error)
+            self._faults.report(f"housekeeping: '{name}' failed; it is called again in {seconds:g} s", error)
 
 
 class Checkpoints:

@@ -276,8 +276,8 @@ class Leadership:
         if self._told.get(led.partition) != problem:
             self._told[led.partition] = problem
             self._server_log.say(
-                f"partition {led.partition} cannot be served: {problem.rstrip('.')}. Its log is left as it is, and "
-                "loaded again until that works.",
+                f"partition {led.partition} cannot be served: {problem.rstrip('.')}. Its log is not changed, and "
+                "is loaded again until that works.",
                 event="load failed", partition=led.partition,
             )  # fmt: skip
 

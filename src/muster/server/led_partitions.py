@@ -49,7 +49,7 @@ from muster.server.timers import loop_timers, now
 from muster.server.waiting_replies import Callback, Reply, WaitingReplies, fail_reply
 
 _ONLY_DECIDED = frozenset({OffsetFetch, DescribeGroup, ListGroups, ExpireOffsets, TopicsDeleted})
-"""What they change, they change when the log has taken it: where one breaks off before that, nothing is half done."""
+"""They change something only when the log has taken it: where one fails before that, nothing is half done."""
 
 
 @dataclass(slots=True)
@@ -228,7 +228,7 @@ class LedPartitions:
             reply.answer(answer)
         return let_go
 
-    # Doing what was decided.
+    # Carrying out what was decided.
 
     def _carry_out(self, led: LedPartition, out: Outcome) -> None:
         if out.writes:
@@ -252,10 +252,10 @@ class LedPartitions:
         coordinator, append = led.coordinator, led.log.append
         assert coordinator is not None
         wall_ms = self.now().wall_ms
-        if not led.is_dirty:  # before anything is appended: if that breaks off, what was is flushed all the same
+        if not led.is_dirty:  # before the first append: if a later one fails, this one is flushed all the same
             led.is_dirty = led.is_behind = True
             self._dirty.append(led)
-        for write in out.writes:  # what waited for one may ask for another, at the end of the same list
+        for write in out.writes:  # a write that is taken may bring about another, at the end of the same list
             try:
                 base_offset = append(write.records, wall_ms, write.producer_id, write.producer_epoch)
             except AppendRefused as refused:
@@ -361,7 +361,7 @@ class LedPartitions:
                 fail_reply(waiting.reply_to, refusal, waiting, ErrorCode.NOT_COORDINATOR)
 
     def _report_fault(self, led: LedPartition, event: Event, error: Exception) -> None:
-        self._faults.report(f"partition {led.partition}: {_described(event)} broke off", error, partition=led.partition)
+        self._faults.report(f"partition {led.partition}: {_described(event)} failed", error, partition=led.partition)
 
     def time_out_replies(self) -> None:
         """Answers that have waited for `offsets.commit.timeout.ms` go out as errors; called every second."""

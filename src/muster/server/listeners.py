@@ -90,8 +90,8 @@ def open_to_others(sockets: Iterable[Any]) -> str | None:
     if not reached:
         return None
     return (
-        f"WARNING: {', '.join(reached)} can be reached from other machines, and muster has no authentication: whoever "
-        "connects may read, change and delete every group and topic. Listen on 127.0.0.1, or let a firewall, a private "
+        f"WARNING: {', '.join(reached)} can be reached from other machines, and muster has no authentication: any "
+        "client may read, change and delete every group and topic. Listen on 127.0.0.1, or let a firewall, a private "
         "network or a proxy that authenticates keep others out."
     )
 

@@ -208,7 +208,7 @@ class TopicChanges:
         try:
             reply.answer(await self.carry_out(plan))
         except Exception as error:  # of this request alone
-            self._complain(f"a change of topics was given up: {type(error).__name__}: {error}")
+            self._complain(f"a change of topics failed: {type(error).__name__}: {error}")
             reply.connection.drop("its request could not be answered")
 
     async def carry_out(self, plan: Callable[[], Plan]) -> Any:
