@@ -22,7 +22,7 @@ $(STAMP): requirements/build.lock requirements/dev.lock requirements/java.lock p
 	@$(BIN)/python -m muster.java --check >/dev/null 2>&1 || \
 	  { echo "No Java 17 or 21 found: installing one from a wheel"; \
 	    $(PIP) install --require-hashes -r requirements/java.lock && $(BIN)/python -m muster.java --install; }
-	@$(BIN)/python -m muster.codec.warm
+	@$(BIN)/python -m muster.codec.columns.warm
 	@touch $@
 
 demo: setup ## a broker with real clients, and tables of its log and of a real Kafka's

@@ -22,7 +22,7 @@ SOURCE = ROOT / "src" / "muster"
 ENTRY_POINTS = {
     "muster.__main__",
     "muster.pytest_plugin",
-    "muster.codec.warm",
+    "muster.codec.columns.warm",
     "muster.cli.reference",
     "muster.pipeline.datasource",
 }

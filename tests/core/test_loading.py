@@ -13,7 +13,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from muster.codec.batches import ReadBatch, encode_batch, encode_marker, iter_batches
-from muster.codec.committed import unpack
 from muster.codec.consumer_protocol import decode_assignment
 from muster.codec.offsets_topic import (
     GroupKey,
@@ -26,6 +25,7 @@ from muster.codec.offsets_topic import (
     encode_key,
     encode_offset_value,
 )
+from muster.codec.partition_state import decode_commit
 from muster.codec.partitioning import partition_for
 from muster.codec.records import CONTROL, TRANSACTIONAL, Record
 from muster.core.config import GroupConfig
@@ -116,12 +116,16 @@ def load(request: pytest.FixtureRequest, tmp_path: Path) -> Load:
 
 def visible(coordinator: Coordinator, group: str = "g") -> dict[int, int]:
     found = coordinator.groups[group].offsets
-    return {partition: unpack(packed).value.committed_offset for (_, partition), packed in found.items()}
+    return {
+        partition: decode_commit(commit_bytes).value.committed_offset for (_, partition), commit_bytes in found.items()
+    }
 
 
 def waiting(coordinator: Coordinator, producer_id: int, group: str = "g") -> dict[int, int]:
     found = coordinator.groups[group].pending.get(producer_id, {})
-    return {partition: unpack(packed).value.committed_offset for (_, partition), packed in found.items()}
+    return {
+        partition: decode_commit(commit_bytes).value.committed_offset for (_, partition), commit_bytes in found.items()
+    }
 
 
 def seated(coordinator: Coordinator, group: str = "g") -> Seats:
@@ -155,7 +159,10 @@ def test_303_a_stable_group_is_stable_again(load: Load) -> None:
     assert (group.state.value, group.generation, group.protocol, group.leader) == ("Stable", 935, "range", "m")
     assert list(group.members) == ["m"]
     assert group.subscribed_topics == {"t"}
-    assert [unpack(packed).value.expire_timestamp_ms for packed in coordinator.groups["g"].offsets.values()] == [-1]
+    assert [
+        decode_commit(commit_bytes).value.expire_timestamp_ms
+        for commit_bytes in coordinator.groups["g"].offsets.values()
+    ] == [-1]
     out = Outcome()
     coordinator.activate(Instant(0, 0), out)
     assert [timer.key for timer in out.timers]  # a full session to find the new coordinator
@@ -188,7 +195,7 @@ def test_308_a_marker_that_comes_after_the_load(load: Load) -> None:
     log.write(offset(2, 12), offset(0, 13), producer_id=7)
     coordinator = load(log.data)
     assert visible(coordinator) == {0: 10}
-    assert unpack(coordinator.groups["g"].offsets["t", 0]).log_offset == 0
+    assert decode_commit(coordinator.groups["g"].offsets["t", 0]).log_offset == 0
     coordinator.table.replay_marker(7, True)
     assert visible(coordinator) == {0: 13, 2: 12}
     assert not coordinator.groups["g"].pending
@@ -198,7 +205,9 @@ def test_309_two_producers(load: Load) -> None:
     log = Log().write(offset(0, 10), producer_id=7).write(offset(1, 11), producer_id=8).mark(8, True).mark(7, True)
     coordinator = load(log.data)
     assert visible(coordinator) == {0: 10, 1: 11}
-    assert [unpack(packed).log_offset for _, packed in sorted(coordinator.groups["g"].offsets.items())] == [0, 1]
+    assert [
+        decode_commit(commit_bytes).log_offset for _, commit_bytes in sorted(coordinator.groups["g"].offsets.items())
+    ] == [0, 1]
 
 
 def test_311_the_place_of_the_commit_counts(load: Load) -> None:
@@ -265,8 +274,8 @@ def test_318_nor_does_another_kind_of_control_record(load: Load) -> None:
 def test_319_expire_timestamps_of_old(load: Load) -> None:
     log = Log().write(offset(0, 10, version=1, commit_timestamp_ms=5, expire_timestamp_ms=99), offset(1, 11))
     coordinator = load(log.data)
-    assert unpack(coordinator.groups["g"].offsets["t", 0]).value.expire_timestamp_ms == 99
-    assert unpack(coordinator.groups["g"].offsets["t", 1]).value.expire_timestamp_ms == -1
+    assert decode_commit(coordinator.groups["g"].offsets["t", 0]).value.expire_timestamp_ms == 99
+    assert decode_commit(coordinator.groups["g"].offsets["t", 1]).value.expire_timestamp_ms == -1
 
 
 def test_321_a_subscription_of_no_bytes(load: Load) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from muster.codec.transactions import Markers
+from muster.codec.columns.transactions import Markers
 from muster.pipeline.extract.shape import shape
 from muster.pipeline.rebalances import rebalances_of, rebalances_table, snapshot_of, with_first_commit
 from muster.segments.reader import record_batches

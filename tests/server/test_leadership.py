@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from muster.codec.committed import fetched
+from muster.codec.partition_state import fetched
 from muster.core.coordinator import Coordinator
 from muster.core.groups import Group
 from muster.core.offsets import Offsets as ClassicOffsets
@@ -155,9 +155,9 @@ def offsets_of(server: Server) -> Offsets:
     coordinator = server.parts.led_partitions.by_number[0].coordinator
     assert coordinator is not None
     return {
-        (group_id, *partition): fetched(packed)[0]
+        (group_id, *partition): fetched(commit_bytes)[0]
         for group_id, group in coordinator.groups.items()
-        for partition, packed in group.offsets.items()
+        for partition, commit_bytes in group.offsets.items()
     }
 
 

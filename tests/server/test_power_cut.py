@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from muster.codec.committed import fetched
 from muster.codec.offsets_topic import GroupKey, GroupValue, OffsetKey, OffsetValue, decode_key, decode_value
+from muster.codec.partition_state import fetched
 from muster.core.coordinator import Coordinator
 from muster.core.seats import Seats
 from muster.log.directory import LogDirectory
@@ -273,8 +273,8 @@ def members_of(value: GroupValue) -> dict[str, bytes]:
 
 def take_loaded(loaded: Found, coordinator: Coordinator) -> None:
     for group in coordinator.groups.values():
-        for (topic, partition), packed in group.offsets.items():
-            loaded.offsets[group.group_id, topic, partition] = fetched(packed)[0]
+        for (topic, partition), commit_bytes in group.offsets.items():
+            loaded.offsets[group.group_id, topic, partition] = fetched(commit_bytes)[0]
         if group.record is not None:
             seats = Seats.recorded(group.record)
             assert seats.generation == group.record.generation

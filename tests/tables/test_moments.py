@@ -11,7 +11,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from muster.codec.batches import ReadBatch, encode_batch, encode_marker, iter_batches
-from muster.codec.committed import unpack
 from muster.codec.offsets_topic import (
     GroupKey,
     GroupValue,
@@ -22,6 +21,7 @@ from muster.codec.offsets_topic import (
     encode_key,
     encode_offset_value,
 )
+from muster.codec.partition_state import decode_commit
 from muster.codec.records import TRANSACTIONAL, Record
 from muster.core.coordinator import Coordinator
 from muster.core.groups import replay_batches
@@ -60,12 +60,12 @@ def told_by_core(log: Log, as_of_ms: int) -> dict[str, Any]:
         coordinator = replayed(batches, as_of_ms)
         newer.update(coordinator.newer.kinds)
         for group_id, group in coordinator.groups.items():
-            for (topic, partition), packed in group.offsets.items():
-                place, value = unpack(packed)
+            for (topic, partition), commit_bytes in group.offsets.items():
+                place, value = decode_commit(commit_bytes)
                 offsets[group_id, topic, partition] = (place, value.committed_offset, value.metadata)
             for producer_id, held in group.pending.items():
-                for (topic, partition), packed in held.items():
-                    waiting[group_id, topic, partition, producer_id] = unpack(packed).log_offset
+                for (topic, partition), commit_bytes in held.items():
+                    waiting[group_id, topic, partition, producer_id] = decode_commit(commit_bytes).log_offset
             if group.record is not None:
                 seats = Seats.recorded(group.record)
                 groups[group_id] = (seats.generation, seats.state.value, seats.protocol_type or "")

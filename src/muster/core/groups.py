@@ -18,9 +18,9 @@ create nothing. The last offset may go and leave an empty group behind; the next
 
 A whole log becomes a table in one of two ways that are proven equal. `replay_batches` is the plain one, record by
 record. `restore` takes what the columnar reader kept of a whole partition, and puts it in its places; why nothing is
-lost on the way is told in `muster.codec.loaded`. One difference is no part of the state: a group of which the log
-leaves neither a record nor an offset is an empty group after a replay, until it expires, and no group at all after a
-restore (nor after the log has been compacted). Neither way makes seats: `Coordinator.activate` does.
+lost on the way is told in `muster.codec.partition_state`. One difference is no part of the state: a group of which the
+log leaves neither a record nor an offset is an empty group after a replay, until it expires, and no group at all after
+a restore (nor after the log has been compacted). Neither way makes seats: `Coordinator.activate` does.
 
 What is wrong in a log is of two kinds. A record without a key, or in a version that only a newer broker writes, fails
 the load as in Kafka: to go on would be to answer with older offsets than were committed. Damage (a checksum, a record
@@ -33,8 +33,6 @@ from itertools import islice
 from typing import Any
 
 from muster.codec.batches import ReadBatch, decode_control
-from muster.codec.committed import is_further, log_offset_of, pack, pack_log_offset
-from muster.codec.loaded import CommitColumns, LoadedPartition, no_collections
 from muster.codec.offsets_topic import (
     GroupKey,
     GroupValue,
@@ -44,6 +42,15 @@ from muster.codec.offsets_topic import (
     decode_key,
     decode_value,
 )
+from muster.codec.partition_state import (
+    CommitColumns,
+    LoadedPartition,
+    encode_commit,
+    encode_log_offset,
+    is_further,
+    log_offset_of,
+    no_collections,
+)
 from muster.codec.records import ABORT, COMMIT, Record
 from muster.core.newer_groups import NewerGroups
 from muster.core.seats import Seats
@@ -52,7 +59,7 @@ from muster.errors import CodecError, MusterError, UnsupportedVersion
 TopicPartition = tuple[str, int]
 DecidedCommit = tuple[TopicPartition, bytes]
 """What a record of a commit means, so that its replay need not decode what was just encoded: the partition, and the
-packed offset, all but its place in the log, which is known once it is appended."""
+committed offset in bytes, all but its place in the log, which is known once it is appended."""
 NO_PRODUCER = -1
 MOST_PROBLEMS_KEPT = 20
 BATCHES_BETWEEN_PROGRESS = 1_000
@@ -66,7 +73,7 @@ class Group:
     record: GroupValue | None = None
     """The last group record; None for a simple group."""
     offsets: dict[TopicPartition, bytes] = field(default_factory=dict)
-    """Packed as in `muster.codec.committed`, the pending ones too."""
+    """In bytes, as in `muster.codec.partition_state`; the pending ones too."""
     pending: dict[int, dict[TopicPartition, bytes]] = field(default_factory=dict)
     """Offsets of open transactions, by producer."""
     seats: Seats = field(default_factory=Seats, compare=False)
@@ -146,21 +153,21 @@ class GroupTable:
             if group is not None:
                 self._remove(group, (topic, partition))
             return
-        packed = pack(log_offset, value)
+        commit_bytes = encode_commit(log_offset, value)
         if producer_id == NO_PRODUCER:
-            self._group(group_id).offsets[topic, partition] = packed
+            self._group(group_id).offsets[topic, partition] = commit_bytes
         else:
-            self._hold(group_id, (topic, partition), packed, producer_id)
+            self._hold(group_id, (topic, partition), commit_bytes, producer_id)
 
     def replay_commits(self, group_id: str, commits: list[DecidedCommit], base_offset: int, producer_id: int) -> None:
         """The same for our own commits, which need not be decoded: one record after another from the base offset."""
         if producer_id == NO_PRODUCER:
             group = self.groups.get(group_id) or self._group(group_id)
-            for log_offset, (partition, packed) in enumerate(commits, base_offset):
-                group.offsets[partition] = pack_log_offset(log_offset) + packed
+            for log_offset, (partition, commit_bytes) in enumerate(commits, base_offset):
+                group.offsets[partition] = encode_log_offset(log_offset) + commit_bytes
         else:
-            for log_offset, (partition, packed) in enumerate(commits, base_offset):
-                self._hold(group_id, partition, pack_log_offset(log_offset) + packed, producer_id)
+            for log_offset, (partition, commit_bytes) in enumerate(commits, base_offset):
+                self._hold(group_id, partition, encode_log_offset(log_offset) + commit_bytes, producer_id)
 
     def replay_marker(self, producer_id: int, commit: bool) -> None:
         """The end of a transaction: its offsets count, or are forgotten. A repeated or unknown one does nothing."""
@@ -183,10 +190,10 @@ class GroupTable:
             group = self.groups[group_id] = Group(group_id)
         return group
 
-    def _hold(self, group_id: str, partition: TopicPartition, packed: bytes, producer_id: int) -> None:
+    def _hold(self, group_id: str, partition: TopicPartition, commit_bytes: bytes, producer_id: int) -> None:
         held = self._group(group_id).pending.setdefault(producer_id, {})
         self.pending_offsets += partition not in held
-        held[partition] = packed
+        held[partition] = commit_bytes
         self._groups_of_producer.setdefault(producer_id, set()).add(group_id)
 
     def _remove(self, group: Group, partition: TopicPartition) -> None:
@@ -336,11 +343,11 @@ def restore(table: GroupTable, loaded: LoadedPartition, *, strict: bool = False)
             _put_commits(table, commits)
     for commit in loaded.open_commits:
         held = table._group(commit.group_id).pending.setdefault(commit.producer_id, {})
-        held[commit.partition] = pack(commit.log_offset, commit.value)
+        held[commit.partition] = encode_commit(commit.log_offset, commit.value)
     for (group_id, topic, partition), log_offset in loaded.tombstones.items():
         _bury(groups, group_id, (topic, partition), log_offset)
     table.reindex()
-    for key, newer_value, log_offset in loaded.newer:
+    for key, newer_value, log_offset in loaded.newer_records:
         table.replay((key, newer_value), log_offset)
     table.unreadable_records += loaded.unknown_records
     report = LoadReport(
@@ -358,7 +365,7 @@ def restore(table: GroupTable, loaded: LoadedPartition, *, strict: bool = False)
 
 
 def _put_commits(table: GroupTable, commits: CommitColumns) -> None:
-    rows = zip(commits.partitions, commits.packed, strict=True)
+    rows = zip(commits.partitions, commits.commit_bytes, strict=True)
     for group_id, count in commits.runs:
         table._group(group_id).offsets.update(islice(rows, count))
 

@@ -1,7 +1,7 @@
 """Offsets of groups: commit (ordinary, or within a transaction), fetch, delete, expire.
 
-Commits are the hottest path of a coordinator, so they make little: one record and one packed offset for each partition,
-and one `CommitWrite`. A request only decides; the group changes when the records come back through
+Commits are the hottest path of a coordinator, so they make little: one record and one committed offset in bytes for
+each partition, and one `CommitWrite`. A request only decides; the group changes when the records come back through
 `GroupTable.replay_commits`. So a refused append leaves nothing to undo, and what a fetch sees has always been appended.
 
 Deleting writes tombstones. A group that has no offsets and no members left is ended by the next expiration, with the
@@ -15,7 +15,6 @@ from collections.abc import Callable, Collection, Iterable
 from functools import lru_cache
 from struct import Struct
 
-from muster.codec.committed import fetched, pack_fixed, times_ms, topic_id_of
 from muster.codec.error_codes import ErrorCode
 from muster.codec.offsets_topic import (
     NO_TOPIC_ID,
@@ -27,6 +26,7 @@ from muster.codec.offsets_topic import (
     offset_key,
     offset_value_version,
 )
+from muster.codec.partition_state import encode_fixed, fetched, times_ms, topic_id_of
 from muster.codec.partitioning import LONGEST_REMEMBERED_ID
 from muster.codec.primitives import MAX_STRING_BYTES, java_text
 from muster.core.config import GroupConfig
@@ -180,12 +180,12 @@ class Commits:
                 leader_epoch = NO_LEADER_EPOCH
             if not has_topic_id:
                 topic_id = NO_TOPIC_ID
-            packed = pack_fixed(offset, leader_epoch, wall_ms, expire_ms, topic_id)
+            commit_bytes = encode_fixed(offset, leader_epoch, wall_ms, expire_ms, topic_id)
             if metadata:
                 if self._is_too_large(metadata):
                     answer = self._too_large(event)
                     continue
-                packed += metadata.encode("utf-8", "surrogateescape")
+                commit_bytes += metadata.encode("utf-8", "surrogateescape")
             if version == _FIRST_FLEXIBLE_VALUE and not metadata:
                 value = encode_plain_commit(offset, leader_epoch, wall_ms, topic_id)
             else:
@@ -193,7 +193,7 @@ class Commits:
                     OffsetValue(offset, leader_epoch, metadata or "", wall_ms, expire_ms, topic_id), version
                 )
             records.append((prefix_of(group_id, topic) + pack_partition(partition), value))
-            commits.append(((topic, partition), packed))
+            commits.append(((topic, partition), commit_bytes))
         if not records:
             out.replies.append(Reply(event.reply_to, answer))
             return None
@@ -394,14 +394,14 @@ class Offsets:
                 return []
         return [
             partition
-            for partition, packed in group.offsets.items()
-            if self._is_over(packed, base_ms, wall_ms)
+            for partition, commit_bytes in group.offsets.items()
+            if self._is_over(commit_bytes, base_ms, wall_ms)
             and not seats.is_subscribed(partition[0])
             and not group.holds_pending(partition)
         ]
 
-    def _is_over(self, packed: bytes, base_ms: int, wall_ms: int) -> bool:
-        commit_ms, expire_ms = times_ms(packed)
+    def _is_over(self, commit_bytes: bytes, base_ms: int, wall_ms: int) -> bool:
+        commit_ms, expire_ms = times_ms(commit_bytes)
         if expire_ms != NO_TIMESTAMP:
             return wall_ms >= expire_ms
         return wall_ms - (commit_ms if base_ms == NO_TIMESTAMP else base_ms) >= self._retention_ms
@@ -422,14 +422,16 @@ def _fetched(
         if wanted_partition in unstable:
             found.append(FetchedOffset(topic, partition, NO_OFFSET, -1, "", ErrorCode.UNSTABLE_OFFSET_COMMIT))
             continue
-        packed = group.offsets.get(wanted_partition)
-        if packed is None or (topic_ids and _differ(topic_ids.get(topic, NO_TOPIC_ID), topic_id_of(packed))):
+        commit_bytes = group.offsets.get(wanted_partition)
+        if commit_bytes is None or (
+            topic_ids and _differ(topic_ids.get(topic, NO_TOPIC_ID), topic_id_of(commit_bytes))
+        ):
             found.append(FetchedOffset(topic, partition, NO_OFFSET, -1, "", _NONE))
             continue
         if wanted_partition in with_metadata:
             found.append(with_metadata[wanted_partition])
             continue
-        offset, leader_epoch, metadata = fetched(packed)
+        offset, leader_epoch, metadata = fetched(commit_bytes)
         found.append(_named(FetchedOffset, (topic, partition, offset, leader_epoch, metadata, _NONE)))
         if metadata:
             with_metadata[wanted_partition] = found[-1]

@@ -42,8 +42,7 @@ from muster.codec.columns.scan import (
     R_VALUE,
     R_VALUE_LENGTH,
 )
-from muster.codec.committed import FIXED_BYTES, pack
-from muster.codec.loaded import CommitColumns, LoadedPartition, OpenCommit, no_collections
+from muster.codec.columns.transactions import ABORTED, NO_TRANSACTION, OPEN
 from muster.codec.offsets_topic import (
     GroupKey,
     GroupValue,
@@ -53,7 +52,14 @@ from muster.codec.offsets_topic import (
     decode_key,
     decode_value,
 )
-from muster.codec.transactions import ABORTED, NO_TRANSACTION, OPEN
+from muster.codec.partition_state import (
+    FIXED_BYTES,
+    CommitColumns,
+    LoadedPartition,
+    OpenCommit,
+    encode_commit,
+    no_collections,
+)
 from muster.errors import CodecError, UnsupportedVersion
 from muster.segments.reader import Damage, read_partition
 from muster.segments.sources import SourcePartition
@@ -61,7 +67,7 @@ from muster.segments.sources import SourcePartition
 MOST_PROBLEMS_KEPT = 20
 
 Flags = NDArray[np.bool_]
-_PACKED = np.dtype(
+_COMMIT_BYTES = np.dtype(
     [
         ("log_offset", ">i8"),
         ("offset", ">i8"),
@@ -71,7 +77,7 @@ _PACKED = np.dtype(
         ("topic_id", "u1", 16),
     ]
 )
-assert _PACKED.itemsize == FIXED_BYTES
+assert _COMMIT_BYTES.itemsize == FIXED_BYTES
 
 
 Progress = Callable[[int, int], None]
@@ -248,16 +254,16 @@ class _Left:
             CommitColumns(
                 [(group_id, size) for group_id, size in zip(group_ids, sizes, strict=True) if size],
                 _shared_partitions(topic_names, topic_codes[order], partitions[order]),
-                self._packed(chunk, rows),
+                self._commit_bytes(chunk, rows),
             )
         )
 
-    def _packed(self, chunk: Chunk, rows: Longs) -> list[bytes]:
-        """The layout of `muster.codec.committed`, filled column by column."""
+    def _commit_bytes(self, chunk: Chunk, rows: Longs) -> list[bytes]:
+        """The layout of `muster.codec.partition_state`, filled column by column."""
         buffer, classes, versions = chunk.buffer, chunk.classes[rows], chunk.classes[rows, C_VERSION]
         value, metadata_length = chunk.records[rows, R_VALUE], classes[:, C_METADATA_LENGTH]
         behind = classes[:, C_METADATA] + metadata_length
-        table = np.zeros(len(rows), _PACKED)
+        table = np.zeros(len(rows), _COMMIT_BYTES)
         table["log_offset"] = chunk.records[rows, R_OFFSET]
         table["offset"] = _windows(buffer, 8)[value + 2].view(">i8")[:, 0]
         table["leader_epoch"] = np.where(versions >= 3, _windows(buffer, 4)[value + 10].view(">i4")[:, 0], -1)
@@ -271,13 +277,13 @@ class _Left:
             with_id = np.flatnonzero(topic_ids)
             table["topic_id"][with_id] = _windows(buffer, 16)[topic_ids[with_id]]
         raw, width = table.tobytes(), table.itemsize
-        packed = [raw[start : start + width] for start in range(0, len(raw), width)]
+        commit_bytes = [raw[start : start + width] for start in range(0, len(raw), width)]
         for place in np.flatnonzero(metadata_length > 0).tolist():
-            packed[place] += buffer[classes[place, C_METADATA] : behind[place]].tobytes()
+            commit_bytes[place] += buffer[classes[place, C_METADATA] : behind[place]].tobytes()
         for place in np.flatnonzero(_is_unusual(chunk, rows)).tolist():
             row = int(rows[place])
-            packed[place] = pack(int(chunk.records[row, R_OFFSET]), _decoded(chunk, row)[1])
-        return packed
+            commit_bytes[place] = encode_commit(int(chunk.records[row, R_OFFSET]), _decoded(chunk, row)[1])
+        return commit_bytes
 
     def _coded(self, buffer: Bytes, starts: Longs, lengths: Longs) -> tuple[list[str], Longs]:
         """The distinct strings at these places, and for each place which of them it is."""

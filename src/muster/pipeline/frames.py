@@ -13,8 +13,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from muster.codec.batches import encode_batch
+from muster.codec.columns.transactions import Markers
 from muster.codec.records import Record
-from muster.codec.transactions import Markers
 from muster.errors import BadInput
 from muster.segments.sources import OFFSETS_TOPIC
 from muster.tables import lag_queries, queries

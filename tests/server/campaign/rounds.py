@@ -474,7 +474,7 @@ class Topics:
 @cache
 def _compile_kernels() -> None:
     """Here and once: a server that has to do it while it loads takes half a minute longer."""
-    subprocess.run([sys.executable, "-m", "muster.codec.warm"], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([sys.executable, "-m", "muster.codec.columns.warm"], check=True, stdout=subprocess.DEVNULL)
 
 
 @contextlib.contextmanager

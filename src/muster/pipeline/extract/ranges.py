@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from muster.codec.columns import scan
 from muster.codec.columns.chunks import Chunk, Longs, Scratch
 from muster.codec.columns.scan import MARKER_COLUMNS, R_BATCH, R_OFFSET, find_markers
-from muster.codec.transactions import Markers
+from muster.codec.columns.transactions import Markers
 from muster.errors import LogDamaged
 from muster.pipeline.replicas import Lineage, agreeing, lineage_of
 from muster.segments.reader import HEADER_ROOM, Damage, Progress, read_headers, read_segment

@@ -12,7 +12,7 @@ from muster.codec.columns.arrow import strings, to_arrow
 from muster.codec.columns.chunks import Chunk
 from muster.codec.columns.commits import C_KIND, K_COMMIT_TOMBSTONE, K_CONTROL, K_GROUP, K_GROUP_TOMBSTONE
 from muster.codec.columns.scan import B_FIRST_RECORD, B_OUTCOME, B_RECORDS, R_BATCH
-from muster.codec.transactions import ABORTED, COMMITTED, NO_TRANSACTION, OPEN, Markers
+from muster.codec.columns.transactions import ABORTED, COMMITTED, NO_TRANSACTION, OPEN, Markers
 from muster.pipeline.extract.activity import Past
 from muster.pipeline.extract.files import TableWriter
 from muster.pipeline.extract.ranges import RangeChunk

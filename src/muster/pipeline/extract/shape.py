@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from muster.codec.columns.arrow import strings
 from muster.codec.columns.chunks import with_slack
-from muster.codec.transactions import Markers
+from muster.codec.columns.transactions import Markers
 from muster.tables.schemas import ASSIGNED, CLASSIC_MEMBER, COMMITS, GROUP_RECORDS, MARKERS
 
 Array = Any  # pyarrow has no types of its own

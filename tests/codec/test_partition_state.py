@@ -1,19 +1,19 @@
-"""Packed offsets say what the values said."""
+"""A committed offset in bytes says what its value said."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.codec.committed import (
+from muster.codec.offsets_topic import NO_TOPIC_ID, OffsetValue, encode_offset_value, encode_plain_commit
+from muster.codec.partition_state import (
     FIXED_BYTES,
+    decode_commit,
+    encode_commit,
     fetched,
     is_further,
     log_offset_of,
-    pack,
     times_ms,
     topic_id_of,
-    unpack,
 )
-from muster.codec.offsets_topic import NO_TOPIC_ID, OffsetValue, encode_offset_value, encode_plain_commit
 
 LONGS = st.integers(-(2**63), 2**63 - 1)
 LOG_OFFSETS = st.integers(0, 2**63 - 1)
@@ -25,23 +25,23 @@ VALUES = st.builds(
 
 @given(LOG_OFFSETS, VALUES)
 def test_there_and_back(log_offset: int, value: OffsetValue) -> None:
-    packed = pack(log_offset, value)
-    assert unpack(packed) == (log_offset, value)
-    assert fetched(packed) == value[:3]
-    assert times_ms(packed) == (value.commit_timestamp_ms, value.expire_timestamp_ms)
-    assert topic_id_of(packed) == value.topic_id
-    assert log_offset_of(packed) == log_offset
-    assert len(packed) == FIXED_BYTES + len(value.metadata.encode())
+    commit_bytes = encode_commit(log_offset, value)
+    assert decode_commit(commit_bytes) == (log_offset, value)
+    assert fetched(commit_bytes) == value[:3]
+    assert times_ms(commit_bytes) == (value.commit_timestamp_ms, value.expire_timestamp_ms)
+    assert topic_id_of(commit_bytes) == value.topic_id
+    assert log_offset_of(commit_bytes) == log_offset
+    assert len(commit_bytes) == FIXED_BYTES + len(value.metadata.encode())
 
 
 @given(LOG_OFFSETS, LOG_OFFSETS, VALUES)
 def test_further_down_the_log(one: int, other: int, value: OffsetValue) -> None:
-    assert is_further(pack(one, value), pack(other, value)) == (one > other)
+    assert is_further(encode_commit(one, value), encode_commit(other, value)) == (one > other)
 
 
 def test_bytes_that_are_not_text_come_back() -> None:
     value = OffsetValue(1, metadata=b"\xff\xfe".decode("utf-8", "surrogateescape"))
-    assert unpack(pack(0, value)).value == value
+    assert decode_commit(encode_commit(0, value)).value == value
 
 
 @given(VALUES)

@@ -1,4 +1,4 @@
-"""Compile the kernels into the shared cache, so that nobody waits for it later: `python -m muster.codec.warm`."""
+"""Compile the kernels into the shared cache, so that no command waits for it: `python -m muster.codec.columns.warm`."""
 
 import importlib
 import pkgutil
