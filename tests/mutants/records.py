@@ -103,8 +103,8 @@ RECORDS = (
     ),
     Mutant(
         "groups.py",
-        "group.offsets[partition] = pack_log_offset(log_offset) + packed",
-        "group.offsets[partition] = pack_log_offset(base_offset) + packed",
+        "group.offsets[partition] = encode_log_offset(log_offset) + commit_bytes",
+        "group.offsets[partition] = encode_log_offset(base_offset) + commit_bytes",
         "all offsets of one commit stand at the same place of the log, so that a restart changes them",
     ),
     Mutant(
