@@ -117,7 +117,7 @@ async def _serve(
     from muster.server.settings import settings_from
 
     settings = settings_from(wanted)
-    process.raise_limit()
+    process.raise_open_files_limit()
     process.set_aside_survivors()
     for ignored in settings.ignored:
         server_log.say(str(ignored), event="setting ignored", setting=ignored.name)

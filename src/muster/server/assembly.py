@@ -121,7 +121,7 @@ def assemble(
     def report_topic_from_thread(text: str) -> None:
         loop.call_soon_threadsafe(report_topic, text)
 
-    topics = Topics(DirectoryTopics(directory, process.room_for_logs, report_topic_from_thread))
+    topics = Topics(DirectoryTopics(directory, process.files_left_for_logs, report_topic_from_thread))
     cluster = _cluster(directory, topics, config, groups)
     offsets_topic = topics.get(OFFSETS_TOPIC)
     assert offsets_topic is not None

@@ -146,8 +146,8 @@ class Connections:
             return f"max.connections is {config.max_connections}"
         if self._per_host.get(connection.client_host, 0) >= config.max_connections_per_ip:
             return f"{connection.client_host[1:]} has max.connections.per.ip, which is {config.max_connections_per_ip}"
-        most_files = process.limit()
-        if connection.file_number > process.last_for_clients(most_files):
+        most_files = process.open_files_limit()
+        if connection.file_number > process.last_client_file(most_files):
             return f"this process may open {most_files} files (ulimit -n)"
         return ""
 

@@ -1,7 +1,8 @@
-"""An operator's door to a running server: a socket that only this machine and this user can open, one line each way.
+"""Commands of an operator to a running server: a socket that only this machine and this user can open.
 
-Where the socket is stands in the data directory (`muster-control`), because a path to a socket must be short and a data
-directory's need not be. A request is `{"do": "list"}`, `{"do": "unload", "partition": 3}` or `{"do": "load", ...}`.
+The data directory has the path of the socket (`muster-control`), because a path to a socket must be short and a data
+directory's need not be. A request is one line, and so is its answer: `{"do": "list"}`, or
+`{"do": "unload", "partition": 3}`, or `{"do": "load", ...}`.
 """
 
 import asyncio
@@ -9,12 +10,14 @@ import json
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from muster.core.router import Ownership
 from muster.errors import BadInput
-from muster.server.leadership import Leadership
-from muster.server.led_partitions import LedPartitions
+
+if TYPE_CHECKING:
+    from muster.server.leadership import Leadership
+    from muster.server.led_partitions import LedPartitions
 
 ADDRESS_FILE = "muster-control"
 LONGEST_LINE = 1 << 16
@@ -23,7 +26,7 @@ LONGEST_LINE = 1 << 16
 class Control:
     """Answers questions about the partitions of the offsets topic."""
 
-    def __init__(self, led_partitions: LedPartitions, leadership: Leadership, data: Path) -> None:
+    def __init__(self, led_partitions: "LedPartitions", leadership: "Leadership", data: Path) -> None:
         self._led_partitions = led_partitions
         self._leadership = leadership
         self._address = data / ADDRESS_FILE

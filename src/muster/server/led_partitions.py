@@ -169,21 +169,19 @@ class LedPartitions:
 
     def _forget_topics(self, led: LedPartition, gone: TopicsDeleted, then: Callable[[], None]) -> None:
         self.apply(led, gone)
-        end_offset = led.log.end_offset
+        self._when_forgotten(led, gone, led.log.end_offset, then)
 
-        def go_on(answer: Any) -> None:
-            if led.coordinator is None:  # the partition was given up, perhaps with what was appended
-                led.missed.append(gone)
-                then()
-            elif not led.is_behind or self.is_durable(led, end_offset):
-                then()
-            else:  # a client's reply would time out; this one waits on
-                self._hold(led, [(Callback(go_on, go_on), ErrorCode.NONE)])
-
-        go_on(None)
-
-    def is_durable(self, led: LedPartition, end_offset: int) -> bool:
-        return self._safe_offset(led) >= end_offset
+    def _when_forgotten(
+        self, led: LedPartition, gone: TopicsDeleted, end_offset: int, then: Callable[[], None], answer: Any = None
+    ) -> None:
+        if led.coordinator is None:  # the partition was given up, perhaps with the records of this
+            led.missed.append(gone)
+            then()
+        elif not led.is_behind or self._safe_offset(led) >= end_offset:
+            then()
+        else:  # for the first time, or again where a client's reply would have timed out
+            go_on = partial(self._when_forgotten, led, gone, end_offset, then)
+            self._hold(led, [(Callback(go_on, go_on), ErrorCode.NONE)])
 
     def _timer_fired(self, key: Any) -> None:
         partition, core_key = key
@@ -209,12 +207,12 @@ class LedPartitions:
             self._forget_topics(led, gone, lambda: None)
         return True
 
-    def resign(self, partition: int, epoch: int | None = None) -> tuple[int, int]:
+    def resign(self, partition: int) -> tuple[int, int]:
         """Stop serving a partition: requests that wait hear NOT_COORDINATOR. Returns the groups and offsets let go."""
         led = self.by_number[partition]
         out, let_go = Outcome(), (0, 0)
         try:
-            let_go = self.router.resign(partition, epoch, out)
+            let_go = self.router.resign(partition, None, out)
         except Exception as error:  # its groups are not in order, and are forgotten all the same
             self._faults.report(
                 f"partition {partition} was let go before all waiting requests were answered",
@@ -287,7 +285,7 @@ class LedPartitions:
     def _answer_behind(self, behind: list[tuple[LedPartition, int]], reply: Reply, answer: Any) -> None:
         while behind:
             led, end_offset = behind.pop()
-            if led.coordinator is not None and led.is_behind and not self.is_durable(led, end_offset):
+            if led.coordinator is not None and led.is_behind and self._safe_offset(led) < end_offset:
                 self._hold(led, [(Callback(partial(self._answer_behind, behind, reply), reply.fail), answer)])
                 return
         reply.answer(answer)

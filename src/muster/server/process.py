@@ -18,37 +18,36 @@ from typing import Any, Literal
 
 RESERVED = 128
 """Kept from clients: segments that are rolled and compacted, topics that are made, operators."""
+OLDEST = 2
+"""The generation of objects that only a full search looks at."""
 
 
-def raise_limit() -> int:
+def raise_open_files_limit() -> int:
     """Let this process open as many files as it may, if it may not already; returns how many that is."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with contextlib.suppress(ValueError, OSError):  # some systems have a hard limit that they do not grant
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return limit()
+    return open_files_limit()
 
 
-def limit() -> int:
+def open_files_limit() -> int:
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return 1 << 30 if soft == resource.RLIM_INFINITY else soft
 
 
-def room_for_logs() -> int:
+def files_left_for_logs() -> int:
     """How many files more logs may keep open; a quarter of all is kept for clients and for work on the logs."""
-    return limit() * 3 // 4 - in_use()
+    return open_files_limit() * 3 // 4 - open_files()
 
 
-def in_use() -> int:
+def open_files() -> int:
     return len(os.listdir("/dev/fd"))
 
 
-def last_for_clients(most_files: int) -> int:
+def last_client_file(most_files: int) -> int:
     """The number of the last file that may be a client's: the system gives out the lowest number that is free."""
     return most_files - min(RESERVED, most_files // 2) - 1
-
-
-OLDEST = 2
 
 
 def set_aside_survivors() -> None:
