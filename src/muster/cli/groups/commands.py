@@ -4,31 +4,27 @@ Neither the client library nor anything else that takes time is imported before 
 """
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from muster.cli.groups.options import (
     GROUPS,
-    TOPICS,
-    WHERE_TO,
-    AllGroups,
     Common,
-    Group,
+    Execution,
+    Groups,
+    NewOffsets,
     OneGroup,
     Topic,
+    Topics,
     Verbose,
     ask,
     command,
     group_name,
     names_of,
-    refuse_nameless_plan,
-    scope_of,
-    spec_of,
     topics_of,
 )
-from muster.cli.options import OUTPUT, option, refuse_both
+from muster.cli.options import option
 from muster.cli.status import Status
 
 if TYPE_CHECKING:
@@ -78,8 +74,7 @@ def list_(
 @command(app)
 def describe(
     common: Common,
-    group: Group = None,
-    all_groups: AllGroups = False,
+    groups: Groups,
     offsets: Annotated[bool, option("--offsets", help="Offsets and lag, which is the default.")] = False,
     members: Annotated[bool, option("--members", help="The same as `muster groups members`.")] = False,
     state: Annotated[bool, option("--state", help="The same as `muster groups state`.")] = False,
@@ -100,14 +95,13 @@ def describe(
     if offsets + members + state > 1:
         raise typer.BadParameter("choose one of --offsets, --members and --state", param_hint="groups describe")
     view = "MEMBERS" if members else "STATE" if state else "OFFSETS"
-    return ask(common, _looking(group, all_groups, view, verbose))
+    return ask(common, _looking(groups, view, verbose))
 
 
 @command(app)
 def offsets(
     common: Common,
-    group: Group = None,
-    all_groups: AllGroups = False,
+    groups: Groups,
     verbose: Verbose = False,
 ) -> Status:
     """Show offsets and lag, as `describe` does.
@@ -116,14 +110,13 @@ def offsets(
 
       [cyan]muster groups offsets -b kafka:9092 -g orders-app[/cyan]
     """
-    return ask(common, _looking(group, all_groups, "OFFSETS", verbose))
+    return ask(common, _looking(groups, "OFFSETS", verbose))
 
 
 @command(app)
 def members(
     common: Common,
-    group: Group = None,
-    all_groups: AllGroups = False,
+    groups: Groups,
     verbose: Verbose = False,
 ) -> Status:
     """Show who is in a group, and with --verbose which partitions each member has.
@@ -132,14 +125,13 @@ def members(
 
       [cyan]muster groups members -b kafka:9092 -g orders-app --verbose[/cyan]
     """
-    return ask(common, _looking(group, all_groups, "MEMBERS", verbose))
+    return ask(common, _looking(groups, "MEMBERS", verbose))
 
 
 @command(app)
 def state(
     common: Common,
-    group: Group = None,
-    all_groups: AllGroups = False,
+    groups: Groups,
 ) -> Status:
     """Show the state of groups: coordinator, assignor, number of members.
 
@@ -147,65 +139,11 @@ def state(
 
       [cyan]muster groups state -b kafka:9092 --all-groups[/cyan]
     """
-    return ask(common, _looking(group, all_groups, "STATE", False))
+    return ask(common, _looking(groups, "STATE", False))
 
 
 @command(app)
-def reset_offsets(
-    common: Common,
-    group: Group = None,
-    all_groups: AllGroups = False,
-    topic: Topic = None,
-    all_topics: Annotated[
-        bool, option("--all-topics", panel=TOPICS, help="Every partition the group committed.")
-    ] = False,
-    to_earliest: Annotated[bool, option("--to-earliest", panel=WHERE_TO, help="The start of the log.")] = False,
-    to_latest: Annotated[bool, option("--to-latest", panel=WHERE_TO, help="The end of the log.")] = False,
-    to_current: Annotated[
-        bool, option("--to-current", panel=WHERE_TO, help="Where the group is; the end where it never was.")
-    ] = False,
-    to_offset: Annotated[
-        int | None, option("--to-offset", panel=WHERE_TO, metavar="N", help="This offset, held within the log.")
-    ] = None,
-    shift_by: Annotated[
-        int | None,
-        option(
-            "--shift-by", panel=WHERE_TO, metavar="N", help="So many on, or back with a minus; held within the log."
-        ),
-    ] = None,
-    to_datetime: Annotated[
-        str | None,
-        option(
-            "--to-datetime",
-            panel=WHERE_TO,
-            metavar="TIME",
-            help="The first record of this time or later: 2026-01-31T12:30:00.000 (UTC without a zone), epoch ms, or "
-            "2h, 3d (ago).",
-        ),
-    ] = None,
-    by_duration: Annotated[
-        str | None,
-        option(
-            "--by-duration", panel=WHERE_TO, metavar="PnDTnHnMnS", help="The first record since so long ago: PT2H30M."
-        ),
-    ] = None,
-    from_file: Annotated[
-        Path | None,
-        option("--from-file", panel=WHERE_TO, metavar="FILE", readable=False, help="CSV, as --export writes it."),
-    ] = None,
-    dry_run: Annotated[bool, option("--dry-run", help="Only show the new offsets. This is the default.")] = False,
-    execute: Annotated[bool, option("--execute", help="Really reset them.")] = False,
-    export: Annotated[
-        bool,
-        option(
-            "--export",
-            panel=OUTPUT,
-            help="CSV without a header, for --from-file: topic,partition,offset, with the group in front if there "
-            "are several.",
-        ),
-    ] = False,
-    verbose: Annotated[bool, option("--verbose", help="One more column: where the group is now.")] = False,
-) -> Status:
+def reset_offsets(common: Common, groups: Groups, topics: Topics, to: NewOffsets, execution: Execution) -> Status:
     """Move the offsets of groups that nobody uses at the moment.
 
     Without --execute it only shows what would be. Groups with members are left alone, and named.
@@ -223,26 +161,29 @@ def reset_offsets(
     from muster.cli.groups.change import Reset
     from muster.cli.groups.change import reset_offsets as reset_them
 
-    spec = spec_of(to_earliest, to_latest, to_current, to_offset, shift_by, to_datetime, by_duration, from_file)
-    refuse_both("--dry-run", dry_run, "--execute", execute)
-    refuse_both("--export", export, "--json" if common.as_json else "--csv", common.as_json or common.as_csv)
-    refuse_both("--topic", bool(topic), "--all-topics", all_topics)
-    if from_file is not None:
-        refuse_both("--from-file", True, "--topic" if topic else "--all-topics", bool(topic) or all_topics)
-    elif not (topic or all_topics):
-        raise typer.BadParameter("name some, or take --all-topics", param_hint="--topic")
-    scope = scope_of(group, all_groups)
-    refuse_nameless_plan(spec, scope.all_groups or len(scope.named) != 1)
-    topics, partitions = topics_of(topic)
-    reset = Reset(scope, spec, topics, partitions, not execute, dry_run, export, verbose)
+    spec = to.spec()
+    execution.refuse_contradictions(common)
+    topics.refuse_contradictions(to)
+    scope = groups.scope()
+    to.refuse_nameless_plan(spec, scope)
+    named, partitions = topics_of(topics.topic)
+    reset = Reset(
+        scope,
+        spec,
+        named,
+        partitions,
+        is_dry_run=not execution.execute,
+        is_dry_run_said=execution.dry_run,
+        export=execution.export,
+        verbose=execution.verbose,
+    )
     return ask(common, lambda cluster, asked: reset_them(cluster, asked, reset))
 
 
 @command(app)
 def delete(
     common: Common,
-    group: Group = None,
-    all_groups: AllGroups = False,
+    groups: Groups,
     dry_run: Annotated[
         bool, option("--dry-run", help="Only show which groups would be deleted, and which not.")
     ] = False,
@@ -259,7 +200,7 @@ def delete(
     """
     from muster.cli.groups.change import delete_groups, would_delete
 
-    scope = scope_of(group, all_groups)
+    scope = groups.scope()
     work = would_delete if dry_run else delete_groups
     return ask(common, lambda cluster, asked: work(cluster, asked, scope))
 
@@ -285,11 +226,9 @@ def delete_offsets(
     return ask(common, lambda cluster, asked: forget(cluster, asked, name, topics, partitions))
 
 
-def _looking(
-    group: list[str] | None, all_groups: bool, view: str, verbose: bool
-) -> "Callable[[Cluster, Asked], Status]":
+def _looking(groups: Groups, view: str, verbose: bool) -> "Callable[[Cluster, Asked], Status]":
     from muster.cli.groups.look import View
     from muster.cli.groups.look import describe as look
 
-    scope = scope_of(group, all_groups)
+    scope = groups.scope()
     return lambda cluster, asked: look(cluster, asked, scope, View[view], verbose)

@@ -6,7 +6,7 @@ Imported whenever muster starts, so what takes time is imported where it is need
 import inspect
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
 from functools import wraps
 from pathlib import Path
@@ -48,11 +48,7 @@ Parsed = TypeVar("Parsed")
 
 GROUPS, TOPICS, WHERE_TO = "Groups", "Topics", "New offsets (choose one)"
 
-Group = Annotated[
-    list[str] | None, option("--group", "-g", panel=GROUPS, metavar="NAME", help="This group. Repeatable.")
-]
 OneGroup = Annotated[str | None, option("--group", "-g", panel=GROUPS, metavar="NAME", help="This group.")]
-AllGroups = Annotated[bool, option("--all-groups", panel=GROUPS, help="All consumer groups.")]
 Topic = Annotated[
     list[str] | None,
     option(
@@ -101,28 +97,163 @@ class Common:
     quiet: Annotated[bool, option("--quiet", "-q", help="Nothing on stderr but what went wrong.")] = False
     debug: Annotated[bool, DEBUG] = False
 
-    @classmethod
-    def parameters(cls) -> list[inspect.Parameter]:
-        """The same as parameters of a function, which is what typer makes options of."""
-        hints = get_type_hints(cls, include_extras=True)
-        return [
-            inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=hints[one.name])
-            for one in fields(cls)
-        ]
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Which groups a command is about."""
+
+    group: Annotated[
+        list[str] | None, option("--group", "-g", panel=GROUPS, metavar="NAME", help="This group. Repeatable.")
+    ] = None
+    all_groups: Annotated[bool, option("--all-groups", panel=GROUPS, help="All consumer groups.")] = False
+
+    def scope(self) -> "Scope":
+        from muster.cli.groups.look import Scope
+
+        refuse_both("--group", bool(self.group), "--all-groups", self.all_groups)
+        if not (self.group or self.all_groups):
+            raise typer.BadParameter("name a group, or take --all-groups", param_hint="--group")
+        return Scope(tuple(dict.fromkeys(map(group_name, self.group or ()))), self.all_groups)
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """Which partitions are reset."""
+
+    topic: Topic = None
+    all_topics: Annotated[bool, option("--all-topics", panel=TOPICS, help="Every partition the group committed.")] = (
+        False
+    )
+
+    def refuse_contradictions(self, to: "NewOffsets") -> None:
+        refuse_both("--topic", bool(self.topic), "--all-topics", self.all_topics)
+        if to.from_file is not None:
+            name = "--topic" if self.topic else "--all-topics"
+            refuse_both("--from-file", True, name, bool(self.topic) or self.all_topics)
+        elif not (self.topic or self.all_topics):
+            raise typer.BadParameter("name some, or take --all-topics", param_hint="--topic")
+
+
+@dataclass(frozen=True, slots=True)
+class NewOffsets:
+    """Where offsets are moved to: one of these."""
+
+    to_earliest: Annotated[bool, option("--to-earliest", panel=WHERE_TO, help="The start of the log.")] = False
+    to_latest: Annotated[bool, option("--to-latest", panel=WHERE_TO, help="The end of the log.")] = False
+    to_current: Annotated[
+        bool, option("--to-current", panel=WHERE_TO, help="Where the group is; the end where it never was.")
+    ] = False
+    to_offset: Annotated[
+        int | None, option("--to-offset", panel=WHERE_TO, metavar="N", help="This offset, held within the log.")
+    ] = None
+    shift_by: Annotated[
+        int | None,
+        option(
+            "--shift-by", panel=WHERE_TO, metavar="N", help="So many on, or back with a minus; held within the log."
+        ),
+    ] = None
+    to_datetime: Annotated[
+        str | None,
+        option(
+            "--to-datetime",
+            panel=WHERE_TO,
+            metavar="TIME",
+            help="The first record of this time or later: 2026-01-31T12:30:00.000 (UTC without a zone), epoch ms, or "
+            "2h, 3d (ago).",
+        ),
+    ] = None
+    by_duration: Annotated[
+        str | None,
+        option(
+            "--by-duration", panel=WHERE_TO, metavar="PnDTnHnMnS", help="The first record since so long ago: PT2H30M."
+        ),
+    ] = None
+    from_file: Annotated[
+        Path | None,
+        option("--from-file", panel=WHERE_TO, metavar="FILE", readable=False, help="CSV, as --export writes it."),
+    ] = None
+
+    def spec(self) -> "ResetSpec":
+        """The one specification among these; what it says is checked, and its file read."""
+        names = {f"--{one.name.replace('_', '-')}": getattr(self, one.name) for one in fields(self)}
+        given = [name for name, value in names.items() if value is not None and value is not False]
+        if len(given) != 1:
+            raise typer.BadParameter(f"choose one of {_listed(given or names)}", param_hint="reset-offsets")
+        return parsed(given[0], self._spec, names[given[0]])
+
+    def _spec(self, value: Any) -> "ResetSpec":
+        from muster.cli.groups import plan
+
+        now_ms = int(time.time() * 1000)
+        if self.to_earliest:
+            return plan.ToEarliest()
+        if self.to_latest:
+            return plan.ToLatest()
+        if self.to_current:
+            return plan.ToCurrent()
+        if self.to_offset is not None:
+            return plan.ToOffset(value)
+        if self.shift_by is not None:
+            return plan.ShiftBy(value)
+        if self.to_datetime is not None:
+            return plan.ToTime(parse_time(value, now_ms))
+        if self.by_duration is not None:
+            return plan.ToTime(plan.time_before(now_ms, plan.parse_duration(value)))
+        return plan.parse_plan(_plan_text(value), str(value))
+
+    def refuse_nameless_plan(self, spec: "ResetSpec", scope: "Scope") -> None:
+        """A file without groups is for one group, which must be named."""
+        from muster.cli.groups.plan import FromFile
+
+        has_many_groups = scope.all_groups or len(scope.named) != 1
+        if has_many_groups and isinstance(spec, FromFile) and None in spec.offsets:
+            raise typer.BadParameter(
+                "its lines name no group, so name one with --group, or write group,topic,partition,offset",
+                param_hint="--from-file",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """Whether offsets are really reset, and what is shown of it."""
+
+    dry_run: Annotated[bool, option("--dry-run", help="Only show the new offsets. This is the default.")] = False
+    execute: Annotated[bool, option("--execute", help="Really reset them.")] = False
+    export: Annotated[
+        bool,
+        option(
+            "--export",
+            panel=OUTPUT,
+            help="CSV without a header, for --from-file: topic,partition,offset, with the group in front if there "
+            "are several.",
+        ),
+    ] = False
+    verbose: Annotated[bool, option("--verbose", help="One more column: where the group is now.")] = False
+
+    def refuse_contradictions(self, common: Common) -> None:
+        refuse_both("--dry-run", self.dry_run, "--execute", self.execute)
+        format = "--json" if common.as_json else "--csv"
+        refuse_both("--export", self.export, format, common.as_json or common.as_csv)
 
 
 def command(app: typer.Typer, name: str | None = None) -> Callable[[Callable[..., Status]], Callable[..., Status]]:
-    """Make a command of a function of `Common` and options of its own."""
+    """Make a command of a function. A parameter whose type is a dataclass stands for the options in its fields; those
+    of the first one, `Common`, come last in the help."""
 
     def register(function: Callable[..., Status]) -> Callable[..., Status]:
-        first, *own = inspect.signature(function).parameters.values()
-        assert first.annotation is Common
-        parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own] + Common.parameters()
+        taken = inspect.signature(function).parameters
+        assert next(iter(taken.values())).annotation is Common
+        bundles = {one.name: one.annotation for one in taken.values() if is_dataclass(one.annotation)}
+        own = [option for one in list(taken.values())[1:] for option in _options_of(one)]
+        parameters = own + _options_of(taken["common"])
 
         @wraps(function)
         def run(**given: Any) -> Status:
-            common = {one.name: given.pop(one.name) for one in Common.parameters()}
-            return function(Common(**common), **given)
+            made = {
+                name: bundle(**{one.name: given.pop(one.name) for one in fields(bundle)})
+                for name, bundle in bundles.items()
+            }
+            return function(**made, **given)
 
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {one.name: one.annotation for one in parameters}
@@ -133,6 +264,17 @@ def command(app: typer.Typer, name: str | None = None) -> Callable[[Callable[...
     return register
 
 
+def _options_of(parameter: inspect.Parameter) -> list[inspect.Parameter]:
+    """The parameters that typer makes options of."""
+    if not is_dataclass(parameter.annotation):
+        return [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
+    hints = get_type_hints(parameter.annotation, include_extras=True)
+    return [
+        inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=hints[one.name])
+        for one in fields(parameter.annotation)
+    ]
+
+
 def ask(common: Common, work: "Callable[[Cluster, Asked], Status]") -> Status:
     """Do some work with the cluster that the options name."""
     from muster.cli.groups.connect import Asked, run
@@ -141,15 +283,6 @@ def ask(common: Common, work: "Callable[[Cluster, Asked], Status]") -> Status:
     format = chosen_format(common.as_json, common.as_csv, common.csv_exact, common.wide)
     asked = Asked(common.bootstrap_server, config, common.timeout, format, common.quiet)
     return run(asked, lambda cluster: work(cluster, asked))
-
-
-def scope_of(group: list[str] | None, all_groups: bool) -> "Scope":
-    from muster.cli.groups.look import Scope
-
-    refuse_both("--group", bool(group), "--all-groups", all_groups)
-    if not (group or all_groups):
-        raise typer.BadParameter("name a group, or take --all-groups", param_hint="--group")
-    return Scope(tuple(dict.fromkeys(map(group_name, group or ()))), all_groups)
 
 
 def group_name(group: str | None) -> str:
@@ -185,49 +318,6 @@ def parsed(hint: str, parse: Callable[[Any], Parsed], text: Any) -> Parsed:
         raise typer.BadParameter(str(error), param_hint=hint) from None
 
 
-def spec_of(
-    to_earliest: bool,
-    to_latest: bool,
-    to_current: bool,
-    to_offset: int | None,
-    shift_by: int | None,
-    to_datetime: str | None,
-    by_duration: str | None,
-    from_file: Path | None,
-) -> "ResetSpec":
-    """The one specification among these; what it says is checked, and its file read."""
-    from muster.cli.groups import plan
-
-    now_ms = int(time.time() * 1000)
-    chosen: dict[str, Callable[[], ResetSpec]] = {}
-    if to_earliest:
-        chosen["--to-earliest"] = plan.ToEarliest
-    if to_latest:
-        chosen["--to-latest"] = plan.ToLatest
-    if to_current:
-        chosen["--to-current"] = plan.ToCurrent
-    if to_offset is not None:
-        chosen["--to-offset"] = lambda: plan.ToOffset(to_offset)
-    if shift_by is not None:
-        chosen["--shift-by"] = lambda: plan.ShiftBy(shift_by)
-    if to_datetime is not None:
-        chosen["--to-datetime"] = lambda: plan.ToTime(parse_time(to_datetime, now_ms))
-    if by_duration is not None:
-        chosen["--by-duration"] = lambda: plan.ToTime(plan.time_before(now_ms, plan.parse_duration(by_duration)))
-    if from_file is not None:
-        chosen["--from-file"] = lambda: plan.parse_plan(_plan_text(from_file), str(from_file))
-    if len(chosen) != 1:
-        raise typer.BadParameter(f"choose one of {_listed(chosen or SPECS)}", param_hint="reset-offsets")
-    ((hint, make),) = chosen.items()
-    return parsed(hint, lambda _: make(), None)
-
-
-SPECS = (
-    "--to-earliest", "--to-latest", "--to-current", "--to-offset", "--shift-by", "--to-datetime", "--by-duration",
-    "--from-file",
-)  # fmt: skip
-
-
 def _listed(names: Iterable[str]) -> str:
     *first, last = names
     return f"{', '.join(first)} and {last}"
@@ -246,14 +336,3 @@ def _plan_text(path: Path) -> str:
         raise BadInput(f"{path} does not exist. `muster groups reset-offsets --export > FILE` writes one.") from None
     except UnicodeDecodeError:
         raise BadInput(f"{path} is not text in UTF-8.") from None
-
-
-def refuse_nameless_plan(spec: "ResetSpec", has_many_groups: bool) -> None:
-    """A file without groups is for one group, and somebody has to say which."""
-    from muster.cli.groups.plan import FromFile
-
-    if has_many_groups and isinstance(spec, FromFile) and None in spec.offsets:
-        raise typer.BadParameter(
-            "its lines name no group, so name one with --group, or write group,topic,partition,offset",
-            param_hint="--from-file",
-        )
