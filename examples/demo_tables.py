@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from muster.cli.options import Format
-from muster.cli.tables.view import view
+from muster.cli.tables.run import view
 from muster.cli.tabular import show
 
 Rows = list[dict[str, Any]]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from muster.cli.groups.bulk import from_list_groups
+from muster.cli.groups.cluster import from_list_groups
 from muster.cli.groups.model import Group, GroupType, Member, Node, State, TopicPartition
 from muster.codec.consumer_protocol import Assignment, TopicPartitions, encode_assignment
 

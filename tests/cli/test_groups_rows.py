@@ -16,11 +16,6 @@ from muster.cli.groups.model import (
     Refusal,
     State,
     TopicPartition,
-)
-from muster.cli.groups.rows import (
-    Column,
-    Kind,
-    Table,
     deleted_groups_table,
     deleted_offsets_table,
     lag,
@@ -31,7 +26,7 @@ from muster.cli.groups.rows import (
     state_table,
 )
 from muster.cli.people import shown_duration
-from muster.cli.tabular import csv_text, fitted, json_lines, plain_text
+from muster.cli.tabular import Column, Kind, Table, csv_text, fitted, json_lines, plain_text
 
 ORDERS_0, ORDERS_1, PAY_0 = TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("pay", 0)
 NODE = Node(3, "kafka-3", 9092)

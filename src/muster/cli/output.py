@@ -5,7 +5,7 @@ A *sink* takes chunks and makes one format of them. It is told which rows are wa
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -31,6 +31,15 @@ class PipeClosed(Exception):
 def say(sentence: str) -> None:
     """One line on stderr, whatever is in the names it tells of."""
     print(f"muster: {shown(sentence)}", file=sys.stderr)
+
+
+def missing_group(group_id: str, known: Collection[str], others: str = "`muster groups list` shows all") -> str:
+    """No group has that name; a similar one is offered, and the command that shows which there are."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(group_id, known, n=1)
+    hint = f" Did you mean '{near[0]}'?" if near else ""
+    return f"no group called '{group_id}'.{hint} {others} {len(known):,}."
 
 
 def write_to_stdout(data: bytes) -> None:

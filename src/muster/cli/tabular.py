@@ -9,20 +9,68 @@ import csv
 import io
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from itertools import pairwise, takewhile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from muster.cli.escapes import csv_cell
-from muster.cli.groups.model import TopicPartition
-from muster.cli.groups.rows import SUCCESSFUL, Column, Kind, Shown, Table, spread
 from muster.cli.options import Format
 from muster.cli.output import say, write_lines_to_stdout, write_to_stdout
 from muster.cli.people import short_members, shown_duration, shown_time
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+SUCCESSFUL = "Successful"
+
+
+class Kind(Enum):
+    TEXT = auto()
+    NUMBER = auto()
+    LAG = auto()
+    STATE = auto()
+    STATUS = auto()
+    NODE = auto()
+    ASSIGNMENT = auto()
+    MEMBER = auto()
+    """A member id; people see it without its unique part."""
+    MEMBERS = auto()
+    """Several, each with + or - in front where it came or went."""
+    TIME_MS = auto()
+    LENGTH_MS = auto()
+
+
+class Shown(Enum):
+    """Programs always get every column; people get some only when there is something in them, some never."""
+
+    ALWAYS = auto()
+    IF_ANY = auto()
+    TO_PROGRAMS = auto()
+
+
+class Column(NamedTuple):
+    """`title` for people, as Kafka's tool prints it; `key` for JSON and CSV."""
+
+    title: str
+    key: str
+    kind: Kind = Kind.TEXT
+    shown: Shown = Shown.ALWAYS
+    short: str = ""
+    """The title where there is little room."""
+    spare: int = 0
+    """Above 0: may be left out where there is too little room, the highest first."""
+
+
+Row = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    columns: tuple[Column, ...]
+    rows: Sequence[Row]
+
 
 MISSING = "-"
 GAP = "  "
@@ -118,7 +166,7 @@ def cells(
     return [missing if value is None else str(value) for value in values]
 
 
-def _assignment(partitions: Iterable[TopicPartition]) -> str:
+def _assignment(partitions: Iterable[tuple[str, int]]) -> str:
     return ";".join(f"{topic}:{','.join(map(str, numbers))}" for topic, numbers in spread(partitions).items())
 
 
@@ -282,3 +330,11 @@ def _painter(console: "Console") -> Callable[[_Printed], list[str]]:
         return painted
 
     return paint
+
+
+def spread(partitions: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
+    """Partitions by topic, both in order."""
+    topics: dict[str, list[int]] = {}
+    for topic, partition in sorted(partitions):
+        topics.setdefault(topic, []).append(partition)
+    return topics

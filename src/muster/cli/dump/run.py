@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from muster.cli.dump.command import ONLY_TO_FILES, Format, Request
-from muster.cli.groups.say import missing_group
 from muster.cli.output import (
     JsonSink,
     Sink,
     TextSink,
     arrow_sink,
+    missing_group,
     parquet_sink,
     progress_bar,
     report_damage,

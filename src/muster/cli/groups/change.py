@@ -5,8 +5,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from muster.cli.groups.connect import Asked
-from muster.cli.groups.look import Found, Scope, committed_offsets, find
-from muster.cli.groups.model import Committed, Refusal, State, TopicPartition
+from muster.cli.groups.look import NEXT_STEPS, Found, Scope, committed_offsets, find, reason
+from muster.cli.groups.model import (
+    Committed,
+    Refusal,
+    State,
+    TopicPartition,
+    deletable_groups_table,
+    deleted_groups_table,
+    deleted_offsets_table,
+    reset_table,
+)
 from muster.cli.groups.plan import (
     CannotReset,
     FromFile,
@@ -19,8 +28,6 @@ from muster.cli.groups.plan import (
     needs,
     plan_reset,
 )
-from muster.cli.groups.rows import deletable_groups_table, deleted_groups_table, deleted_offsets_table, reset_table
-from muster.cli.groups.say import NEXT_STEPS, reason
 from muster.cli.output import say, write_to_stdout
 from muster.cli.status import Status
 from muster.cli.tabular import show

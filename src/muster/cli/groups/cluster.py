@@ -23,7 +23,6 @@ from typing import Any, TypeVar
 import confluent_kafka as ck
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from muster.cli.groups.bulk import from_list_groups
 from muster.cli.groups.model import (
     MANY_GROUPS,
     Committed,
@@ -37,7 +36,7 @@ from muster.cli.groups.model import (
     State,
     TopicPartition,
 )
-from muster.errors import ClusterError, ClusterRefused, ClusterUnreachable
+from muster.errors import ClusterError, ClusterRefused, ClusterUnreachable, CodecError
 
 FIRST_ANSWER_S = 8.0
 """How long the first answer may take; connecting to a machine that swallows packets would take minutes."""
@@ -361,3 +360,42 @@ def _committed(partitions: Iterable[Any]) -> dict[TopicPartition, Committed]:
         for one in partitions
         if one.error is None and one.offset >= 0
     }
+
+
+# --- list_groups ---
+# librdkafka's oldest call: one answer of each broker for all the groups it coordinates. It speaks DescribeGroups in
+# version 0, which has no instance ids, hands on assignments as the bytes that members gave, and takes groups of the
+# newer protocol for Dead. What is not certain is left out, and asked about properly.
+
+CONSUMER_PROTOCOL = "consumer"
+NAMED_STATES = {state.value: state for state in State if state not in (State.DEAD, State.UNKNOWN)}
+
+
+def from_list_groups(described: Iterable[Any], wanted: set[str], types: Mapping[str, GroupType]) -> dict[str, Group]:
+    """The groups among `wanted` that are described beyond doubt."""
+    groups: dict[str, Group] = {}
+    for one in described:
+        if one.id not in wanted or one.error is not None or one.state not in NAMED_STATES:
+            continue
+        if one.protocol_type not in ("", CONSUMER_PROTOCOL):
+            continue
+        try:
+            members = tuple(_listed_member(member) for member in one.members)
+        except CodecError:  # librdkafka has a reader of its own; let it try
+            continue
+        node = Node(one.broker.id, one.broker.host, one.broker.port)
+        kind = types.get(one.id, GroupType.UNKNOWN)
+        groups[one.id] = Group(one.id, kind, NAMED_STATES[one.state], one.protocol, node, members)
+    return groups
+
+
+def _listed_member(member: Any) -> Member:
+    from muster.codec.consumer_protocol import decode_assignment  # the codec takes a while, and many groups are empty
+
+    assignment = decode_assignment(member.assignment or b"")
+    partitions = () if assignment is None else tuple(
+        TopicPartition(topic, partition)
+        for topic, numbers in assignment.assigned_partitions
+        for partition in numbers
+    )  # fmt: skip
+    return Member(member.id, member.client_id, member.client_host, None, partitions)

@@ -243,7 +243,7 @@ def command(app: typer.Typer, name: str | None = None) -> Callable[[Callable[...
     def register(function: Callable[..., Status]) -> Callable[..., Status]:
         taken = inspect.signature(function).parameters
         assert next(iter(taken.values())).annotation is Common
-        bundles = {one.name: one.annotation for one in taken.values() if is_dataclass(one.annotation)}
+        bundles: dict[str, Any] = {one.name: one.annotation for one in taken.values() if is_dataclass(one.annotation)}
         own = [option for one in list(taken.values())[1:] for option in _options_of(one)]
         parameters = own + _options_of(taken["common"])
 
