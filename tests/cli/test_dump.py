@@ -106,7 +106,7 @@ class TestColumns:
         assert set(table["topic"].to_pylist()) >= {"orders"}
 
     def test_row_groups_have_a_size(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("muster.cli.output.ROWS_AT_ONCE", 500)
+        monkeypatch.setattr("muster.cli.dump.sinks.ROWS_AT_ONCE", 500)
         run("dump", corpus("k43-full"), "-f", "parquet", "-o", tmp_path / "x")
         metadata = pyarrow.parquet.read_metadata(tmp_path / "x")
         assert metadata.num_rows == 6674
@@ -270,7 +270,7 @@ class TestFilters:
     @pytest.mark.parametrize(
         ("text", "number"),
         [
-            ("0", 0), ("24", 24), ("offset-commit", 1), ("OffsetCommit", 1), ("OFFSET_COMMIT", 1), ("groupMetadata", 2),
+            ("0", 0), ("23", 23), ("offset-commit", 1), ("OffsetCommit", 1), ("OFFSET_COMMIT", 1), ("groupMetadata", 2),
             ("ConsumerGroupMemberMetadata", 5), ("consumer-group-regular-expression", 16), ("StreamsGroupTopology", 23),
             ("legacy-offset-commit", 0), ("control", -1),
         ],
@@ -281,7 +281,7 @@ class TestFilters:
     def test_what_is_no_type(self) -> None:
         with pytest.raises(ValueError, match="Did you mean 'offset-commit'"):
             parse_type("offset-comit")
-        with pytest.raises(ValueError, match="0 to 24"):
+        with pytest.raises(ValueError, match="0 to 23"):
             parse_type("25")
 
 

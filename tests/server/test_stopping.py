@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from muster.cli import stop_signals
+from muster.cli import serve as stop_signals
 from muster.errors import LogDamaged
 from muster.protocol.apis import ApiKey
 from muster.protocol.messages import encode_request
@@ -90,7 +90,7 @@ compaction.clean = slow_clean
 """
 
 QUICK = """
-import muster.cli.stop_signals as stop_signals, muster.server.server as server
+import muster.cli.serve as stop_signals, muster.server.server as server
 
 server.BACKGROUND_WITHIN_S, server.ANSWER_WITHIN_S, server.STOP_WITHIN_S = 0.2, 0.5, 1.0
 stop_signals.END_WITHIN_S = 1.5

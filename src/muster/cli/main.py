@@ -13,11 +13,11 @@ import typer
 import muster
 from muster import __version__
 from muster.cli.dump.command import dump
-from muster.cli.escapes import shown_lines
 from muster.cli.groups.commands import app as groups
 from muster.cli.options import DEBUG, wants_traceback
 from muster.cli.output import PipeClosed, say
 from muster.cli.partitions import app as partitions
+from muster.cli.people import shown_lines
 from muster.cli.pipeline import app as pipeline
 from muster.cli.serve import EPILOG as SERVE_EPILOG
 from muster.cli.serve import serve

@@ -134,7 +134,7 @@ FEWEST_DIGITS_OF_MS = 11
 """Epoch milliseconds since 1973; fewer digits are a date such as 20260131, or seconds by mistake."""
 
 CONTROL = "control"
-NEWEST_TYPE_NUMBER = 24
+NEWEST_TYPE_NUMBER = 23
 
 
 def parse_time(text: str, now_ms: int) -> int:

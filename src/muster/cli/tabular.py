@@ -15,10 +15,9 @@ from enum import Enum, auto
 from itertools import pairwise, takewhile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from muster.cli.escapes import csv_cell
 from muster.cli.options import Format
 from muster.cli.output import say, write_lines_to_stdout, write_to_stdout
-from muster.cli.people import short_members, shown_duration, shown_time
+from muster.cli.people import csv_cell, short_members, shown_duration, shown_time
 
 if TYPE_CHECKING:
     from rich.console import Console

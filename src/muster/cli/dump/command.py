@@ -98,7 +98,7 @@ TYPE = _filter(
     "--type",
     metavar="TYPE",
     autocompletion=complete_type,
-    help="Record type: 0 to 24, a name such as offset-commit or GroupMetadata, or control. Repeatable.",
+    help="Record type: 0 to 23, a name such as offset-commit or GroupMetadata, or control. Repeatable.",
 )
 FROM_OFFSET = _filter("--from-offset", metavar="N", help="From this offset on.")
 TO_OFFSET = _filter("--to-offset", metavar="N", help="Up to and including this offset.")

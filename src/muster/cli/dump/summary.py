@@ -12,8 +12,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from muster.cli.escapes import shown
-from muster.cli.people import shown_time
+from muster.cli.people import shown, shown_time
 
 if TYPE_CHECKING:
     from muster.segments.summary import RecordCount, SummaryResult

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from muster.cli.escapes import csv_cell
 from muster.cli.options import Format
 from muster.cli.output import missing_group, say, write_lines_to_stdout, write_to_stdout
-from muster.cli.people import shown_duration, shown_time
+from muster.cli.people import csv_cell, shown_duration, shown_time
 from muster.cli.status import Status
 from muster.cli.tables.command import NAMES, Request
 from muster.cli.tabular import Column, Kind, Shown, Table, show
