@@ -253,29 +253,24 @@ def test_two_members_of_one_id_are_one_seat_that_can_be_left_and_taken() -> None
 # Requests that a newer one replaces.
 
 
-class Slot:
-    """A place on a connection, which knows its request while the request knows the place."""
-
-    def __init__(self) -> None:
-        self.event: Any = None
-
-    def __hash__(self) -> int:
-        return id(self)
+class Waiting:
+    """A place on a connection, which its request knows."""
 
 
 @pytest.mark.parametrize("kind", ["join", "sync"])
-def test_a_replaced_request_leaves_no_cycle_behind(kind: str) -> None:
+def test_a_replaced_request_is_freed_at_once(kind: str) -> None:
     world = World()
     world.stable("a", "b")
     leader, follower = world.group().members
 
-    def ask(slot: Slot) -> None:
+    def ask(place: Waiting) -> None:
+        event: JoinGroup | SyncGroup
         if kind == "join":
             protocols = (("range", b"new"),)
-            slot.event = JoinGroup(slot, 9, "g", leader, "u", "c", "/h", 10_000, 60_000, "consumer", protocols)
+            event = JoinGroup(place, 9, "g", leader, "u", "c", "/h", 10_000, 60_000, "consumer", protocols)
         else:
-            slot.event = SyncGroup(slot, "g", world.group().generation, follower)
-        world.ask(slot.event)
+            event = SyncGroup(place, "g", world.group().generation, follower)
+        world.ask(event)
 
     if kind == "sync":
         for member_id in (leader, follower):
@@ -284,10 +279,10 @@ def test_a_replaced_request_leaves_no_cycle_behind(kind: str) -> None:
     gc.collect()
     gc.disable()
     try:
-        ask(Slot())
-        ask(Slot())
+        ask(Waiting())
+        ask(Waiting())
         world.answers.clear()
-        alive = [thing for thing in gc.get_objects() if isinstance(thing, Slot)]
+        alive = [thing for thing in gc.get_objects() if isinstance(thing, Waiting)]
     finally:
         gc.enable()
-    assert len(alive) == 1, "the replaced request and its slot keep each other alive"
+    assert len(alive) == 1, "the replaced request is kept, and its place with it"

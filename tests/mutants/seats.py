@@ -380,8 +380,8 @@ SEATS = (
     ),
     Mutant(
         "states.py",
-        "(DeleteGroup, Rule(ANYBODY, _WRITTEN, _NON_EMPTY, _NON_EMPTY, _NON_EMPTY, ",
-        "(DeleteGroup, Rule(ANYBODY, _WRITTEN, _NON_EMPTY, _WRITTEN, _NON_EMPTY, ",
+        "(DeleteGroup, Rule(ANY_CLIENT, _WRITTEN, _NON_EMPTY, _NON_EMPTY, _NON_EMPTY, ",
+        "(DeleteGroup, Rule(ANY_CLIENT, _WRITTEN, _NON_EMPTY, _WRITTEN, _NON_EMPTY, ",
         "a group is deleted while its members wait for their assignment",
     ),
     # Who is refused, and with which error.

@@ -1,7 +1,8 @@
 """Everything that can happen to a coordinator, and what clients are told, before a version of the protocol shapes it.
 
-Requests carry `reply_to`, whatever the shell needs to find the client again; the coordinator only hands it back. Ids
-that must be fresh arrive with the event, because the core makes nothing up. Plain slotted classes: one is made for
+Requests carry `reply_to`, whatever the shell needs to find the client again; the coordinator only hands it back. The
+shell sets it as it hands an event over, because a request that a client repeats is one event, made once. Ids that must
+be fresh arrive with the event, because the core makes nothing up. Plain slotted classes: one is made for
 every request, and a frozen one costs five times as much. Answers are named tuples. Which error a client hears where the
 log refuses a write, or a request fails as a whole, is at the end.
 """

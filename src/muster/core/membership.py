@@ -96,6 +96,7 @@ class Membership:
         self._enter(group, request, now, apart)
         for member in group.seats.members.values():
             waiter = group.seats.unpark_join(member)
+            assert waiter is not None
             apart.replies.append(Reply(waiter.reply_to, JoinAnswer(group_error(error), member.member_id)))
         self._rebalancing.end(group, apart)
         out.replies.extend(apart.replies)

@@ -1,6 +1,6 @@
 """Groups of the newer protocols: consumer (KIP-848), share (KIP-932), streams (KIP-1071). Record types 3 to 23.
 
-Today they are kept safe and no more. Their records are remembered as bytes, so that a tombstone ends what it is for and
+Today they are only kept safe. Their records are remembered as bytes, so that a tombstone ends what it is for and
 a group ends with its last record; a group is listed with its type, in the state "Unknown"; its offsets can be read. No
 request changes it: the rest of the coordinator asks `kinds` and refuses.
 

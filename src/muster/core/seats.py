@@ -16,13 +16,12 @@ member leaves a Stable group, the group is still Stable until its rebalance begi
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 from muster.codec.consumer_protocol import subscribed_topics
 from muster.codec.error_codes import ErrorCode
 from muster.codec.offsets_topic import GroupValue, MemberValue
 from muster.codec.partitioning import hash_map_bucket, hash_map_buckets
-from muster.core.events import JoinGroup
+from muster.core.events import JoinGroup, SyncGroup
 from muster.core.states import LEGAL_MOVES, Cause, IllegalMove, State
 from muster.errors import CodecError
 
@@ -46,8 +45,8 @@ class Member:
     protocols: Protocols
     assignment: bytes = b""
     is_new: bool = False
-    join_waiter: Any = None
-    sync_waiter: Any = None
+    join_waiter: JoinGroup | None = None
+    sync_waiter: SyncGroup | None = None
     deadline_ms: int | None = None
     """When its session ends; None while a parked request keeps it."""
     armed_ms: int | None = None
@@ -76,7 +75,7 @@ class Rebalance:
     join_deadline_ms: int
     """When joining ends."""
     is_initial: bool = False
-    """Whether the group was empty, and waits a moment for more members whoever is here."""
+    """Whether the group was empty: then it waits a moment for more members, even if all are here."""
     delay_ms: int = 0
     remaining_ms: int = 0
     is_overdue: bool = False
@@ -220,18 +219,16 @@ class Seats:
         del self.pending_members[member_id]
         self.held_bytes -= len(member_id)
 
-    def park_join(self, member: Member, waiter: Any) -> None:
-        """Keep a join until the phase is complete; an older one of the same member is forgotten."""
+    def park_join(self, member: Member, waiter: JoinGroup) -> None:
+        """Keep a join until the phase is complete. An older one of the same member is never answered, as in Kafka."""
         self.awaiting_join += member.join_waiter is None
-        _forget(member.join_waiter)
         member.join_waiter = waiter
 
-    def park_sync(self, member: Member, waiter: Any) -> None:
-        """Keep a sync until the assignment is there; an older one of the same member is forgotten."""
-        _forget(member.sync_waiter)
+    def park_sync(self, member: Member, waiter: SyncGroup) -> None:
+        """Keep a sync until the assignment is there; as with joins, it replaces an older one."""
         member.sync_waiter = waiter
 
-    def unpark_join(self, member: Member) -> Any:
+    def unpark_join(self, member: Member) -> JoinGroup | None:
         """The parked join, to be answered now."""
         waiter, member.join_waiter = member.join_waiter, None
         self.awaiting_join -= waiter is not None
@@ -341,12 +338,6 @@ def metadata_of(protocols: Protocols, protocol: str | None) -> bytes:
 
 def protocols_bytes(protocols: Protocols) -> int:
     return sum(_PROTOCOL_BYTES + len(name) + len(metadata) for name, metadata in protocols)
-
-
-def _forget(waiter: Any) -> None:
-    """A parked request that is never answered lets go of its place on the connection, which knows the request too."""
-    if waiter is not None:
-        waiter.reply_to = None
 
 
 def _vote(protocols: Protocols, candidates: set[str]) -> str:

@@ -95,7 +95,7 @@ _NOT_AVAILABLE = ErrorCode.COORDINATOR_NOT_AVAILABLE
 _NON_EMPTY = ErrorCode.NON_EMPTY_GROUP
 _NOT_FOUND = ErrorCode.GROUP_ID_NOT_FOUND
 
-NEW_MEMBER, LEADER, MEMBER, NO_MEMBER, ANYBODY = "a new member", "the leader", "a member", "no member", "any client"
+NEW_MEMBER, LEADER, MEMBER, NO_MEMBER, ANY_CLIENT = "a new member", "the leader", "a member", "no member", "any client"
 
 RULES: tuple[tuple[type, Rule], ...] = (
     (JoinGroup, Rule(NEW_MEMBER, _REBALANCES, _PARKED, _REBALANCES, _REBALANCES, _NOT_AVAILABLE)),
@@ -109,10 +109,10 @@ RULES: tuple[tuple[type, Rule], ...] = (
     (OffsetCommit, Rule(NO_MEMBER, _WRITTEN, _UNKNOWN_MEMBER, _UNKNOWN_MEMBER, _UNKNOWN_MEMBER, _NOT_AVAILABLE)),
     (TxnOffsetCommit, Rule(MEMBER, _UNKNOWN_MEMBER, _WRITTEN, _WRITTEN, _WRITTEN, _NOT_AVAILABLE)),
     (TxnOffsetCommit, Rule(NO_MEMBER, _WRITTEN, _WRITTEN, _WRITTEN, _WRITTEN, _NOT_AVAILABLE)),
-    (OffsetFetch, Rule(ANYBODY, _AT_ONCE, _AT_ONCE, _AT_ONCE, _AT_ONCE, _AT_ONCE)),
-    (OffsetDelete, Rule(ANYBODY, _WRITTEN, _WRITTEN, _WRITTEN, _WRITTEN, _NOT_FOUND)),
-    (DescribeGroup, Rule(ANYBODY, _AT_ONCE, _AT_ONCE, _AT_ONCE, _AT_ONCE, _NOT_FOUND)),
-    (DeleteGroup, Rule(ANYBODY, _WRITTEN, _NON_EMPTY, _NON_EMPTY, _NON_EMPTY, _NOT_FOUND)),
+    (OffsetFetch, Rule(ANY_CLIENT, _AT_ONCE, _AT_ONCE, _AT_ONCE, _AT_ONCE, _AT_ONCE)),
+    (OffsetDelete, Rule(ANY_CLIENT, _WRITTEN, _WRITTEN, _WRITTEN, _WRITTEN, _NOT_FOUND)),
+    (DescribeGroup, Rule(ANY_CLIENT, _AT_ONCE, _AT_ONCE, _AT_ONCE, _AT_ONCE, _NOT_FOUND)),
+    (DeleteGroup, Rule(ANY_CLIENT, _WRITTEN, _NON_EMPTY, _NON_EMPTY, _NON_EMPTY, _NOT_FOUND)),
 )
 """Every request about one group, once for each kind of client that may ask it. OffsetDelete is for a group of consumers
 and a topic that no member is subscribed to. What is answered for a group that does not exist is in the decisions."""
@@ -129,4 +129,4 @@ def _errors(request: type, who: str) -> dict[State, ErrorCode]:
 SYNC_ERRORS = _errors(SyncGroup, LEADER)
 HEARTBEAT_ERRORS = _errors(Heartbeat, MEMBER)
 COMMIT_ERRORS = _errors(OffsetCommit, MEMBER)
-DELETE_GROUP_ERRORS = _errors(DeleteGroup, ANYBODY)
+DELETE_GROUP_ERRORS = _errors(DeleteGroup, ANY_CLIENT)
