@@ -61,7 +61,7 @@ def imported(tree: ast.AST, known: dict[str, Path]) -> Iterator[str]:
             yield from inner & known.keys()
             if inner - known.keys():
                 yield node.module
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in known:
+        elif isinstance(node, ast.Constant) and str(node.value) in known and "." in str(node.value):
             yield node.value  # import_module("muster...")
         elif isinstance(node, ast.JoinedStr) and isinstance(node.values[0], ast.Constant):
             prefix = str(node.values[0].value)  # import_module(f"muster.package.{name}")
