@@ -1,11 +1,13 @@
 """The documents against the code they describe."""
 
+import re
 from pathlib import Path
 
 from muster.cli.reference import with_reference
 from muster.cli.status import Status
 
-DOCS = Path(__file__).parent.parent / "docs"
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
 
 
 def test_the_command_line_reference_is_up_to_date() -> None:
@@ -17,3 +19,29 @@ def test_every_exit_code_has_a_meaning() -> None:
     text = (DOCS / "cli.md").read_text()
     for status in Status:
         assert f"| {status.value} | {status.name} | {status.meaning} |" in text
+
+
+ARCHITECTURE = (DOCS / "architecture.md").read_text(encoding="utf-8")
+
+
+def test_the_files_that_docs_name_are_there() -> None:
+    named = {
+        (page.name, path)
+        for page in DOCS.glob("*.md")
+        for path in re.findall(r"`((?:[a-z_]+/)+[a-z_]+\.py)`", page.read_text(encoding="utf-8"))
+    }
+    assert len(named) > 40
+    folders = [ROOT, ROOT / "src" / "muster", ROOT / "tests", ROOT / "tests" / "server"]
+    missing = [name for name in sorted(named) if not any((folder / name[1]).exists() for folder in folders)]
+    assert not missing
+
+
+def test_the_methods_that_the_walks_name_are_there() -> None:
+    walks = ARCHITECTURE.split("### Kafka's names")[0]
+    named = set(re.findall(r"`([A-Z]\w+)\.(\w+)`", walks))
+    assert len(named) > 15
+    source = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "src" / "muster").rglob("*.py"))
+    for class_name, method in sorted(named):
+        bodies = re.findall(rf"^class {class_name}\b.*?(?=^class |^def |\Z)", source, re.M | re.S)
+        is_there = any(re.search(rf"^    (?:async )?def {method}\b", body, re.M) for body in bodies)
+        assert is_there, f"{class_name}.{method}"
