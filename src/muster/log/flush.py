@@ -79,6 +79,17 @@ class Durability:
     Used in the thread that owns the log.
     """
 
+    __slots__ = (
+        "_directory",
+        "_files",
+        "_names_version",
+        "_rolled",
+        "_synced_names_version",
+        "flushed_offset",
+        "generation",
+        "recovery_point",
+    )
+
     def __init__(self, files: Files, directory: Path, end_offset: int, *, names_changed: bool) -> None:
         self._files = files
         self._directory = directory
@@ -89,7 +100,8 @@ class Durability:
         self._rolled: list[RolledSegment] = []  # closed, not yet durable
         self._names_version = int(names_changed)
         self._synced_names_version = 0
-        self._generation = 0
+        self.generation = 0
+        """Counts how often the log was cut: a ticket from before a cut promises nothing."""
 
     def names_changed(self) -> None:
         """A file was made, renamed or removed: the directory is to be synced before anything new is promised."""
@@ -126,7 +138,7 @@ class Durability:
         return SyncTicket(
             written_offset, self._files, tuple(steps), self._directory if names else None,
             frozenset(rolled.segment.base_offset for rolled in self._rolled),
-            self._names_version, max(self.recovery_point, reached), self._generation,
+            self._names_version, max(self.recovery_point, reached), self.generation,
         )  # fmt: skip
 
     def synced(self, ticket: SyncTicket) -> None:
@@ -134,15 +146,8 @@ class Durability:
         self.flushed_offset = max(self.flushed_offset, ticket.end_offset)
         self.recovery_point = max(self.recovery_point, ticket.recovery_point)
         self._synced_names_version = max(self._synced_names_version, ticket.names_version)
-        self.close_rolled(ticket.rolled)
-
-    @property
-    def generation(self) -> int:
-        """Counts how often the log was cut: a ticket from before a cut promises nothing."""
-        return self._generation
-
-    def begin_cut(self) -> None:
-        self._generation += 1
+        if ticket.rolled:
+            self.close_rolled(ticket.rolled)
 
     def cut(self, end_offset: int) -> None:
         """The log now ends here."""

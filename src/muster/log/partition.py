@@ -254,12 +254,13 @@ class DiskLog:
 
     def synced(self, ticket: SyncTicket) -> bool:
         """A ticket was synced; False if the log has failed, or was cut, meanwhile, and the ticket promises nothing."""
-        if ticket.generation != self._durability.generation:
+        durability, appends = self._durability, self._appends
+        if ticket.generation != durability.generation:
             return False
-        if self.failure is not None:
-            return self.flushed_offset >= ticket.end_offset
-        self._durability.synced(ticket)
-        self._appends.producers.durable_up_to(self.high_watermark)
+        if appends.failure is not None:
+            return durability.flushed_offset >= ticket.end_offset
+        durability.synced(ticket)
+        appends.producers.durable_up_to(self.high_watermark)
         return True
 
     def sync_failed(self, ticket: SyncTicket, error: OSError) -> LogDamaged:
@@ -349,7 +350,7 @@ class DiskLog:
             last = self.row.segments[self.row.floor(offset)]
             cut = last.batch_at(offset)
             self.lower_recovery_point(last.next_offset() if cut is None else min(offset, cut[1].base_offset))
-        self._durability.begin_cut()
+        self._durability.generation += 1
         try:
             self._truncate(offset)
         except OSError as error:

@@ -209,10 +209,16 @@ class RollPlan:
                 self._rolls.append((number, producers.snapshot()))
         self._looked_at = len(batches)
 
-    def take(self) -> list[Roll]:
-        """Where segments begin in what was staged; nothing is staged afterwards."""
-        taken, self._rolls, self._looked_at = self._rolls, [], 0
+    def take(self, batches: Sequence[WrittenBatch], producers: ProducerStates) -> list[Roll]:
+        """Where segments begin in all that is staged, which is about to be written."""
+        self.look_at(batches, producers)
+        taken = self._rolls
+        self.drop()
         return taken
+
+    def drop(self) -> None:
+        """Nothing is staged any more."""
+        self._rolls, self._looked_at = [], 0
 
     def _begins_segment(self, batch: WrittenBatch) -> bool:
         """Whether this batch, the next one, is the first of a new segment."""
@@ -235,6 +241,8 @@ class Appends:
 
     A log that has failed (`failure`) refuses everything.
     """
+
+    __slots__ = ("aborted", "config", "end_offset", "failure", "plan", "producers", "staging")
 
     def __init__(
         self, config: LogConfig, active: WritableSegment, end_offset: int, leader_epoch: int, producers: ProducerStates
@@ -362,14 +370,12 @@ class Appends:
 
     def take(self) -> tuple[bytearray, list[WrittenBatch], list[Roll]]:
         """Everything staged, and where new segments begin in it; nothing is staged afterwards."""
-        self.staging.seal()
-        self.plan_rolls()
-        rolls = self.plan.take()
-        return *self.staging.take(), rolls
+        data, batches = self.staging.take()
+        return data, batches, self.plan.take(batches, self.producers)
 
     def drop(self, end_offset: int) -> None:
         """Forget everything staged; the log ends here."""
         self.staging.drop()
-        self.plan.take()
+        self.plan.drop()
         self.aborted = []
         self.end_offset = end_offset

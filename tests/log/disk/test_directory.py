@@ -229,6 +229,7 @@ class TestWhoseItIs:
                 MetaProperties("abc", 7, None, 0),
             ),
             ("version: 1\n cluster.id  a\\:b\nnode.id = 2\n", MetaProperties("a:b", 2, None, 1)),
+            ("version=1\ncluster.id=a\\u0062c \nnode.id=1\n", MetaProperties("abc", 1, None, 1)),
             ("", MetaProperties(None, None, None, 0)),
         ],
     )
@@ -243,6 +244,7 @@ class TestWhoseItIs:
             ("version=1\nnode.id=1\n", "has no cluster.id"),
             ("version=1\ncluster.id=a\n", "has no node.id"),
             ("version=1\ncluster.id=a\nnode.id=one\n", "no number"),
+            ("version=1\ncluster.id=\\u00g0\nnode.id=1\n", r"/data/meta\.properties: line 2 has a \\u without"),
         ],
     )
     def test_wrong_meta_properties(self, text: str, words: str) -> None:

@@ -284,13 +284,13 @@ class Compactor:
             )
             pieces.append(out[:end].tobytes())
             if row < len(chunk.batches):
-                pieces.append(self._write_packed(chunk, row, keeps, tally, horizons, written))
+                pieces.append(self._write_in_python(chunk, row, keeps, tally, horizons, written))
                 row += 1
         stays = written[:, W_SIZE] > 0
         cleaned.add(pieces, written[stays])
         return written
 
-    def _write_packed(
+    def _write_in_python(
         self, chunk: Chunk, number: int, keeps: Flags, tally: Longs, horizons: Longs, written: Longs
     ) -> bytes:
         data, header = _batch(chunk, number)
@@ -302,11 +302,11 @@ class Compactor:
             batch = encode_entry(header, kept)
             row[W_LAST_OFFSET], row[W_MAX_TIMESTAMP] = kept[-1].offset, max(record.timestamp_ms for record in kept)
         else:
-            batch, row[W_MAX_TIMESTAMP] = self._packed(chunk, number, header, keeps, tally, int(horizons[number]))
+            batch, row[W_MAX_TIMESTAMP] = self._compressed(chunk, number, header, keeps, tally, int(horizons[number]))
         row[W_SIZE] = len(batch)
         return batch
 
-    def _packed(
+    def _compressed(
         self, chunk: Chunk, number: int, header: BatchHeader, keeps: Flags, tally: Longs, horizon_ms: int
     ) -> tuple[bytes, int]:
         row = chunk.batches[number]
