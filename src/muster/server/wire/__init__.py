@@ -13,6 +13,3 @@ class Topics(NamedTuple):
     by_name: Mapping[str, tuple[bytes, int]]
     """The topic's id and how many partitions it has."""
     by_id: Mapping[bytes, str]
-
-
-NO_TOPICS = Topics({}, {})
