@@ -179,7 +179,7 @@ class Connection:
     def _token(self, sasl: Sasl, deadline: float) -> Token | None:
         if sasl.tokens is None:
             return None
-        left_s = self._left(deadline)
+        left_s = max(deadline - time.monotonic(), 0.001)
         token = _in_time(partial(sasl.tokens.token, left_s), left_s)
         if token is None:
             raise ClusterUnreachable(
