@@ -15,7 +15,7 @@ from muster.pipeline.job import OnSpark, Request, run
 from muster.pipeline.log_ends import moment_of, numbered
 from muster.pipeline.session import Failure, Told, all_answers, attempts, complaint, gist, ours, spark_session
 from muster.pipeline.sources import LogDirectories
-from muster.tables import lag_queries, queries
+from muster.tables import queries
 from muster.tables.schemas import GROUPS, LAG, LOG_ENDS, MEMBERS, OFFSETS, TABLES, TIMES
 from tests.cli import corpus, run_process
 from tests.pipeline.test_job import HISTORY, STATE, sorted_rows
@@ -65,7 +65,7 @@ def test_frames_are_what_duckdb_says(spark: "SparkSession", tmp_path: Path) -> N
     with duckdb.connect() as connection:
         for table, rows in {**expected, "log_ends": ends, "times": times}.items():
             connection.register(table, rows)
-        sql = lag_queries.lag("offsets", "log_ends", "members", "times", None, queries.DUCKDB_EXPLODE)
+        sql = queries.lag("offsets", "log_ends", "members", "times", None, queries.DUCKDB_EXPLODE)
         expected["lag"] = connection.sql(sql).to_arrow_table().select(LAG.names).cast(LAG)
 
     # Each function gets rows, not the plan of the one before it: Spark would take longer to plan them than to run.

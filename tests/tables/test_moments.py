@@ -28,7 +28,7 @@ from muster.core.groups import replay_batches
 from muster.core.seats import Seats
 from muster.errors import BadInput, CodecError
 from muster.segments.sources import Sources
-from muster.tables.moments import Moment
+from muster.tables.relations import Moment
 from tests.codec.corpus_records import CORPORA, NAMES
 from tests.tables.history import History, history, history_of
 

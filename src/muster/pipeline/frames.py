@@ -17,7 +17,7 @@ from muster.codec.columns.transactions import Markers
 from muster.codec.records import Record
 from muster.errors import BadInput
 from muster.segments.sources import OFFSETS_TOPIC
-from muster.tables import lag_queries, queries
+from muster.tables import queries
 from muster.tables.schemas import COMMITS, GROUP_RECORDS, GROUPS, LAG, MEMBERS, OFFSETS
 
 KEY = ("group_id", "topic", "partition")
@@ -62,7 +62,7 @@ def groups(state: DataFrame, in_force: DataFrame, open_commits: DataFrame) -> Da
 
 def lag(in_force: DataFrame, log_ends: DataFrame, of_members: DataFrame, times: DataFrame) -> DataFrame:
     """How far each group is behind the newest observation of each partition's end."""
-    sql = lag_queries.lag("{offsets}", "{log_ends}", "{members}", "{times}")
+    sql = queries.lag("{offsets}", "{log_ends}", "{members}", "{times}")
     rows = in_force.sparkSession.sql(sql, offsets=in_force, log_ends=log_ends, members=of_members, times=times)
     return rows.select(*columns_of(LAG))
 

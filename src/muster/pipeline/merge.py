@@ -17,7 +17,7 @@ from muster.pipeline.extract.files import TableWriter
 from muster.pipeline.model import WrittenFile
 from muster.pipeline.plan import Cut, Times
 from muster.pipeline.rebalances import rebalances_table, with_first_commit
-from muster.tables import lag_queries, queries
+from muster.tables import queries
 from muster.tables.relations import add_relation
 from muster.tables.schemas import (
     COMMITS,
@@ -364,7 +364,7 @@ class _Task:
         run_number = self.work.run_number
         behind = f"""
             SELECT DISTINCT o.topic, o.partition, o.committed_offset FROM offsets o
-            JOIN ({lag_queries.newest_log_ends("log_ends", run_number=run_number)}) e
+            JOIN ({queries.newest_log_ends("log_ends", run_number=run_number)}) e
             ON o.topic = e.topic AND o.partition = e.partition WHERE o.committed_offset < e.log_end_offset"""
         rows = self.connection.execute(f"{behind} LIMIT {MOST_LOOKUPS + 1}").fetchall()
         if len(rows) > MOST_LOOKUPS:
@@ -374,4 +374,4 @@ class _Task:
             wanted.setdefault((topic, partition), []).append(offset)
         self.connection.register("times", self.work.times(wanted) if wanted else TIMES.empty_table())
         explode = queries.DUCKDB_EXPLODE
-        self._write("lag", lag_queries.lag("offsets", "log_ends", "members", "times", None, explode, run_number))
+        self._write("lag", queries.lag("offsets", "log_ends", "members", "times", None, explode, run_number))

@@ -2,14 +2,18 @@
 
 Files are Parquet and lie in the table's directory before they are committed; a commit only names them. deltalake would
 repeat a commit that met another's on a later version, and so mix two writers: here it is told not to.
+
+Clearing up stands at the end: files that no kept manifest names, entries of Delta's log that no kept version needs, old
+staging.
 """
 
 import json
+import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,7 +24,7 @@ from pyarrow import fs
 
 from muster.errors import BadInput, MusterError
 from muster.tables.addresses import is_local
-from muster.tables.durable import sync
+from muster.tables.disk import sync
 
 ONE_ATTEMPT = CommitProperties(max_commit_retries=0)
 HOOKS = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
@@ -230,3 +234,92 @@ def statistics(footer: Any) -> dict[str, Any]:
 
 def _first_line(error: Exception) -> str:
     return str(error).strip().splitlines()[0].rstrip(".") if str(error).strip() else type(error).__name__
+
+
+STAGING = "_staging"
+ENTRY = re.compile(r"(\d{20})\.(?:json|crc|checkpoint(?:\.\d{10}\.\d{10})?\.parquet)")
+
+
+class Vacuumed(NamedTuple):
+    """What was removed."""
+
+    files: int
+    size_bytes: int
+
+
+class Store(Protocol):
+    """What of a `TableStore` is needed here."""
+
+    @property
+    def filesystem(self) -> fs.FileSystem: ...
+    @property
+    def root(self) -> str: ...
+    @property
+    def address(self) -> str: ...
+    def files(self, table: str, version: int) -> list[str]: ...
+    def newest_version(self, table: str) -> int: ...
+
+
+def vacuum(store: Store, kept: Mapping[str, Set[int]], before_ms: int | None) -> Vacuumed:
+    """Remove what the kept versions do not need and what is older than a moment (None: of any age).
+
+    The newest version of a table always counts as kept: another engine may be reading it.
+    """
+    removed: list[fs.FileInfo] = []
+    for table in _directories(store, store.root):
+        if table == STAGING:
+            removed += _listed(store, f"{store.root}/{STAGING}", before_ms)
+        elif store.newest_version(table) >= 0:
+            versions = set(kept.get(table, ())) | {store.newest_version(table)}
+            removed += _unnamed(store, table, versions, before_ms)
+            removed += _old_entries(store, table, min(versions), before_ms)
+    for info in removed:
+        store.filesystem.delete_file(info.path)
+    _remove_empty_staging(store)
+    return Vacuumed(len(removed), sum(info.size for info in removed))
+
+
+def _unnamed(store: Store, table: str, versions: Set[int], before_ms: int | None) -> list[fs.FileInfo]:
+    directory = f"{store.root}/{table}"
+    prefix = f"{store.address}/{table}/"
+    named = {uri.removeprefix(prefix) for version in versions for uri in store.files(table, version)}
+    found = {info.path[len(directory) + 1 :]: info for info in _listed(store, directory, before_ms)}
+    return [
+        info
+        for name, info in found.items()
+        if name.endswith(".parquet") and not name.startswith(f"{DELTA_LOG}/") and name not in named
+    ]
+
+
+def _old_entries(store: Store, table: str, oldest: int, before_ms: int | None) -> list[fs.FileInfo]:
+    """Entries before the newest checkpoint that the oldest kept version can be read from."""
+    entries = {
+        info: int(match[1])
+        for info in _listed(store, f"{store.root}/{table}/{DELTA_LOG}", before_ms)
+        if (match := ENTRY.fullmatch(info.base_name))
+    }
+    checkpoints = [version for info, version in entries.items() if ".checkpoint." in info.base_name]
+    first_needed = max((version for version in checkpoints if version <= oldest), default=0)
+    return [info for info, version in entries.items() if version < first_needed]
+
+
+def _listed(store: Store, directory: str, before_ms: int | None) -> list[fs.FileInfo]:
+    found = store.filesystem.get_file_info(fs.FileSelector(directory, allow_not_found=True, recursive=True))
+    return [
+        info
+        for info in found
+        if info.type == fs.FileType.File and (before_ms is None or (info.mtime_ns or 0) <= before_ms * 1_000_000)
+    ]
+
+
+def _directories(store: Store, root: str) -> list[str]:
+    found = store.filesystem.get_file_info(fs.FileSelector(root, allow_not_found=True))
+    return sorted(info.base_name for info in found if info.type == fs.FileType.Directory)
+
+
+def _remove_empty_staging(store: Store) -> None:
+    staging = f"{store.root}/{STAGING}"
+    for run in _directories(store, staging):
+        left = store.filesystem.get_file_info(fs.FileSelector(f"{staging}/{run}", allow_not_found=True, recursive=True))
+        if not any(info.type == fs.FileType.File for info in left):
+            store.filesystem.delete_dir(f"{staging}/{run}")

@@ -17,8 +17,7 @@ from muster.errors import BadInput
 from muster.tables import queries
 from muster.tables.clocks import shown
 from muster.tables.manifest import Manifest
-from muster.tables.moments import FROM_THE_LOG, Moment
-from muster.tables.relations import add_relation
+from muster.tables.relations import FROM_THE_LOG, Moment, add_relation
 from muster.tables.schemas import REBALANCES, TABLES
 from muster.tables.store import TableStore
 

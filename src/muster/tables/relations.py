@@ -1,14 +1,20 @@
-"""Parquet files of a table as a duckdb relation with the columns of its schema, whichever muster wrote them.
+"""Tables as relations of duckdb: over Parquet files, and as of a moment in the past.
 
-Columns come and never go: a file of an earlier muster lacks some, and its rows have NULL there.
+Columns come and never go: a file of an earlier muster lacks some, and its rows have NULL there. What is
+derived from history as of a moment is made when it is first asked for.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 
+from muster.errors import BadInput
+from muster.tables import queries
 from muster.tables.addresses import filesystem, is_local
+from muster.tables.queries import DUCKDB_EXPLODE, lag
+from muster.tables.schemas import TABLES
 
 GLOB_CHARACTERS = frozenset("*?")
 """duckdb takes a path with one of these for a pattern."""
@@ -59,3 +65,70 @@ def _duckdb_type(kind: pa.DataType) -> str:
         fields = (f'"{field.name}" {_duckdb_type(field.type)}' for field in kind)
         return f"STRUCT({', '.join(fields)})"
     return DUCKDB_TYPES[kind]
+
+
+FROM_THE_LOG = ("commits", "open_commits", "group_records", "markers")
+STATE_OF_GROUPS = ("group_state", "members", "offsets", "open_commits")
+
+
+class Moment:
+    """The log of each partition before the first record with a later time, and what follows from it.
+
+    `now` gives the relation of a table as it is today. What is made here has names of its own, which begin with `name`.
+    """
+
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, now: Callable[[str], str], as_of_ms: int, name: str
+    ) -> None:
+        self._connection = connection
+        self._now = now
+        self._as_of_ms = int(as_of_ms)
+        self._name = name
+        self._made: set[str] = set()
+
+    def relation(self, table: str) -> str:
+        """A relation with the rows that the table would have had."""
+        match table:
+            case "commits":
+                return f"(SELECT * FROM {self._commits()} c WHERE c.txn_outcome IS NULL OR c.txn_outcome <> 'open')"
+            case "group_records" | "markers" | "rebalances":
+                return self._before(table)
+            case "log_ends":
+                return f"(SELECT * FROM {self._now(table)} r WHERE r.observed_at_ms <= {self._as_of_ms})"
+            case "offsets":
+                return self._kept(table, lambda: queries.offsets(self._commits()))
+            case "open_commits":
+                return self._kept(table, lambda: queries.open_offsets(self._commits()))
+            case "group_state":
+                return self._kept(table, lambda: queries.group_state(self._before("group_records")))
+            case "members":
+                return self._kept(table, lambda: queries.members(self.relation("group_state"), DUCKDB_EXPLODE))
+            case "groups":
+                return self._kept(table, lambda: queries.groups(*map(self.relation, STATE_OF_GROUPS)))
+            case "lag":
+                return self._kept(table, self._lag)
+            case _:
+                raise BadInput(f"the table {table} is kept for now only. Leave --as-of out.")
+
+    def _lag(self) -> str:
+        offsets, members = self.relation("offsets"), self.relation("members")
+        return lag(offsets, self._now("log_ends"), members, as_of_ms=self._as_of_ms, explode=DUCKDB_EXPLODE)
+
+    def _commits(self) -> str:
+        """Commits, deletions and transactions that were open then; too many to be made a table of."""
+        return f"({queries.commits_before(self._now('commits'), self._now('open_commits'), self._ends())})"
+
+    def _before(self, table: str) -> str:
+        names = [f'"{name}"' for name in TABLES[table].names]
+        return f"({queries.before(self._now(table), names, self._ends())})"
+
+    def _ends(self) -> str:
+        return self._kept("ends", lambda: queries.prefix_ends(*map(self._now, FROM_THE_LOG), as_of_ms=self._as_of_ms))
+
+    def _kept(self, table: str, query: Callable[[], str]) -> str:
+        """Make a table once: state is small, and asked for several times."""
+        name = f"{self._name}_{table}"
+        if name not in self._made:
+            self._connection.execute(f"CREATE TEMP TABLE {name} AS {query()}")
+            self._made.add(name)
+        return name

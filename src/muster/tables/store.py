@@ -22,12 +22,10 @@ from pyarrow import fs
 from muster.errors import BadInput, MusterError
 from muster.references import resolved
 from muster.tables.addresses import checked, filesystem, is_local
-from muster.tables.delta import OneTable, TableMoved, WrittenFile
-from muster.tables.durable import sync
-from muster.tables.locks import locked
+from muster.tables.delta import STAGING, OneTable, TableMoved, Vacuumed, WrittenFile, vacuum
+from muster.tables.disk import locked, sync
 from muster.tables.manifest import MANIFEST, Manifest, PartitionProgress, manifest_of
 from muster.tables.schemas import TABLES
-from muster.tables.vacuum import STAGING, Vacuumed, vacuum
 
 MANIFEST_TABLE = "_manifest"
 COMPRESSION = "zstd"

@@ -18,7 +18,7 @@ from pyarrow import fs
 from muster.errors import BadInput
 from muster.pipeline.model import WrittenFile
 from muster.tables.addresses import OBJECT_STORES, filesystem
-from muster.tables.durable import sync
+from muster.tables.disk import sync
 
 Options = Iterable[tuple[str, str]]
 

@@ -1,6 +1,7 @@
-"""One run at a time in a directory. The kernel forgets the lock when its holder dies, however it dies.
+"""A local directory of tables: one run at a time in it, and what a manifest names is on the disk.
 
-Object stores have no such lock; there the version of each commit decides, and the later of two runs ends with an error.
+The kernel forgets the lock when its holder dies, however it dies. Object stores have no such lock; there the version of
+each commit decides, and the later of two runs ends with an error.
 """
 
 import fcntl
@@ -48,3 +49,12 @@ def _holder(path: Path) -> str:
         return f" (process {holder['pid']} on {holder['host']}, since {since:%Y-%m-%d %H:%M:%S} UTC)"
     except (OSError, ValueError, KeyError, TypeError, OverflowError):
         return ""
+
+
+def sync(path: str | Path) -> None:
+    """Wait until a file is on the disk; of a directory, until the names in it are."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
