@@ -21,7 +21,7 @@ def test_the_versions_clients_were_seen_to_need_are_served() -> None:
     assert {api.name: (api.min_version, api.max_version) for api in APIS.values()} == SERVED
 
 
-def test_what_nobody_handles_is_not_advertised() -> None:
+def test_an_api_without_a_handler_is_not_advertised() -> None:
     assert [api.name for api in advertised({ApiKey.HEARTBEAT, ApiKey.METADATA})] == ["Metadata", "Heartbeat"]
     assert [api.key for api in advertised(APIS)] == sorted(APIS)
 

@@ -49,7 +49,7 @@ def test_a_client_id_may_be_any_bytes() -> None:
     assert client_id.encode("utf-8", "surrogateescape") == b"\xffA"
 
 
-def test_an_api_nobody_knows_has_no_header_we_could_read() -> None:
+def test_the_header_of_an_unknown_api_cannot_be_read() -> None:
     with pytest.raises(NotServed, match="API 99 "):
         decode_header(bytes.fromhex("0063 0000 00000001 0000"))
 

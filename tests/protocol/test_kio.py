@@ -1,4 +1,4 @@
-"""Every message in every version is what `kio`, which somebody else wrote, makes of it.
+"""Every message in every version is what the independent library `kio` makes of it.
 
 It is asked only what it can answer: it knows no text that is not UTF-8, no error code that Kafka does not have, no
 retention of three hundred thousand years, and stamps of whole seconds only.

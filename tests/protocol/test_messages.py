@@ -143,7 +143,7 @@ def test_any_bytes_are_a_message_or_an_error(api: Api, data: st.DataObject, some
 
 
 def with_unknown_tags(api_key: int, version: int, body: dict[str, Any]) -> bytes:
-    """A request whose every struct carries two tagged fields that nobody knows."""
+    """A request whose every struct carries two unknown tagged fields."""
 
     class Tagging(Writer):
         def tagged_fields(self, fields: Any) -> None:
@@ -157,7 +157,7 @@ def with_unknown_tags(api_key: int, version: int, body: dict[str, Any]) -> bytes
 @some
 @given(data=st.data())
 @every_api
-def test_tagged_fields_that_nobody_knows_are_skipped(api: Api, data: st.DataObject) -> None:
+def test_unknown_tagged_fields_are_skipped(api: Api, data: st.DataObject) -> None:
     api_key, version = api.key, a_version(api, data)
     body = data.draw(bodies(api_key, version, REQUEST))
     tagged = with_unknown_tags(api_key, version, body)
@@ -233,7 +233,7 @@ def test_text_longer_than_kafka_writes_it_is_an_error(version: int) -> None:
         encode_response(ApiKey.DESCRIBE_GROUPS, version, 7, {"groups": [{"groupId": "x" * 0x8000}]})
 
 
-def test_defaults_are_nobody_elses() -> None:
+def test_defaults_are_not_shared_between_messages() -> None:
     frame = encode_request(ApiKey.FETCH, 4, 7, "me", {})
     first = decode_request(ApiKey.FETCH, 4, frame, body_of(frame))
     first["forgottenTopicsData"].append("mine")

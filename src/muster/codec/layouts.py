@@ -218,7 +218,7 @@ _INT32S: dict[bool, tuple[Read, Write]] = {
 
 
 class Repeated(StructData):
-    """A struct that a message has several times in the same version: it is encoded once."""
+    """A struct that stands several times in one message: it is encoded once."""
 
     __slots__ = ("encoded",)
 
@@ -349,7 +349,7 @@ def _fresh(default: Any) -> Any:
 
 
 def _completed(value: Any, default: Any) -> Any:
-    """A struct with what is missing in it, so that one which says no more than the default is seen to be one."""
+    """A struct with its missing fields filled in, so that it can be compared with the default."""
     return {**default, **value} if type(value) is dict and type(default) is dict else value
 
 

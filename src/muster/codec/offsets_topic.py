@@ -18,7 +18,7 @@ hold.
 """
 
 import re
-from struct import Struct as Layout
+from struct import Struct
 from struct import error as struct_error
 from typing import NamedTuple
 
@@ -121,13 +121,13 @@ class StructValue(NamedTuple):
 
 Value = OffsetValue | GroupValue | StructValue
 
-_INT16 = Layout(">h")
-_INT32 = Layout(">i")
-_INT64 = Layout(">q")
-_TWO_INT64 = Layout(">qq")
-_OFFSET_SIZE = Layout(">qh")
-_OFFSET_EPOCH = Layout(">qi")
-_OFFSET_EPOCH_SIZE = Layout(">qih")
+_INT16 = Struct(">h")
+_INT32 = Struct(">i")
+_INT64 = Struct(">q")
+_TWO_INT64 = Struct(">qq")
+_OFFSET_SIZE = Struct(">qh")
+_OFFSET_EPOCH = Struct(">qi")
+_OFFSET_EPOCH_SIZE = Struct(">qih")
 
 
 def offset_key(group_id: str, topic: str, partition: int) -> OffsetKey:
@@ -281,7 +281,7 @@ def encode_offset_value(value: OffsetValue, version: int) -> bytes:
 
 
 _SHORT_TEXT = 0x7F
-_VERSION_OFFSET_EPOCH_SIZE = Layout(">hqiB")
+_VERSION_OFFSET_EPOCH_SIZE = Struct(">hqiB")
 
 
 def encode_plain_commit(committed_offset: int, leader_epoch: int, commit_timestamp_ms: int, topic_id: bytes) -> bytes:
@@ -294,8 +294,8 @@ def encode_plain_commit(committed_offset: int, leader_epoch: int, commit_timesta
 
 
 _TOPIC_ID_BYTES = 16
-_PLAIN_COMMIT = Layout(">hqiBqB")
-_IDENTIFIED_COMMIT = Layout(">hqiBqBBB16s")
+_PLAIN_COMMIT = Struct(">hqiBqB")
+_IDENTIFIED_COMMIT = Struct(">hqiBqBBB16s")
 
 
 def _encode_usual_flexible_value(value: OffsetValue) -> bytes:

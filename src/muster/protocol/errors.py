@@ -1,7 +1,7 @@
 """What a peer can do wrong.
 
-Kafka answers none of these: it closes the connection, and so does whoever catches a `WireError`. The text is for the
-log. Requests that are well formed and refused are no errors here; they get an answer with an `ErrorCode` in it.
+Kafka answers none of these: it closes the connection, and so does muster's server. The text is for the log. A request
+that is well formed and refused is no error here; it gets a response with an `ErrorCode` in it.
 """
 
 from muster.errors import MusterError
@@ -12,12 +12,12 @@ class WireError(MusterError):
 
 
 class BadHeader(WireError):
-    """The request cannot even be told apart from others."""
+    """The header of a request or response cannot be read."""
 
 
 class NotServed(WireError):
-    """An API, or a version of one, that we do not answer."""
+    """An API, or a version of one, that is not in the table or has no handler."""
 
 
 class BadBody(WireError):
-    """The request is known, and its bytes are not what its version says; or an answer does not fit its version."""
+    """The bytes of a body are not what its version says, or a body does not fit the version to be written."""

@@ -1,8 +1,8 @@
-"""The header of a request: which API, which version, who asks, and under which number the answer is awaited.
+"""The header of a request as a server reads it: API, version, correlation id, client id.
 
 Version 0 is the key, the version and the correlation id; version 1 adds the client id; version 2 adds tagged fields,
-none of which mean anything yet. Which of them a request has follows from its API and version, and the client id is
-written the old way even in version 2, so that ApiVersions can be read before anybody knows what the other side speaks.
+none of which mean anything yet. API and version determine the version of the header. The client id has no compact form
+even in version 2, so that ApiVersions can be read before the two sides know each other's versions.
 """
 
 from struct import Struct
@@ -25,7 +25,7 @@ def decode_header(data: Buffer, position: int = 0, end: int | None = None) -> He
     """The header of a frame, of which `position` is the first byte after the length.
 
     A client id of null is "", as it is to Kafka. The version need not be one we serve: ApiVersions is answered whatever
-    the version. An API key that nobody knows is `NotServed`, since not even the form of its header is known then.
+    the version. An unknown API key is `NotServed`, since not even the form of its header is known.
     """
     if end is None:
         end = len(data)
@@ -53,7 +53,7 @@ def decode_header(data: Buffer, position: int = 0, end: int | None = None) -> He
 
 
 def _decode_slowly(data: Buffer, position: int, end: int) -> Header:
-    """Null client ids, tagged fields, and whatever is wrong."""
+    """Null client ids, tagged fields, and everything that is wrong."""
     reader = WireReader(data, position, end)
     try:
         api_key, version, correlation_id = reader.int16(), reader.int16(), reader.int32()

@@ -15,10 +15,10 @@ _JAVA_MAX, _ALL_ONES, _JAVA_WRAPS = (1 << 31) - 1, (1 << 32) - 1, 1 << 32
 
 
 class WireReader(Reader):
-    """A reader for one message of a stranger's: there is a limit on the elements of all its arrays together.
+    """A reader for one message, with a limit on the elements of all its arrays together.
 
-    Lengths are Java's, so that what Kafka makes of an odd one is made of it here: 32 bits with a sign, and null if that
-    is negative, where null may be.
+    Lengths are Java's, so that an odd one means here what it means to Kafka: 32 bits with a sign, and null if that is
+    negative, where null may be.
     """
 
     __slots__ = ("_leaves_records", "elements_left")

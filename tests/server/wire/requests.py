@@ -35,7 +35,7 @@ def body(api_key: int, version: int, message: dict[str, Any]) -> bytes:
 
 
 def tagged_body(api_key: int, version: int, message: dict[str, Any]) -> bytes:
-    """The same with tagged fields that nobody knows, in every struct that can have some."""
+    """The same with unknown tagged fields, in every struct that can have some."""
     writer = _Tagging()
     layout(api_key, version, REQUEST).write(writer, message)
     return writer.finish()
@@ -78,7 +78,7 @@ def changed_everywhere(data: bytes) -> Iterator[bytes]:
 def lengths_in_two_bytes(data: bytes) -> Iterator[bytes]:
     """The body with each byte written as a length that takes two bytes, as Kafka accepts it.
 
-    Whoever takes the first of them for the whole length finds the rest of the body where that leads, and is fooled.
+    A reader that takes the first of them for the whole length finds the rest of the body where that leads.
     """
     for place, was in enumerate(data):
         if 0 < was < 0x80:

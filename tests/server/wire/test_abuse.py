@@ -48,7 +48,7 @@ def fetch(version: int) -> Callable[[bytes], object]:
     return lambda data: decode_offset_fetch(version, 1, data, 0, len(data), TOPICS)
 
 
-def bridge(key: ApiKey, version: int) -> Callable[[bytes], object]:
+def by_layout(key: ApiKey, version: int) -> Callable[[bytes], object]:
     return lambda data: decode_request(key, version, data)
 
 
@@ -64,8 +64,8 @@ OLD_COMMIT = b"\x00\x01g" + bytes(4) + b"\x00\x01m" + bytes(8)
 FLEXIBLE_COMMIT = b"\x02g" + bytes(4) + b"\x02m\x00"
 FETCH = b"\x02\x02g\x00" + bytes(4)
 CASES: dict[str, tuple[Callable[[bytes], object], bytes]] = {
-    "groups to describe": (bridge(ApiKey.DESCRIBE_GROUPS, 0), int32 + bytes(2 * TOO_MANY)),
-    "protocols to join with": (bridge(ApiKey.JOIN_GROUP, 9), JOIN + MANY + b"\x01\x01\x00" * TOO_MANY),
+    "groups to describe": (by_layout(ApiKey.DESCRIBE_GROUPS, 0), int32 + bytes(2 * TOO_MANY)),
+    "protocols to join with": (by_layout(ApiKey.JOIN_GROUP, 9), JOIN + MANY + b"\x01\x01\x00" * TOO_MANY),
     "partitions, old": (commit(2), OLD_COMMIT + ONE_OLD + OLD_ORDERS + int32 + PARTITION * TOO_MANY),
     "topics, old": (commit(2), OLD_COMMIT + int32 + (OLD_ORDERS + ONE_OLD + PARTITION) * TOO_MANY),
     "partitions, flexible": (commit(9), FLEXIBLE_COMMIT + b"\x02" + ORDERS + MANY + bytes(18 * TOO_MANY)),

@@ -1,4 +1,4 @@
-"""What the codecs written by hand read and write is what `kio`, which somebody else wrote, makes of it."""
+"""What the codecs written by hand read and write is what the independent library `kio` makes of it."""
 
 from datetime import timedelta
 

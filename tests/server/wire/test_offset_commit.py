@@ -234,7 +234,7 @@ def test_what_is_refused_comes_first_as_in_kafka() -> None:
     assert told == [("gone", [(0, 3)]), ("orders", [(9, 3), (0, 27), (1, 25)])]
 
 
-def test_an_id_nobody_knows_is_told_so() -> None:
+def test_an_unknown_topic_id_is_refused() -> None:
     asked = [{"topicId": b"?" * 16, "partitions": [{"partitionIndex": 0}]}]
     event, reply = decode(10, usual(10, topics=asked))
     assert event is None
