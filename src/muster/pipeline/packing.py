@@ -13,7 +13,7 @@ from pathlib import Path
 import muster
 from muster.errors import BadInput
 
-ROOTS = ("numba", "pyarrow", "duckdb", "cramjam", "crc32c", "cryptography", "kio")
+ROOTS = ("numba", "pyarrow", "duckdb", "cramjam", "crc32c", "cryptography")
 LEFT_OUT = ("numba/tests/", "numba/cuda/tests/", "pyarrow/tests/", "pyarrow/include/")
 """A quarter of all files, which no task imports."""
 FOLDER = "muster-workers"
