@@ -8,7 +8,8 @@ shown as its JSON escape.
 import re
 from collections import Counter
 from collections.abc import Iterable
-from datetime import UTC, datetime
+
+from muster.tables.clocks import calendar_time
 
 _UNIQUE = re.compile(r"-([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})$")
 """What a broker adds to a client's name to make a member id of it."""
@@ -30,11 +31,8 @@ def shown_time(timestamp_ms: int | None, *, with_year: bool = True) -> str:
     """To the second, in UTC; times that no calendar has are shown as the number they are."""
     if timestamp_ms is None:
         return ""
-    try:
-        moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
-    except (ValueError, OverflowError, OSError):
-        return str(timestamp_ms)
-    return moment.strftime("%Y-%m-%d %H:%M:%S" if with_year else "%m-%d %H:%M:%S")
+    time = calendar_time(timestamp_ms, "%Y-%m-%d %H:%M:%S" if with_year else "%m-%d %H:%M:%S")
+    return str(timestamp_ms) if time is None else time
 
 
 def shown_duration(length_ms: int) -> str:

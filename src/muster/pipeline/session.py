@@ -144,7 +144,7 @@ def spark_session(
             words = complaint(chatter.read_text(errors="replace")) or gist(error)
             raise BadInput(
                 f"Spark did not start: {words}. "
-                "`python -m muster.java` says which Java it was given; --master and --conf are Spark's own words."
+                "`python -m muster.java` says which Java it was given; --master and --conf are passed on as they are."
             ) from error
     session.sparkContext.setLogLevel("ERROR")
     return session

@@ -1,4 +1,4 @@
-"""Which times are believed. Whoever writes a record stamps it: one that counts in microseconds is of the year 58000.
+"""Which times are believed. The writer of a record stamps it: one that counts in microseconds is of the year 58000.
 
 No clock is trusted alone, that of this machine included. A time is not believed where what stands behind it in the log
 is far earlier, or where it is far ahead of now while others are not.
@@ -15,9 +15,15 @@ def is_ahead(time_ms: int, other_ms: int) -> bool:
     return time_ms > other_ms + AHEAD_MS
 
 
+def calendar_time(time_ms: int, pattern: str = "%Y-%m-%d %H:%M:%S") -> str | None:
+    """A time in UTC, to the second; None where it is beyond all calendars."""
+    try:
+        return datetime.fromtimestamp(time_ms / 1000, UTC).strftime(pattern)
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
 def shown(time_ms: int) -> str:
     """A time for people; the number where it is beyond all calendars."""
-    try:
-        return f"{datetime.fromtimestamp(time_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
-    except (ValueError, OverflowError, OSError):
-        return f"{time_ms} ms"
+    time = calendar_time(time_ms)
+    return f"{time_ms} ms" if time is None else f"{time} UTC"
