@@ -218,6 +218,7 @@ def loaded(value: GroupValue) -> World:
     fresh = Coordinator(world.config)
     fresh.replay(OffsetsRecord(encode_key(GroupKey("g")), encode_group_value(value, 3)), 0)
     out = Outcome()
+    fresh.table.take_seats()
     fresh.activate(world.now, out)
     world.coordinator = fresh
     world._carry_out(out)

@@ -489,6 +489,7 @@ def test_139_a_loaded_group_over_capacity_shrinks() -> None:
     from muster.core.outcome import Outcome
 
     out = Outcome()
+    world.coordinator.table.take_seats()
     world.coordinator.activate(world.now, out)
     world._carry_out(out)
     assert world.state() == "PreparingRebalance"
@@ -667,6 +668,7 @@ def test_184_loaded_members_have_a_full_session() -> None:
 
     out = Outcome()
     other.now_ms = 77_000
+    other.coordinator.table.take_seats()
     other.coordinator.activate(other.now, out)
     deadlines = {timer.key[2]: timer.deadline_ms for timer in out.timers}
     assert deadlines == dict.fromkeys(ids, 81_000)

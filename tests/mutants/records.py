@@ -294,6 +294,18 @@ RECORDS = (
     ),
     Mutant(
         "groups.py",
+        "    table.take_seats()\n    report.count_state(table)\n",
+        "    report.count_state(table)\n",
+        "a restart, record by record, turns all members out",
+    ),
+    Mutant(
+        "groups.py",
+        "    table.take_seats()\n    table.reindex()\n",
+        "    table.reindex()\n",
+        "a restart turns all members out",
+    ),
+    Mutant(
+        "groups.py",
         "header.producer_id if header.is_transactional else NO_PRODUCER",
         "NO_PRODUCER",
         "a restart makes offsets of open and aborted transactions count",

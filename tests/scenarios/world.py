@@ -104,6 +104,7 @@ class ScenarioWorld(World):
         other.now_ms, other.wall_ms, other.log = self.now_ms, self.wall_ms, list(self.log)
         for log_offset, (record, producer_id) in enumerate(self.log):
             other.coordinator.replay(record, log_offset, producer_id)
+        other.coordinator.table.take_seats()
         out = Outcome()
         other.coordinator.activate(other.now, out)
         other._carry_out(out)

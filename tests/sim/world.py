@@ -545,6 +545,7 @@ class SimWorld:
             _replay(self.shadow, place, entry)
             self.model.take(place, entry)
         out = Outcome()
+        self.coordinator.table.take_seats()
         self.coordinator.activate(self.now, out)
         for group in self.coordinator.groups.values():
             self.last_seen_ms.update({(group.group_id, member_id): self.now_ms for member_id in group.seats.members})

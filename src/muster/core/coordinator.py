@@ -10,7 +10,7 @@ accidents can be played in a second, and a log tells all there is to know.
    written (too large, not the leader), `refused` is told. What follows from either is in one place: `_follow`.
 3. If the disk fails in the middle, there is nothing to repair: the coordinator is dropped and the log is read again.
 
-A restart runs the same replay, record by record; then `activate` makes the seats from the records.
+A restart runs the same replay, record by record; then seats are made from the records, and `activate` begins sessions.
 
 States and what each answers are in `states.py`; how seats change hands in `membership.py`, with the phases of a
 rebalance in `rebalancing.py`; offsets in `offsets.py`; groups of newer kinds in `newer_groups.py`.
@@ -122,7 +122,7 @@ class Coordinator:
         self.table.replay(record, log_offset, producer_id)
 
     def activate(self, now: Instant, out: Outcome) -> None:
-        """The log has been replayed to its end: members have their seats, sessions begin, requests may come."""
+        """The log has been read, and the members have their seats: sessions begin, requests may come."""
         for group in self.groups.values():
             self.rebalancing.activate(group, now, out)
 

@@ -5,9 +5,9 @@ A `Group` is its last group record, its committed offsets, and the offsets that 
 and again for each record that the coordinator has just had appended. There is no other way in, and no question whether
 the partition is loading: a restart and an ordinary day run the same code.
 
-Beside that a group has `seats`, the soft state (`seats.py`): made from the record when the partition becomes active,
-changed by decisions and what follows from them, forgotten in a crash. Replay never looks at it. Seats are not made anew
-from each record, because they know more: a record has one protocol of each member, and one of an older version neither
+Beside that a group has `seats`, the soft state (`seats.py`): made from the record when the log has been read, changed
+by decisions and what follows from them, forgotten in a crash. Replay never looks at it. Seats are not made anew from
+each record, because they know more: a record has one protocol of each member, and one of an older version neither
 instance ids nor rebalance timeouts.
 
 A commit in a transaction is *pending* under its producer until the marker. Where an ordinary commit and one of a
@@ -20,7 +20,7 @@ A whole log becomes a table in one of two ways that are proven equal. `replay_ba
 record. `restore` takes what the columnar reader kept of a whole partition, and puts it in its places; why nothing is
 lost on the way is told in `muster.codec.partition_state`. One difference is no part of the state: a group of which the
 log leaves neither a record nor an offset is an empty group after a replay, until it expires, and no group at all after
-a restore (nor after the log has been compacted). Neither way makes seats: `Coordinator.activate` does.
+a restore (nor after the log has been compacted). Both end with the members in their seats.
 
 What is wrong in a log is of two kinds. A record without a key, or in a version that only a newer broker writes, fails
 the load as in Kafka: to go on would be to answer with older offsets than were committed. Damage (a checksum, a record
@@ -82,6 +82,11 @@ class Group:
     def hard_state(self) -> tuple[Any, ...]:
         """A copy of what the log says."""
         return self.record, dict(self.offsets), {producer: dict(held) for producer, held in self.pending.items()}
+
+    def take_seats(self) -> None:
+        """The members sit down as the record says; of a simple group there are none."""
+        if self.record is not None:
+            self.seats = Seats.recorded(self.record)
 
     @property
     def is_in_log(self) -> bool:
@@ -206,6 +211,11 @@ class GroupTable:
             if not offsets:
                 del group.pending[producer_id]
 
+    def take_seats(self) -> None:
+        """The log is read to its end: all members sit down. They are many, so this is part of loading."""
+        for group in self.groups.values():
+            group.take_seats()
+
     def reindex(self) -> None:
         """Find the open transactions anew, after groups were put in their places without `replay`."""
         self._groups_of_producer.clear()
@@ -288,6 +298,7 @@ def replay_batches(
             producer_id = header.producer_id if header.is_transactional else NO_PRODUCER
             for record in batch.records:
                 _replay_record(table, record, producer_id, report, strict)
+    table.take_seats()
     report.count_state(table)
     return report
 
@@ -346,6 +357,7 @@ def restore(table: GroupTable, loaded: LoadedPartition, *, strict: bool = False)
         held[commit.partition] = encode_commit(commit.log_offset, commit.value)
     for (group_id, topic, partition), log_offset in loaded.tombstones.items():
         _bury(groups, group_id, (topic, partition), log_offset)
+    table.take_seats()
     table.reindex()
     for key, newer_value, log_offset in loaded.newer_records:
         table.replay((key, newer_value), log_offset)

@@ -81,8 +81,8 @@ class Membership:
         """The log has a record of the new group: the join goes on."""
         request, now = decided
         group = self._groups[request.group_id]
+        group.take_seats()
         out.notices.append(Notice(NoticeKind.CREATED, request.group_id))
-        self._rebalancing.activate(group, now, out)
         self._enter(group, request, now, out)
 
     def not_created(self, decided: Created, error: ErrorCode, out: Outcome) -> None:

@@ -378,10 +378,8 @@ class Rebalancing:
     # Coming and going of whole groups.
 
     def activate(self, group: Group, now: Instant, out: Outcome) -> None:
-        """The log is read: the members sit down, with a full session each to find the new coordinator."""
-        if group.record is None:
-            return
-        seats = group.seats = Seats.recorded(group.record)
+        """A group was read from the log: its members have a full session each to find the new coordinator."""
+        seats = group.seats
         self.seats += len(seats.members)
         self.count_bytes(group)
         for member in seats.members.values():

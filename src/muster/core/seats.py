@@ -1,6 +1,6 @@
 """Who sits in a group right now: the soft state, which a crash forgets.
 
-Seats are made from the group record when the partition becomes active (`Seats.recorded`). From then on they run ahead
+Seats are made from the group record when the log has been read (`Seats.recorded`). From then on they run ahead
 of the record, as in Kafka: members that join or leave, the next generation, the voted protocol and the leader are seen
 by clients (heartbeats, DescribeGroups) before anything is written, and a rebalance writes nothing until the leader has
 sent its assignment. What has to wait for the log waits: assignments and the Stable state, the new id of a static member
