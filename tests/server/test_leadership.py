@@ -397,10 +397,10 @@ async def test_what_an_event_that_broke_off_had_appended_is_durable_before_the_p
                 with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
                     await client.ask(ApiKey.OFFSET_COMMIT, 8, **commit_body("late", "orders", {0: 1}))
         await until(lambda: is_served(server), told)
-        shell = server.parts.led_partitions.by_number[0]
+        led = server.parts.led_partitions.by_number[0]
         assert ("late", "orders", 0) in offsets_of(server)
-        await until(lambda: shell.log.flushed_offset == shell.log.end_offset, told)
-        await until(lambda: not shell.is_behind, told)
+        await until(lambda: led.log.flushed_offset == led.log.end_offset, told)
+        await until(lambda: not led.is_behind, told)
 
 
 @in_a_loop
@@ -724,7 +724,7 @@ async def test_a_list_of_groups_does_not_wait_for_commits_that_come_after_it(tmp
     told, files = Told(), SteppedFiles()
     async with serving(tmp_path / "data", files, told, muster_flush="always") as server:
         await server.parts.topic_changes.create_topic(server.parts.cluster, "orders", PARTITIONS)
-        shell, address = server.parts.led_partitions.by_number[0], (server.host, server.port)
+        led, address = server.parts.led_partitions.by_number[0], (server.host, server.port)
         async with Client(address) as first, Client(address) as lister, Client(address) as second:
             files.is_armed = True
             asked: list[asyncio.Task[Any]] = []
@@ -734,7 +734,7 @@ async def test_a_list_of_groups_does_not_wait_for_commits_that_come_after_it(tmp
                 second.ask(ApiKey.OFFSET_COMMIT, 8, **commit_body("second", "orders", {0: 1})),
             ):
                 asked.append(asyncio.create_task(question))
-                await until(lambda: len(shell.replies) == len(asked), told)
+                await until(lambda: len(led.replies) == len(asked), told)
             files.steps.release()
             answered, _ = await asyncio.wait(asked[1:2], timeout=10)
             files.is_armed = False

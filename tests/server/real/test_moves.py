@@ -46,7 +46,9 @@ def test_a_consumer_carries_on_over_twenty_moves() -> None:
         while not consumer.assignment():
             assert time.monotonic() < deadline
             consumer.poll(0.05)
-        generation = broker._server.parts.led_partitions.by_number[partition].coordinator.groups["moving"].generation  # type: ignore[union-attr]
+        led = broker._server.parts.led_partitions.by_number[partition]  # type: ignore[union-attr]
+        assert led.coordinator is not None
+        generation = led.coordinator.groups["moving"].seats.generation
         acknowledged, refusals = -1, 0
         for number in range(200):
             if number % 10 == 0:
@@ -62,10 +64,9 @@ def test_a_consumer_carries_on_over_twenty_moves() -> None:
             assert time.monotonic() < deadline + WAIT_S
         in_loop(broker, lambda server: server.parts.leadership.elect(partition))
         assert consumer.committed([TopicPartition("orders", 0)], timeout=10)[0].offset >= acknowledged > 100
-        shell = broker._server.parts.led_partitions.by_number[partition]  # type: ignore[union-attr]
-        assert shell.epoch > 20
-        assert shell.coordinator is not None
-        assert shell.coordinator.groups["moving"].generation == generation, "nobody had to rebalance"
+        assert led.epoch > 20
+        assert led.coordinator is not None
+        assert led.coordinator.groups["moving"].seats.generation == generation, "no member had to rebalance"
         consumer.close()
 
 
