@@ -34,7 +34,7 @@ def special(field: Field) -> st.SearchStrategy[Any] | None:
     """Values for what kio takes for more than a number."""
     if field.name.lower().endswith("errorcode"):
         return st.sampled_from([int(code) for code in KioErrorCode])
-    if field.name == "retentionTimeMs":
+    if field.name in ("retentionTimeMs", "sessionLifetimeMs"):
         return st.integers(-LONGEST_MS, LONGEST_MS)
     if field.name == "logAppendTimeMs":
         return st.just(-1) | st.integers(0, NEWEST_S).map(lambda seconds: 1000 * seconds)
