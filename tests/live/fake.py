@@ -15,8 +15,7 @@ from typing import Any
 from muster.codec import Record, encode_batch
 from muster.live.requests import SPOKEN
 from muster.protocol.apis import ApiKey
-from muster.protocol.header import decode_header
-from muster.protocol.messages import decode_request, encode_response
+from muster.protocol.messages import decode_header, decode_request, encode_response
 
 HANG, HANG_UP = object(), object()
 TOPIC, TOPIC_ID = "offsets", bytes(range(16))

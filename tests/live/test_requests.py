@@ -19,8 +19,8 @@ from muster.live import requests
 from muster.live.requests import SPOKEN, FetchFrom, Response, error_name
 from muster.protocol.apis import ApiKey
 from muster.protocol.errors import WireError
-from muster.protocol.header import decode_header
 from muster.protocol.messages import (
+    decode_header,
     decode_request,
     decode_response_body,
     decode_response_header,

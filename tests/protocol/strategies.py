@@ -6,9 +6,9 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from muster.codec.layouts import Field, Message
+from muster.codec.layouts import Field
 from muster.protocol.apis import APIS, ApiKey
-from muster.protocol.messages import messages
+from muster.protocol.messages import message
 
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 """Others use this machine too."""
@@ -24,11 +24,6 @@ long_names = st.integers(120, 300).map(lambda size: "n" * size) | st.text("\x00\
 texts = st.one_of(names, odd_names, long_names)
 int32s = st.integers(-(2**31), 2**31 - 1)
 int64s = st.integers(-(2**63), 2**63 - 1)
-
-
-def message(api_key: int, direction: str) -> Message:
-    api = APIS[api_key]
-    return messages(api.schemas)[api.name + direction]
 
 
 Special = Callable[[Field], st.SearchStrategy[Any] | None]

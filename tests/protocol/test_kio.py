@@ -20,8 +20,7 @@ from kio.serial import entity_reader, entity_writer
 
 from muster.codec.layouts import Field
 from muster.protocol.apis import APIS, Api
-from muster.protocol.header import decode_header
-from muster.protocol.messages import REQUEST, RESPONSE, encode_request, encode_response
+from muster.protocol.messages import REQUEST, RESPONSE, decode_header, encode_request, encode_response
 from tests.protocol.strategies import bodies, long_names, message, names, patient
 
 text = names | long_names

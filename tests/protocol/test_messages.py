@@ -11,10 +11,10 @@ from muster.codec.primitives import Writer
 from muster.errors import Malformed
 from muster.protocol.apis import APIS, Api, ApiKey
 from muster.protocol.errors import BadBody, BadHeader, NotServed, WireError
-from muster.protocol.header import decode_header
 from muster.protocol.messages import (
     REQUEST,
     RESPONSE,
+    decode_header,
     decode_request,
     decode_response,
     decode_response_body,

@@ -52,14 +52,13 @@ class ApiKey(IntEnum):
 
 
 class Api(NamedTuple):
-    """One API; `name` is Kafka's, `schemas` names the module with its layouts."""
+    """One API; `name` is Kafka's."""
 
     key: ApiKey
     name: str
     min_version: int
     max_version: int
     flexible_from: int
-    schemas: str
     advertised_from: int
 
     def is_flexible(self, version: int) -> bool:
@@ -74,47 +73,45 @@ class Api(NamedTuple):
         return 1 if version >= self.flexible_from and self.key is not ApiKey.API_VERSIONS else 0
 
 
-def _api(
-    key: ApiKey, name: str, served: tuple[int, int], flexible_from: int, schemas: str, from_version: int | None = None
-) -> Api:
+def _api(key: ApiKey, name: str, served: tuple[int, int], flexible_from: int, from_version: int | None = None) -> Api:
     low, high = served
-    return Api(key, name, low, high, flexible_from, schemas, low if from_version is None else from_version)
+    return Api(key, name, low, high, flexible_from, low if from_version is None else from_version)
 
 
 APIS: dict[int, Api] = {
     api.key: api
     for api in (
-        _api(ApiKey.PRODUCE, "Produce", (3, 13), 9, "records", from_version=0),
-        _api(ApiKey.FETCH, "Fetch", (4, 18), 12, "records"),
-        _api(ApiKey.LIST_OFFSETS, "ListOffsets", (1, 11), 6, "records"),
-        _api(ApiKey.METADATA, "Metadata", (0, 13), 9, "topics"),
-        _api(ApiKey.OFFSET_COMMIT, "OffsetCommit", (2, 10), 8, "offsets"),
-        _api(ApiKey.OFFSET_FETCH, "OffsetFetch", (1, 10), 6, "offsets"),
-        _api(ApiKey.FIND_COORDINATOR, "FindCoordinator", (0, 6), 3, "groups"),
-        _api(ApiKey.JOIN_GROUP, "JoinGroup", (0, 9), 6, "groups"),
-        _api(ApiKey.HEARTBEAT, "Heartbeat", (0, 4), 4, "groups"),
-        _api(ApiKey.LEAVE_GROUP, "LeaveGroup", (0, 5), 4, "groups"),
-        _api(ApiKey.SYNC_GROUP, "SyncGroup", (0, 5), 4, "groups"),
-        _api(ApiKey.DESCRIBE_GROUPS, "DescribeGroups", (0, 6), 5, "groups"),
-        _api(ApiKey.LIST_GROUPS, "ListGroups", (0, 5), 3, "groups"),
-        _api(ApiKey.SASL_HANDSHAKE, "SaslHandshake", (0, 1), NEVER, "sessions"),
-        _api(ApiKey.API_VERSIONS, "ApiVersions", (0, 4), 3, "sessions"),
-        _api(ApiKey.CREATE_TOPICS, "CreateTopics", (2, 7), 5, "topics"),
-        _api(ApiKey.DELETE_TOPICS, "DeleteTopics", (1, 6), 4, "topics"),
-        _api(ApiKey.INIT_PRODUCER_ID, "InitProducerId", (0, 5), 2, "records"),
-        _api(ApiKey.OFFSET_FOR_LEADER_EPOCH, "OffsetForLeaderEpoch", (2, 4), 4, "records"),
-        _api(ApiKey.ADD_PARTITIONS_TO_TXN, "AddPartitionsToTxn", (0, 5), 3, "records"),
-        _api(ApiKey.ADD_OFFSETS_TO_TXN, "AddOffsetsToTxn", (0, 4), 3, "records"),
-        _api(ApiKey.END_TXN, "EndTxn", (0, 5), 3, "records"),
-        _api(ApiKey.TXN_OFFSET_COMMIT, "TxnOffsetCommit", (0, 5), 3, "offsets"),
-        _api(ApiKey.DESCRIBE_CONFIGS, "DescribeConfigs", (1, 4), 4, "topics"),
-        _api(ApiKey.SASL_AUTHENTICATE, "SaslAuthenticate", (0, 2), 2, "sessions"),
-        _api(ApiKey.CREATE_PARTITIONS, "CreatePartitions", (0, 3), 2, "topics"),
-        _api(ApiKey.DELETE_GROUPS, "DeleteGroups", (0, 2), 2, "groups"),
-        _api(ApiKey.OFFSET_DELETE, "OffsetDelete", (0, 0), NEVER, "offsets"),
-        _api(ApiKey.DESCRIBE_CLUSTER, "DescribeCluster", (0, 2), 0, "topics"),
-        _api(ApiKey.CONSUMER_GROUP_HEARTBEAT, "ConsumerGroupHeartbeat", (0, 1), 0, "groups"),
-        _api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, "DescribeTopicPartitions", (0, 0), 0, "topics"),
+        _api(ApiKey.PRODUCE, "Produce", (3, 13), 9, from_version=0),
+        _api(ApiKey.FETCH, "Fetch", (4, 18), 12),
+        _api(ApiKey.LIST_OFFSETS, "ListOffsets", (1, 11), 6),
+        _api(ApiKey.METADATA, "Metadata", (0, 13), 9),
+        _api(ApiKey.OFFSET_COMMIT, "OffsetCommit", (2, 10), 8),
+        _api(ApiKey.OFFSET_FETCH, "OffsetFetch", (1, 10), 6),
+        _api(ApiKey.FIND_COORDINATOR, "FindCoordinator", (0, 6), 3),
+        _api(ApiKey.JOIN_GROUP, "JoinGroup", (0, 9), 6),
+        _api(ApiKey.HEARTBEAT, "Heartbeat", (0, 4), 4),
+        _api(ApiKey.LEAVE_GROUP, "LeaveGroup", (0, 5), 4),
+        _api(ApiKey.SYNC_GROUP, "SyncGroup", (0, 5), 4),
+        _api(ApiKey.DESCRIBE_GROUPS, "DescribeGroups", (0, 6), 5),
+        _api(ApiKey.LIST_GROUPS, "ListGroups", (0, 5), 3),
+        _api(ApiKey.SASL_HANDSHAKE, "SaslHandshake", (0, 1), NEVER),
+        _api(ApiKey.API_VERSIONS, "ApiVersions", (0, 4), 3),
+        _api(ApiKey.CREATE_TOPICS, "CreateTopics", (2, 7), 5),
+        _api(ApiKey.DELETE_TOPICS, "DeleteTopics", (1, 6), 4),
+        _api(ApiKey.INIT_PRODUCER_ID, "InitProducerId", (0, 5), 2),
+        _api(ApiKey.OFFSET_FOR_LEADER_EPOCH, "OffsetForLeaderEpoch", (2, 4), 4),
+        _api(ApiKey.ADD_PARTITIONS_TO_TXN, "AddPartitionsToTxn", (0, 5), 3),
+        _api(ApiKey.ADD_OFFSETS_TO_TXN, "AddOffsetsToTxn", (0, 4), 3),
+        _api(ApiKey.END_TXN, "EndTxn", (0, 5), 3),
+        _api(ApiKey.TXN_OFFSET_COMMIT, "TxnOffsetCommit", (0, 5), 3),
+        _api(ApiKey.DESCRIBE_CONFIGS, "DescribeConfigs", (1, 4), 4),
+        _api(ApiKey.SASL_AUTHENTICATE, "SaslAuthenticate", (0, 2), 2),
+        _api(ApiKey.CREATE_PARTITIONS, "CreatePartitions", (0, 3), 2),
+        _api(ApiKey.DELETE_GROUPS, "DeleteGroups", (0, 2), 2),
+        _api(ApiKey.OFFSET_DELETE, "OffsetDelete", (0, 0), NEVER),
+        _api(ApiKey.DESCRIBE_CLUSTER, "DescribeCluster", (0, 2), 0),
+        _api(ApiKey.CONSUMER_GROUP_HEARTBEAT, "ConsumerGroupHeartbeat", (0, 1), 0),
+        _api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, "DescribeTopicPartitions", (0, 0), 0),
     )
 }
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from muster.protocol.apis import APIS, ApiKey, served
 from muster.protocol.errors import NotServed
-from muster.protocol.header import decode_header
+from muster.protocol.messages import decode_header
 from muster.server.connection import Connection, PendingReply
 from muster.server.wire import discovery
 

@@ -6,8 +6,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from muster.codec.primitives import Buffer, Writer
-from muster.protocol.header import decode_header
-from muster.protocol.messages import REQUEST, encode_request, layout
+from muster.protocol.messages import REQUEST, decode_header, encode_request, layout
 from muster.server.wire import Topics
 
 ORDERS_ID, CLICKS_ID, LONG_ID = bytes(range(16)), bytes(range(16, 32)), bytes(range(32, 48))

@@ -21,8 +21,7 @@ from muster.core.events import (
     SyncAnswer,
 )
 from muster.protocol.apis import APIS, ApiKey
-from muster.protocol.header import decode_header
-from muster.protocol.messages import decode_response, encode_request, encode_response
+from muster.protocol.messages import decode_header, decode_response, encode_request, encode_response
 from muster.server.wire import Topics
 from muster.server.wire.discovery import (
     FindCoordinator,

@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from muster.protocol.apis import APIS, ApiKey
 from muster.protocol.errors import BadHeader, NotServed, WireError
-from muster.protocol.header import decode_header, decode_rest
-from muster.protocol.messages import encode_request
+from muster.protocol.messages import decode_header, decode_rest, encode_request
 from muster.protocol.reader import WireReader
 from tests.protocol.strategies import every_version, int32s, label, patient, texts
 
