@@ -106,7 +106,7 @@ def test_what_a_task_meets_is_raised_as_what_it_is(spark: "SparkSession") -> Non
     with pytest.raises(Unexpected) as broken:
         runner.map(meet, [0])
     sentence = str(broken.value)
-    assert re.fullmatch(r"ZeroDivisionError: .* \(in a task, pipeline/failures\.py, line \d+\)", sentence), sentence
+    assert re.fullmatch(r"ZeroDivisionError: .* \(in a task, pipeline/session\.py, line \d+\)", sentence), sentence
 
 
 def test_what_spark_itself_cannot_do_is_not_called_our_mistake() -> None:
@@ -115,9 +115,9 @@ def test_what_spark_itself_cannot_do_is_not_called_our_mistake() -> None:
     )
     assert ours(RuntimeError(lost)) == ""
     text = (
-        'org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n  File "/x/muster/pipeline/'
-        'ranges.py", line 88, in segments_from\nValueError: zip() argument 2 is longer than argument 1\n\n'
-        "\tat org.apache.spark.X(X.scala:1)"
+        'org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n  File "/x/muster/'
+        'pipeline/extract/ranges.py", line 88, in segments_from\n'
+        "ValueError: zip() argument 2 is longer than argument 1\n\n\tat org.apache.spark.X(X.scala:1)"
     )
     assert ours(RuntimeError(text)) == (
         "ValueError: zip() argument 2 is longer than argument 1 (in a task, pipeline/extract/ranges.py, line 88)"
