@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from muster.codec.error_codes import ErrorCode
+from muster.codec.offsets_topic import GroupValue, MemberValue
 from muster.codec.partitioning import partition_for
 from muster.core.config import GroupConfig
 from muster.core.coordinator import Coordinator
@@ -23,9 +24,11 @@ from muster.core.events import (
     OffsetDelete,
     OffsetFetch,
     SyncGroup,
+    TimerKey,
+    TimerKind,
     TxnOffsetCommit,
 )
-from muster.core.outcome import Outcome
+from muster.core.outcome import Outcome, SetTimer
 from muster.core.router import Router
 
 E = ErrorCode
@@ -166,3 +169,14 @@ def test_a_failed_load_may_be_tried_again_in_the_same_epoch() -> None:
     assert not router.loaded(PARTITION, 1, Coordinator(), NOW, Outcome()), "served already"
     router.load_failed(PARTITION, 1)
     assert answer(router, join()).error is not E.NOT_COORDINATOR
+
+
+def test_the_members_of_a_loaded_partition_have_sessions() -> None:
+    coordinator, out = Coordinator(), Outcome()
+    member = MemberValue("m", None, "c", "/h", 60_000, 10_000, b"", b"mine")
+    coordinator.table.replay_group("groupId", GroupValue("consumer", 1, "range", "m", 5, (member,)))
+    coordinator.table.take_seats()
+    router = Router(2)
+    router.elect(PARTITION, 1)
+    assert router.loaded(PARTITION, 1, coordinator, NOW, out)
+    assert out.timers == [SetTimer(TimerKey(TimerKind.SESSION, "groupId", "m"), NOW.monotonic_ms + 10_000)]

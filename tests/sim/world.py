@@ -374,8 +374,9 @@ class SimWorld:
         if isinstance(event, SyncGroup):
             self.plans.sent(event, self.coordinator.groups.get(event.group_id))
         evicted = self._who_may_be_evicted(event)
-        out = Outcome()
+        said, out = self.coordinator.hard_state(), Outcome()
         self.coordinator.handle(event, self.now, out)
+        assert self.coordinator.hard_state() == said, "a decision has changed what only the log may change"
         if before is not None and self._took_the_place(number, before, out):
             self.open.discard(before)
             self.replaced.add(before)
