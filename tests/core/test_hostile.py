@@ -41,7 +41,7 @@ def test_a_client_id_that_makes_an_id_too_long_for_any_answer_is_refused(version
     assert world.answer(asked).member_id == ""
     assert world.state() == "Empty"
     assert not world.group().pending_members
-    assert not world.coordinator.rebalancing.seats
+    assert not world.coordinator.rebalancing.seat_count
 
 
 def test_an_instance_id_that_makes_an_id_too_long_for_any_answer_is_refused() -> None:

@@ -55,12 +55,12 @@ def test_no_more_members_than_allowed_in_all_groups_together() -> None:
     world = World(muster_max_members=2)
     (a,) = world.stable("a")
     world.join("h", client="b")  # an id handed out counts
-    assert world.coordinator.rebalancing.seats == 2
+    assert world.coordinator.rebalancing.seat_count == 2
     assert world.answer(world.join("i", client="c")).error is E.GROUP_MAX_SIZE_REACHED
     assert world.answer(world.join("i", client="c", instance="static")).error is E.GROUP_MAX_SIZE_REACHED
     assert world.heartbeat(a, 1) is E.NONE
     world.advance(3_000_000)  # sessions and the unused id run out
-    assert world.coordinator.rebalancing.seats == 0
+    assert world.coordinator.rebalancing.seat_count == 0
     assert world.answer(world.join("i", client="c")).error is E.MEMBER_ID_REQUIRED
 
 
@@ -70,7 +70,7 @@ def test_a_static_member_that_restarts_needs_no_new_seat() -> None:
     answer = world.answer(world.join(client="a", instance="a"))
     assert answer.error is E.NONE
     assert answer.member_id != a
-    assert world.coordinator.rebalancing.seats == 1
+    assert world.coordinator.rebalancing.seat_count == 1
 
 
 def join(world: World, group_id: str, member_id: str, metadata_bytes: int, version: int = 3) -> int:

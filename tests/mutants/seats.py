@@ -206,7 +206,7 @@ SEATS = (
     ),
     Mutant(
         "rebalancing.py",
-        "        self.seats -= len(seats.members) + len(seats.pending_members)\n",
+        "        self.seat_count -= len(seats.members) + len(seats.pending_members)\n",
         "",
         "ids that were handed out in a deleted group count for ever",
     ),
@@ -243,8 +243,8 @@ SEATS = (
     ),
     Mutant(
         "membership.py",
-        "if self._rebalancing.seats >= self._config.muster_max_members:",
-        "if self._rebalancing.seats > self._config.muster_max_members:",
+        "if self._rebalancing.seat_count >= self._config.muster_max_members:",
+        "if self._rebalancing.seat_count > self._config.muster_max_members:",
         "one member more than the limit is seated",
     ),
     Mutant(

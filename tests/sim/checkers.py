@@ -100,7 +100,7 @@ def check_counters(coordinator: Coordinator) -> None:
     """What is limited is counted as it comes and goes."""
     groups = coordinator.groups.values()
     seats = [group.seats for group in groups]
-    assert coordinator.rebalancing.seats == sum(len(each.members) + len(each.pending_members) for each in seats)
+    assert coordinator.rebalancing.seat_count == sum(len(each.members) + len(each.pending_members) for each in seats)
     held = sum(len(offsets) for group in groups for offsets in group.pending.values())
     assert coordinator.table.pending_offsets == held
     assert coordinator.rebalancing.held_bytes == sum(each.held_bytes for each in seats)

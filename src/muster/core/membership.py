@@ -184,7 +184,7 @@ class Membership:
             )
             self._replace(group, seats.members[seated], member_id, request, now, out)
             return
-        if self._rebalancing.seats >= self._config.muster_max_members:
+        if self._rebalancing.seat_count >= self._config.muster_max_members:
             self._refuse(request, ErrorCode.GROUP_MAX_SIZE_REACHED, out)
             return
         if request.instance_id is not None:
@@ -255,7 +255,7 @@ class Membership:
             join_waiter=request,
         )
         seats.add(member, request.protocol_type)
-        self._rebalancing.seats += 1
+        self._rebalancing.seat_count += 1
         self._rebalancing.arm_session(group, member, now.monotonic_ms + NEW_MEMBER_JOIN_TIMEOUT_MS, out)
         if seats.rebalance is not None and seats.rebalance.is_initial:
             seats.new_member_added = True

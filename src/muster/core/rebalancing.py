@@ -35,7 +35,7 @@ class Rebalancing:
     def __init__(self, groups: dict[str, Group], config: GroupConfig) -> None:
         self._groups = groups
         self._config = config
-        self.seats = 0
+        self.seat_count = 0
         """Members, and ids handed out to become members. Each parks at most one request."""
         self.held_bytes = 0
         """Of all of them, as `Seats.held_bytes` counts."""
@@ -267,7 +267,7 @@ class Rebalancing:
         out.timers.append(CancelTimer(TimerKey(TimerKind.SESSION, group.group_id, member.member_id)))
         member.armed_ms = None
         group.seats.remove(member)
-        self.seats -= 1
+        self.seat_count -= 1
         self.count_bytes(group)
 
     # Timers.
@@ -362,7 +362,7 @@ class Rebalancing:
     def hand_out(self, group: Group, member_id: str, deadline_ms: int, out: Outcome) -> None:
         """Keep an id for a client that is to join with it, until a deadline."""
         group.seats.hand_out(member_id, deadline_ms)
-        self.seats += 1
+        self.seat_count += 1
         out.timers.append(SetTimer(TimerKey(TimerKind.PENDING, group.group_id, member_id), deadline_ms))
 
     def forget_id(self, group: Group, member_id: str, out: Outcome) -> None:
@@ -372,7 +372,7 @@ class Rebalancing:
 
     def _take_back(self, group: Group, member_id: str) -> None:
         group.seats.take_back(member_id)
-        self.seats -= 1
+        self.seat_count -= 1
         self.count_bytes(group)
 
     # Coming and going of whole groups.
@@ -380,7 +380,7 @@ class Rebalancing:
     def activate(self, group: Group, now: Instant, out: Outcome) -> None:
         """A group was read from the log: its members have a full session each to find the new coordinator."""
         seats = group.seats
-        self.seats += len(seats.members)
+        self.seat_count += len(seats.members)
         self.count_bytes(group)
         for member in seats.members.values():
             self.extend_session(group, member, now, out)
@@ -403,7 +403,7 @@ class Rebalancing:
     def end(self, group: Group, out: Outcome) -> None:
         """The group is Dead here: no seats, no timers. If it lives on, for its offsets, its seats begin anew."""
         seats = group.seats
-        self.seats -= len(seats.members) + len(seats.pending_members)
+        self.seat_count -= len(seats.members) + len(seats.pending_members)
         self.held_bytes -= seats.counted_bytes
         seats.counted_bytes = 0
         seats.move(State.DEAD, seats.state_timestamp_ms)

@@ -83,7 +83,7 @@ class Control:
             "state": "unloaded" if shard is None else shard.ownership.value,
             "epoch": led.epoch,
             "groups": len(groups) + (len(coordinator.newer.kinds) if coordinator is not None else 0),
-            "members": coordinator.rebalancing.seats if coordinator is not None else 0,
+            "members": coordinator.rebalancing.seat_count if coordinator is not None else 0,
             "offsets": sum(len(group.offsets) for group in groups),
             "records": led.log.end_offset - led.log.start_offset,
             "bytes": led.log.size_bytes,

@@ -53,7 +53,7 @@ class ServerCollector:
             for group in list(coordinator.groups.values()):
                 groups[group.seats.state.value, "classic"] += 1
                 offsets += len(group.offsets)
-            members += coordinator.rebalancing.seats
+            members += coordinator.rebalancing.seat_count
             pending += coordinator.table.pending_offsets
             parked += sum(
                 member.join_waiter is not None or member.sync_waiter is not None
