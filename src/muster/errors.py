@@ -1,4 +1,4 @@
-"""What can go wrong, in families by whose promise was broken.
+"""The exceptions of muster, grouped by who can help: the bytes, the disk, the input, the cluster, or muster itself.
 
 The codec only knows that bytes are `Truncated` or `Malformed`; whoever fetched them (a socket, a file) turns that into
 the family that names the place.

@@ -336,7 +336,7 @@ def test_022_023_an_unknown_type_is_stepped_over(load: Load) -> None:
     log = Log().write(offset(0, 10)).write((b"\x7f\xff of a later release", b"?")).write(offset(1, 11))
     coordinator = load(log.data)
     assert visible(coordinator) == {0: 10, 1: 11}
-    assert coordinator.table.unreadable_records == 1
+    assert coordinator.table.unknown_records == 1
 
 
 def test_a_record_that_makes_no_sense_does_not_replace_one_that_does(load: Load) -> None:
@@ -396,7 +396,7 @@ def assert_equal(left: Coordinator, right: Coordinator) -> None:
     assert left.hard_state() == right.hard_state()
     assert left.newer.kinds == right.newer.kinds
     assert left.newer.records == right.newer.records
-    assert left.table.unreadable_records == right.table.unreadable_records
+    assert left.table.unknown_records == right.table.unknown_records
     for group_id in left.hard_state():
         assert left.groups[group_id].seats == right.groups[group_id].seats, group_id
 

@@ -50,7 +50,7 @@ def ask(router: Router, event: Event) -> Outcome:
     partition = router.handle(event, NOW, out)
     for write in out.writes:
         assert partition is not None
-        coordinator = router.shards[partition].coordinator
+        coordinator = router.routed[partition].coordinator
         assert coordinator is not None
         coordinator.appended(write, 0, out)
     return out
@@ -129,7 +129,7 @@ def test_327_328_332_loads_and_resignations_at_stale_epochs() -> None:
     assert not router.elect(PARTITION, 1)
     assert not router.elect(PARTITION, 2)
     assert router.resign(PARTITION, 1, Outcome()) == (0, 0)
-    assert PARTITION in router.shards
+    assert PARTITION in router.routed
 
 
 def test_329_a_stop_without_an_epoch() -> None:

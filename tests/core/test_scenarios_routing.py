@@ -48,7 +48,7 @@ class Node:
         partition = self.router.handle(event, NOW, out)
         for write in out.writes:
             assert partition is not None
-            coordinator = self.router.shards[partition].coordinator
+            coordinator = self.router.routed[partition].coordinator
             assert coordinator is not None
             coordinator.appended(write, self.log_offset, out)
             self.log_offset += len(write.records)
@@ -128,7 +128,7 @@ def test_323_when_a_group_is_known_not_to_exist() -> None:
     assert node.is_gone("groupId")
     node.seat("groupId")
     assert not node.is_gone("groupId")
-    coordinator = node.router.shards[HERE].coordinator
+    coordinator = node.router.routed[HERE].coordinator
     assert coordinator is not None
     coordinator.groups["groupId"].seats.state = State.DEAD
     assert node.is_gone("groupId")

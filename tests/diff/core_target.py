@@ -109,7 +109,7 @@ class CoreTarget:
         return str(uuid.UUID(int=self._fresh))
 
     def _coordinator(self, partition: int) -> Coordinator:
-        coordinator = self.router.shards[partition].coordinator
+        coordinator = self.router.routed[partition].coordinator
         assert coordinator is not None
         return coordinator
 

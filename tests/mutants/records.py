@@ -213,20 +213,20 @@ RECORDS = (
     # Whose partition it is.
     Mutant(
         "router.py",
-        "shard is not None and epoch <= shard.epoch",
-        "shard is not None and epoch < shard.epoch",
+        "found is not None and epoch <= found.epoch",
+        "found is not None and epoch < found.epoch",
         "news of the same election throws away what was loaded",
     ),
     Mutant(
         "router.py",
-        "epoch is not None and epoch <= shard.epoch",
-        "epoch is not None and epoch < shard.epoch",
+        "epoch is not None and epoch <= found.epoch",
+        "epoch is not None and epoch < found.epoch",
         "an old resignation throws away what was loaded",
     ),
     Mutant(
         "router.py",
-        "if shard is None or shard.epoch != epoch or shard.ownership",
-        "if shard is None or shard.ownership",
+        "if found is None or found.epoch != epoch or found.ownership",
+        "if found is None or found.ownership",
         "a load that was overtaken is served",
     ),
     Mutant(
@@ -237,7 +237,7 @@ RECORDS = (
     ),
     Mutant(
         "router.py",
-        "        if any(shard.ownership is Ownership.LOADING for shard in self.shards.values()):\n",
+        "        if any(each.ownership is Ownership.LOADING for each in self.routed.values()):\n",
         "        if False:\n",
         "groups of a partition that loads seem not to exist",
     ),

@@ -348,9 +348,9 @@ SEATS = (
     ),
     Mutant(
         "rebalancing.py",
-        "self.assignment_of(seats, member)))\n                member.sync_waiter = None\n"
+        "self.sync_answer(seats, member)))\n                member.sync_waiter = None\n"
         "                self.extend_session(group, member, now, out)\n",
-        "self.assignment_of(seats, member)))\n                member.sync_waiter = None\n",
+        "self.sync_answer(seats, member)))\n                member.sync_waiter = None\n",
         "nobody watches the sessions of members that have their assignment",
     ),
     Mutant(

@@ -129,6 +129,7 @@ def test_a_run_on_spark(spark: "SparkSession", ordinary: KafkaBroker, tmp_path: 
 
 
 @pytest.mark.spark
+@pytest.mark.matrix
 def test_the_data_source_and_its_stream(spark: "SparkSession", ordinary: KafkaBroker, tmp_path: Path) -> None:
     datasource.register(spark)
     options = {"table": "commits", "kafka.bootstrap.servers": ordinary.bootstrap}

@@ -148,6 +148,7 @@ def test_a_broker_that_cannot_start_says_why(tmp_path: Path) -> None:
 
 
 @pytest.mark.kafka
+@pytest.mark.matrix
 def test_the_command_runs_until_ctrl_c() -> None:
     require_kafka()
     command = [sys.executable, "-m", "tests.kit.kafka"]

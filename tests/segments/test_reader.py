@@ -114,7 +114,9 @@ class TestChunks:
 
 
 class TestDamage:
-    @pytest.mark.parametrize("chunk_bytes", [64, 250, 1 << 20])
+    @pytest.mark.parametrize(
+        "chunk_bytes", [64, pytest.param(250, marks=pytest.mark.long), pytest.param(1 << 20, marks=pytest.mark.long)]
+    )
     def test_cut_at_every_byte(self, chunk_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(reader.time, "sleep", lambda seconds: None)
         path = write_segment(tmp_path, WHOLE)

@@ -31,7 +31,9 @@ def any_seed() -> int:
     return next(seed for seed in itertools.count(first) if not world(seed).in_columns)
 
 
-@pytest.mark.parametrize("seed", [9, any_seed()], ids=["stop-and-kill", "random"])
+@pytest.mark.parametrize(
+    "seed", [pytest.param(9, id="stop-and-kill", marks=pytest.mark.matrix), pytest.param(any_seed(), id="random")]
+)
 def test_nothing_is_lost_and_nobody_hangs(tmp_path: Path, seed: int) -> None:
     rounds(seed, 2, tmp_path)
 

@@ -20,7 +20,7 @@ from muster.protocol.apis import ApiKey
 from muster.protocol.messages import decode_response, encode_request
 from muster.server import waiting_replies
 from muster.server.waiting_replies import Callback, WaitingReplies
-from muster.server.wire import Topics
+from muster.server.wire import TopicNames
 from muster.server.wire.offset_commit import decode_offset_commit, encode_offset_commit
 
 NOT_COORDINATOR, NOT_AVAILABLE = ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -94,7 +94,7 @@ def test_an_error_for_a_whole_commit_is_one_of_each_partition() -> None:
     }
     frame = encode_request(ApiKey.OFFSET_COMMIT, 8, 7, "c", body)
     header_bytes = 4 + 8 + 2 + 1 + 1  # size; key, version and correlation id; client id; tags
-    topics = Topics({"orders": (bytes(16), 4)}, {})
+    topics = TopicNames({"orders": (bytes(16), 4)}, {})
     event, context = decode_offset_commit(8, 7, frame, header_bytes, len(frame), topics)
     assert event is not None
     _, response = decode_response(ApiKey.OFFSET_COMMIT, 8, encode_offset_commit(context, CommitAnswer(NOT_COORDINATOR)))

@@ -1,4 +1,4 @@
-"""`--follow`: run after run, through everything that time heals.
+"""`--follow`: the run, again and again; errors that may pass are retried after growing pauses.
 
 Brokers restart, leaders move, disks are unmounted for a while: a run that fails like that is tried again with growing
 pauses, and people hear of it twice, when it begins and when it is over. What time does not heal ends the command, as it

@@ -1,4 +1,4 @@
-"""The front door: commands, and the one place where an exception becomes a sentence."""
+"""The command `muster`: its subcommands, and exceptions as sentences with exit codes."""
 
 import errno
 import re

@@ -1,4 +1,4 @@
-"""`muster partitions`: an operator's view of a running server's shards."""
+"""`muster partitions`: lists, unloads and loads the partitions of the offsets topic of a running server."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Everything that can happen to a coordinator, and what clients are told, before a version of the protocol shapes it.
+"""Events that a coordinator handles, its answers, and the error answers when a request fails as a whole.
 
 Requests carry `reply_to`, whatever the shell needs to find the client again; the coordinator only hands it back. The
 shell sets it as it hands an event over, because a request that a client repeats is one event, made once. Ids that must

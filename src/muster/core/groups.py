@@ -1,4 +1,4 @@
-"""What the log says of the groups of one partition: the hard state.
+"""`GroupTable`: the groups of one partition as its log has them (the hard state), and two ways to load a log.
 
 A `Group` is its last group record, its committed offsets, and the offsets that transactions hold pending. It changes in
 `GroupTable.replay` and its siblings alone, which are given what is in the log: record by record when the log is read,
@@ -109,7 +109,7 @@ class GroupTable:
     def __init__(self) -> None:
         self.groups: dict[str, Group] = {}
         self.newer = NewerGroups()
-        self.unreadable_records = 0
+        self.unknown_records = 0
         self.pending_offsets = 0
         """How many offsets wait for the marker of their transaction."""
         self._groups_of_producer: dict[int, set[str]] = {}
@@ -138,7 +138,7 @@ class GroupTable:
         elif isinstance(key, TypedKey):
             self.newer.replay(key, raw_key, raw_value)
         else:
-            self.unreadable_records += 1
+            self.unknown_records += 1
 
     def replay_group(self, group_id: str, value: GroupValue | None) -> None:
         """A tombstone ends a classic group, not its offsets: those have tombstones of their own."""
@@ -317,7 +317,7 @@ def _replay_record(table: GroupTable, record: Record, producer_id: int, report: 
     report.records += 1
     if record.key is None:
         raise LoadFailed(f"the record at offset {record.offset} has no key, which no broker writes")
-    unknown_before = table.unreadable_records
+    unknown_before = table.unknown_records
     try:
         table.replay((record.key, record.value), record.offset, producer_id)
     except UnsupportedVersion as error:
@@ -325,7 +325,7 @@ def _replay_record(table: GroupTable, record: Record, producer_id: int, report: 
     except CodecError as error:
         _bad(record, error, report, strict)
         return
-    if table.unreadable_records > unknown_before:
+    if table.unknown_records > unknown_before:
         report.unknown_records += 1
     elif record.value is None:
         report.tombstones += 1
@@ -361,7 +361,7 @@ def restore(table: GroupTable, loaded: LoadedPartition, *, strict: bool = False)
     table.reindex()
     for key, newer_value, log_offset in loaded.newer_records:
         table.replay((key, newer_value), log_offset)
-    table.unreadable_records += loaded.unknown_records
+    table.unknown_records += loaded.unknown_records
     report = LoadReport(
         loaded.records,
         loaded.size_bytes,

@@ -226,9 +226,11 @@ class Membership:
                 seats.park_join(member, request)
                 self._rebalancing.complete_join_if_all_are_here(group, now, out)
             case State.COMPLETING_REBALANCE if same:
-                out.replies.append(Reply(request.reply_to, self._rebalancing.joined(seats, member, full=is_leader)))
+                out.replies.append(
+                    Reply(request.reply_to, self._rebalancing.join_answer(seats, member, full=is_leader))
+                )
             case State.STABLE if same and not is_leader:
-                out.replies.append(Reply(request.reply_to, self._rebalancing.joined(seats, member, full=False)))
+                out.replies.append(Reply(request.reply_to, self._rebalancing.join_answer(seats, member, full=False)))
             case State.COMPLETING_REBALANCE | State.STABLE:
                 self._update(seats, member, request)
                 seats.park_join(member, request)
@@ -292,7 +294,7 @@ class Membership:
         self._rebalancing.count_bytes(group)
         knows = request.version >= 9  # older clients would take themselves for a leader with work to do
         leads = seats.leader == member_id
-        answer = self._rebalancing.joined(seats, member, full=knows and leads)
+        answer = self._rebalancing.join_answer(seats, member, full=knows and leads)
         answer = answer._replace(skip_assignment=knows and leads)
         if not knows:
             answer = answer._replace(leader=leader)
@@ -343,7 +345,7 @@ class Membership:
         assignments, request.assignments = request.assignments, {}  # only a leader's count, and no parked request's
         if seats.state is State.STABLE:
             self._rebalancing.synced(group, member, out)
-            out.replies.append(Reply(request.reply_to, self._rebalancing.assignment_of(seats, member)))
+            out.replies.append(Reply(request.reply_to, self._rebalancing.sync_answer(seats, member)))
             return
         seats.park_sync(member, request)
         member.deadline_ms = None

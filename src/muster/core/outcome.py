@@ -1,11 +1,11 @@
-"""Everything a coordinator can ask of its shell: append, then answer; arm or disarm timers; tell the operator.
+"""`Outcome`: what a coordinator asks of the server: writes, timers, replies, notices.
 
 A write is a decision that the log has to take first. The shell appends its records and tells the coordinator how that
 went: `appended` replays them and lets follow what the decision was about; `refused` means that nothing was written, and
 the clients hear Kafka's error for it. It does so for the writes of one event before it handles the next, because every
 decision is made on what the log has taken so far; making them durable can wait for the end of the turn. Answers in
 `replies` of an `Outcome` may go as soon as everything appended before them is durable. Where that is not so within
-`offsets.commit.timeout.ms`, they go as `answers.timed_out` has them.
+`offsets.commit.timeout.ms`, they go as `events.timed_out` has them.
 """
 
 from dataclasses import dataclass, field

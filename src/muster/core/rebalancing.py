@@ -1,4 +1,4 @@
-"""The phases of a rebalance, sessions and timers: what happens to seats without a request for it.
+"""`Rebalancing`: the join and sync phases of a rebalance, member sessions, and their timers.
 
 While members join, their requests are parked; once all are here, or time is up, a new generation begins and the
 leader's assignment is awaited. Timers only remind: deadlines are kept with what they are for, and looked at when a
@@ -151,12 +151,12 @@ class Rebalancing:
             member.is_new = False
             if waiter is not None:
                 full = member.member_id == seats.leader
-                out.replies.append(Reply(waiter.reply_to, self.joined(seats, member, full=full)))
+                out.replies.append(Reply(waiter.reply_to, self.join_answer(seats, member, full=full)))
                 self.extend_session(group, member, now, out)
         rebalance.sync_deadline_ms = now.monotonic_ms + seats.rebalance_timeout_ms
         self._arm_sync(group, rebalance.sync_deadline_ms, out)
 
-    def joined(self, seats: Seats, member: Member, *, full: bool) -> JoinAnswer:
+    def join_answer(self, seats: Seats, member: Member, *, full: bool) -> JoinAnswer:
         """The answer to a join that has succeeded; `full` with all members, for the leader."""
         members: tuple[JoinedMember, ...] = ()
         if full:
@@ -223,7 +223,7 @@ class Rebalancing:
         for member in seats.members.values():
             member.assignment = assignments.get(member.member_id, b"")
             if member.sync_waiter is not None:
-                out.replies.append(Reply(member.sync_waiter.reply_to, self.assignment_of(seats, member)))
+                out.replies.append(Reply(member.sync_waiter.reply_to, self.sync_answer(seats, member)))
                 member.sync_waiter = None
                 self.extend_session(group, member, now, out)
         self._end_if_settled(seats)
@@ -235,7 +235,7 @@ class Rebalancing:
             self._answer_syncs(group, SyncAnswer(group_error(error)), now, out)
             self.prepare(group, Cause.APPEND_REFUSED, now, out)
 
-    def assignment_of(self, seats: Seats, member: Member) -> SyncAnswer:
+    def sync_answer(self, seats: Seats, member: Member) -> SyncAnswer:
         return SyncAnswer(ErrorCode.NONE, member.assignment, seats.protocol_type, seats.protocol)
 
     # Sessions.

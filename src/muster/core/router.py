@@ -1,4 +1,4 @@
-"""Which partition of the offsets topic a group belongs to, and whether it is ours to answer for.
+"""`Router`: finds the partition of a group, and answers itself where that partition is not served here.
 
 A partition is elected (we lead it now), loads, becomes active, and is resigned. Each election has an epoch, and news of
 an older one is stale: a load that was overtaken is dropped when it arrives, whatever it found.
@@ -27,7 +27,7 @@ _ACTIVE = Ownership.ACTIVE  # members of an enum cost a lookup each time they ar
 
 
 @dataclass(slots=True)
-class Shard:
+class RoutedPartition:
     """One partition that we lead, or are about to."""
 
     epoch: int
@@ -40,45 +40,45 @@ class Router:
 
     def __init__(self, partitions: int) -> None:
         self.partitions = partitions
-        self.shards: dict[int, Shard] = {}
+        self.routed: dict[int, RoutedPartition] = {}
 
     def elect(self, partition: int, epoch: int) -> bool:
         """We lead a partition now. True if its log is to be loaded; False if the news is stale."""
-        shard = self.shards.get(partition)
-        if shard is not None and epoch <= shard.epoch:
+        found = self.routed.get(partition)
+        if found is not None and epoch <= found.epoch:
             return False
-        self.shards[partition] = Shard(epoch, Ownership.LOADING)
+        self.routed[partition] = RoutedPartition(epoch, Ownership.LOADING)
         return True
 
     def loaded(self, partition: int, epoch: int, coordinator: Coordinator, now: Instant, out: Outcome) -> bool:
         """A load has come to its end; False (and the coordinator is dropped) if leadership has moved on meanwhile."""
-        shard = self._coming(partition, epoch)
-        if shard is None:
+        found = self._coming(partition, epoch)
+        if found is None:
             return False
-        shard.coordinator, shard.ownership = coordinator, Ownership.ACTIVE
+        found.coordinator, found.ownership = coordinator, Ownership.ACTIVE
         coordinator.activate(now, out)
         return True
 
     def load_failed(self, partition: int, epoch: int) -> None:
         """A load broke off: the partition answers that it is not here, until another load of it succeeds."""
-        shard = self._coming(partition, epoch)
-        if shard is not None:
-            shard.ownership = Ownership.FAILED
+        found = self._coming(partition, epoch)
+        if found is not None:
+            found.ownership = Ownership.FAILED
 
-    def _coming(self, partition: int, epoch: int) -> Shard | None:
+    def _coming(self, partition: int, epoch: int) -> RoutedPartition | None:
         """A partition that is loaded in this epoch, or has failed to be, and is not served yet."""
-        shard = self.shards.get(partition)
-        if shard is None or shard.epoch != epoch or shard.ownership is Ownership.ACTIVE:
+        found = self.routed.get(partition)
+        if found is None or found.epoch != epoch or found.ownership is Ownership.ACTIVE:
             return None
-        return shard
+        return found
 
     def resign(self, partition: int, epoch: int | None, out: Outcome) -> tuple[int, int]:
         """We lead a partition no longer; returns the groups and offsets let go. No epoch: the replica was stopped."""
-        shard = self.shards.get(partition)
-        if shard is None or (epoch is not None and epoch <= shard.epoch):
+        found = self.routed.get(partition)
+        if found is None or (epoch is not None and epoch <= found.epoch):
             return 0, 0
-        del self.shards[partition]
-        return (0, 0) if shard.coordinator is None else shard.coordinator.unload(out)
+        del self.routed[partition]
+        return (0, 0) if found.coordinator is None else found.coordinator.unload(out)
 
     def handle(self, event: Event, now: Instant, out: Outcome) -> int | None:
         """Decide a request about a group; returns its partition, or None if it was answered without one."""
@@ -88,11 +88,11 @@ class Router:
         group_id: str = event.group_id  # type: ignore[union-attr]
         find = partition_for if len(group_id) <= LONGEST_REMEMBERED_ID else partition_for.__wrapped__
         partition = find(group_id, self.partitions)
-        shard = self.shards.get(partition)
-        if shard is not None and shard.coordinator is not None and shard.ownership is _ACTIVE:
-            shard.coordinator.handle(event, now, out)
+        found = self.routed.get(partition)
+        if found is not None and found.coordinator is not None and found.ownership is _ACTIVE:
+            found.coordinator.handle(event, now, out)
             return partition
-        is_loading = shard is not None and shard.ownership is Ownership.LOADING
+        is_loading = found is not None and found.ownership is Ownership.LOADING
         error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_loading else ErrorCode.NOT_COORDINATOR
         if is_loading and isinstance(event, Heartbeat):
             error = ErrorCode.NONE  # a member that hears of loading would rejoin; it gets a full session after it
@@ -101,13 +101,13 @@ class Router:
 
     def _list(self, event: ListGroups, now: Instant, out: Outcome) -> None:
         """All partitions together; while one of them loads there is no telling. Those that failed are not ours."""
-        if any(shard.ownership is Ownership.LOADING for shard in self.shards.values()):
+        if any(each.ownership is Ownership.LOADING for each in self.routed.values()):
             out.replies.append(Reply(event.reply_to, ListAnswer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)))
             return
-        found: list[Any] = []
-        for shard in self.shards.values():
-            if shard.coordinator is not None:
+        listed: list[Any] = []
+        for each in self.routed.values():
+            if each.coordinator is not None:
                 part = Outcome()
-                shard.coordinator.handle(event, now, part)
-                found.extend(part.replies[0][1].groups)
-        out.replies.append(Reply(event.reply_to, ListAnswer(ErrorCode.NONE, tuple(found))))
+                each.coordinator.handle(event, now, part)
+                listed.extend(part.replies[0][1].groups)
+        out.replies.append(Reply(event.reply_to, ListAnswer(ErrorCode.NONE, tuple(listed))))

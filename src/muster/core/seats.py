@@ -1,4 +1,4 @@
-"""Who sits in a group right now: the soft state, which a crash forgets.
+"""`Seats`: the members of one group now, its state, and its parked requests. Soft: a crash forgets it.
 
 Seats are made from the group record when the log has been read (`Seats.recorded`). From then on they run ahead
 of the record, as in Kafka: members that join or leave, the next generation, the voted protocol and the leader are seen

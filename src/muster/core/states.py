@@ -1,8 +1,9 @@
 """The states of a classic group: where each may lead, and what a request hears in each.
 
-Both are data. `Seats.move` asks `LEGAL_MOVES` for every move, the one to Dead included. `ANSWERS` is what the decisions
-look into where the state alone decides; where more counts, `tests/core/test_states.py` puts every request to a group in
-every state and compares. The diagram and the table in docs/architecture.md are drawn from here.
+Both are data. `Seats.move` asks `LEGAL_MOVES` for every move, the one to Dead included. `RULES` says what each
+request hears in each state; `SYNC_ERRORS`, `HEARTBEAT_ERRORS`, `COMMIT_ERRORS` and `DELETE_GROUP_ERRORS` are rows of it
+that the decisions use, and `tests/core/test_states.py` puts every request to a group in every state and compares. The
+diagram and the table in docs/architecture.md are drawn from here.
 """
 
 from enum import StrEnum

@@ -1,4 +1,4 @@
-"""Work that waits: steps with a wait between them, and growing pauses between two tries.
+"""Generators that run in the thread of a log and wait in another; and `GrowingPause`.
 
 A log's thread must not wait for the disk, and no other thread may change the log. A change that needs syncs between its
 parts is therefore a generator. Each part runs in the owner's thread and yields a call that is made, and waited for, in

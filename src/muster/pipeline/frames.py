@@ -1,4 +1,4 @@
-"""Tables as functions from DataFrame to DataFrame: what to use in a notebook, and what the job itself is made of.
+"""State tables as functions from DataFrame to DataFrame, for notebooks. The job runs the same SQL in duckdb.
 
 The SQL is `muster.tables.queries`, which duckdb runs as well; here it meets Spark.
 """

@@ -1,4 +1,4 @@
-"""One run, from a source to published tables. `run` reads like a table of contents."""
+"""One run, from a source to published tables. `_run` lists the steps."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,1 +1,1 @@
-"""Kafka's messages: the notation of their layouts, its interpreter, the table of APIs, headers."""
+"""Kafka's messages: their layouts, the table of APIs, headers."""

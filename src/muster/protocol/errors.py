@@ -1,4 +1,4 @@
-"""What a peer can do wrong.
+"""`WireError` and its kinds: bytes of a peer for which its connection is closed.
 
 Kafka answers none of these: it closes the connection, and so does muster's server. The text is for the log. A request
 that is well formed and refused is no error here; it gets a response with an `ErrorCode` in it.

@@ -90,7 +90,7 @@ class Connection(asyncio.Protocol):
         self.taken_at = 0.0
         """When the requests that are being handled were taken from the buffer, by the loop's clock."""
         self.remembered: dict[int, Any] = {}
-        """What the last request of each hot API looked like: a client says the same again and again (`dispatch.py`)."""
+        """What the last request of each hot API looked like: see `repeated_requests.py`."""
         self._held = bytearray()
         """What has come and is not handled yet: part of a request, or requests that are held up."""
         self._needed = 4

@@ -61,13 +61,13 @@ class Control:
         partition = int(request["partition"])
         if partition not in partitions:
             return {"error": f"there is no partition {partition}; there are 0 to {len(partitions) - 1}"}
-        shard = self._led_partitions.router.shards.get(partition)
-        is_ours = shard is not None
+        found = self._led_partitions.router.routed.get(partition)
+        is_ours = found is not None
         if what == "unload":
             groups, offsets = self._leadership.resign(partition) if is_ours else (0, 0)
             return {"partition": partition, "was_loaded": is_ours, "groups": groups, "offsets": offsets}
         if what == "load":
-            was_loaded = shard is not None and shard.ownership is not Ownership.FAILED
+            was_loaded = found is not None and found.ownership is not Ownership.FAILED
             if not was_loaded:
                 self._leadership.elect(partition)
             return {"partition": partition, "was_loaded": was_loaded, **self._described(partition)}
@@ -75,15 +75,15 @@ class Control:
 
     def _described(self, partition: int) -> dict[str, Any]:
         led = self._led_partitions.by_number[partition]
-        shard = self._led_partitions.router.shards.get(partition)
+        found = self._led_partitions.router.routed.get(partition)
         coordinator = led.coordinator
         groups = list(coordinator.groups.values()) if coordinator is not None else []
         return {
             "partition": partition,
-            "state": "unloaded" if shard is None else shard.ownership.value,
+            "state": "unloaded" if found is None else found.ownership.value,
             "epoch": led.epoch,
             "groups": len(groups) + (len(coordinator.newer.kinds) if coordinator is not None else 0),
-            "members": coordinator.rebalancing.seat_count if coordinator is not None else 0,
+            "members": sum(len(group.seats.members) for group in groups),
             "offsets": sum(len(group.offsets) for group in groups),
             "records": led.log.end_offset - led.log.start_offset,
             "bytes": led.log.size_bytes,

@@ -18,8 +18,7 @@ from muster.server.dispatch import Handler, Request
 from muster.server.led_partitions import LedPartitions
 from muster.server.repeated_requests import RepeatedRequests
 from muster.server.server_log import RateLimitedLog
-from muster.server.wire import Topics as TopicNames
-from muster.server.wire import discovery, group_admin, members
+from muster.server.wire import TopicNames, discovery, group_admin, members
 from muster.server.wire.heartbeat import decode_heartbeat, encode_heartbeat
 from muster.server.wire.offset_commit import decode_commit_head, decode_offset_commit, encode_offset_commit
 from muster.server.wire.offset_fetch import FetchReply, decode_offset_fetch, encode_offset_fetch, offset_fetch_bytes

@@ -171,10 +171,10 @@ class Leadership:
 
     def _wanted(self, partition: int) -> int | None:
         """The epoch in which a partition should be served and is not yet. Asked by the loader's thread too."""
-        shard = self._router.shards.get(partition)
-        if shard is None or shard.ownership is Ownership.ACTIVE or self._is_stopping:
+        found = self._router.routed.get(partition)
+        if found is None or found.ownership is Ownership.ACTIVE or self._is_stopping:
             return None
-        return shard.epoch
+        return found.epoch
 
     def _bring_up_soon(self, led: LedPartition, *, after_pause: bool) -> None:
         partition = led.partition

@@ -46,7 +46,7 @@ from muster.log.partition import DiskLog
 from muster.log.validation import AppendRefused
 from muster.server.server_log import FaultLog, ServerLog, Stats
 from muster.server.timers import loop_timers, now
-from muster.server.waiting_replies import Callback, Reply, WaitingReplies, fail_reply
+from muster.server.waiting_replies import Callback, ReplyPlace, WaitingReplies, fail_reply
 
 _ONLY_DECIDED = frozenset({OffsetFetch, DescribeGroup, ListGroups, ExpireOffsets, TopicsDeleted})
 """They change something only when the log has taken it: where one fails before that, nothing is half done."""
@@ -113,7 +113,7 @@ class LedPartitions:
 
     # Events.
 
-    def submit(self, event: Event, reply: Reply) -> None:
+    def submit(self, event: Event, reply: ReplyPlace) -> None:
         """Handle a request about a group; the reply gets its answer in its time.
 
         An exception is a mistake of ours: it is reported and dealt with, all but the connection of this request.
@@ -277,12 +277,12 @@ class LedPartitions:
         else:
             led.replies.wait(answered.copy(), led.log.end_offset, self.now().monotonic_ms)
 
-    def _answer_behind_all(self, reply: Reply, answer: Any) -> None:
+    def _answer_behind_all(self, reply: ReplyPlace, answer: Any) -> None:
         """For an answer about all partitions: it waits for what each has appended by now, one after another."""
         behind_now = [led for led in self.by_number.values() if led.coordinator is not None and led.is_behind]
         self._answer_behind([(led, led.log.end_offset) for led in behind_now], reply, answer)
 
-    def _answer_behind(self, behind: list[tuple[LedPartition, int]], reply: Reply, answer: Any) -> None:
+    def _answer_behind(self, behind: list[tuple[LedPartition, int]], reply: ReplyPlace, answer: Any) -> None:
         while behind:
             led, end_offset = behind.pop()
             if led.coordinator is not None and led.is_behind and self._safe_offset(led) < end_offset:
@@ -373,8 +373,8 @@ class LedPartitions:
 
     def states(self) -> dict[int, Ownership | None]:
         """Where each partition is in its life here."""
-        shards = self.router.shards
-        return {partition: shards[partition].ownership if partition in shards else None for partition in self.by_number}
+        routed = self.router.routed
+        return {partition: routed[partition].ownership if partition in routed else None for partition in self.by_number}
 
 
 def _described(event: Event) -> str:

@@ -19,7 +19,7 @@ from muster.server.connection import Connection, PendingReply
 from muster.server.connections import Handle
 from muster.server.dispatch import CORRELATION_ID_END, Request
 from muster.server.led_partitions import LedPartitions
-from muster.server.wire import Topics as TopicNames
+from muster.server.wire import TopicNames
 from muster.server.wire.heartbeat import encode_heartbeat
 from muster.server.wire.offset_commit import CommitHead, decode_partitions, encode_offset_commit
 
@@ -43,7 +43,7 @@ class Remembered(NamedTuple):
 
 
 class RepeatedRequests:
-    """`plain` handles the requests that are not recognised."""
+    """Recognises requests that repeat an earlier one of the same connection."""
 
     def __init__(
         self,

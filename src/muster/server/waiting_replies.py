@@ -14,7 +14,7 @@ from muster.codec.error_codes import ErrorCode
 from muster.core.events import failed, timed_out
 
 
-class Reply(Protocol):
+class ReplyPlace(Protocol):
     """Where an answer goes: `connection.PendingReply`, one part of it, or a call."""
 
     def answer(self, answer: Any) -> None:
@@ -37,7 +37,7 @@ class Callback:
         self.fail = fail
 
 
-def fail_reply(reply: Reply, make_answer: Callable[..., Any], *about: Any) -> None:
+def fail_reply(reply: ReplyPlace, make_answer: Callable[..., Any], *about: Any) -> None:
     """Answer with an error that `make_answer(*about)` makes."""
     try:
         reply.answer(make_answer(*about))
@@ -46,7 +46,7 @@ def fail_reply(reply: Reply, make_answer: Callable[..., Any], *about: Any) -> No
 
 
 @dataclass(slots=True)
-class Batch:
+class HeldAnswers:
     """Replies with their answers, which wait until the log is durable up to an offset."""
 
     end_offset: int
@@ -60,7 +60,7 @@ class WaitingReplies:
     __slots__ = ("_batches", "of_turn")
 
     def __init__(self) -> None:
-        self._batches: deque[Batch] = deque()
+        self._batches: deque[HeldAnswers] = deque()
         self.of_turn: list[tuple[Any, Any]] = []
         """Replies with their answers that become a batch at the end of this turn."""
 
@@ -68,11 +68,11 @@ class WaitingReplies:
         return len(self.of_turn) + sum(len(batch.answered) for batch in list(self._batches))
 
     def wait(self, answered: list[tuple[Any, Any]], end_offset: int, now_ms: int) -> None:
-        self._batches.append(Batch(end_offset, now_ms, answered))
+        self._batches.append(HeldAnswers(end_offset, now_ms, answered))
 
     def end_turn(self, end_offset: int, now_ms: int) -> None:
         if self.of_turn:
-            self._batches.append(Batch(end_offset, now_ms, self.of_turn))
+            self._batches.append(HeldAnswers(end_offset, now_ms, self.of_turn))
             self.of_turn = []
 
     def release(self, safe_offset: int) -> None:

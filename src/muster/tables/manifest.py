@@ -1,4 +1,4 @@
-"""What belongs together: the version of each table, how far the log has been read, and which log it was."""
+"""`Manifest`: the version of each table, the progress of each partition, and the source of one run."""
 
 import json
 from collections.abc import Mapping

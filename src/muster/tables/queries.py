@@ -1,4 +1,4 @@
-"""What follows from history, as SQL in the words that Spark and duckdb share. Pure: text in, text out.
+"""SQL for state, moments in the past, and lag, in the dialect that Spark and duckdb share.
 
 Each function takes *relations* (names of tables or views, or a whole query in parentheses) with the columns that
 `schemas` gives the table of that name, and returns a query with the columns of the table it is called after; types are

@@ -321,6 +321,7 @@ def markers(copied: Copied) -> int:
     return sum(1 for is_control, records, _, _ in headers_of(copied) if is_control and records)
 
 
+@pytest.mark.matrix
 def test_a_compacted_topic_with_transactions(broker: KafkaBroker, tmp_path: Path) -> None:
     """Five rounds, in which a tombstone and a marker live and die, and producers are forgotten."""
     cleaner = Cleaner(broker, TOPIC, tmp_path)

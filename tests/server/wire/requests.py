@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from muster.codec.primitives import Buffer, Writer
 from muster.protocol.messages import REQUEST, decode_header, encode_request, layout
-from muster.server.wire import Topics
+from muster.server.wire import TopicNames
 
 ORDERS_ID, CLICKS_ID, LONG_ID = bytes(range(16)), bytes(range(16, 32)), bytes(range(32, 48))
 LONG_TOPIC = "long" * 50
-TOPICS = Topics(
+TOPICS = TopicNames(
     {"orders": (ORDERS_ID, 3), "clicks": (CLICKS_ID, 200), LONG_TOPIC: (LONG_ID, 1)},
     {ORDERS_ID: "orders", CLICKS_ID: "clicks", LONG_ID: LONG_TOPIC},
 )

@@ -22,7 +22,7 @@ from muster.core.events import (
 )
 from muster.protocol.apis import APIS, ApiKey
 from muster.protocol.messages import decode_header, decode_response, encode_request, encode_response
-from muster.server.wire import Topics
+from muster.server.wire import TopicNames
 from muster.server.wire.discovery import (
     FindCoordinator,
     FoundCoordinator,
@@ -87,7 +87,7 @@ def client(kafka: KafkaBroker) -> Iterator[Client]:
 
 
 @pytest.fixture(scope="module")
-def topics(client: Client) -> Topics:
+def topics(client: Client) -> TopicNames:
     """A topic of three partitions, ready to be used."""
     creation = {"topics": [{"name": TOPIC, "numPartitions": 3, "replicationFactor": 1}]}
     _, _, _, told = client.ask(ApiKey.CREATE_TOPICS, 7, creation)
@@ -102,7 +102,7 @@ def topics(client: Client) -> Topics:
         pass
     while fetch(client, 9, "wire", [])[3]["groups"][0]["errorCode"]:
         pass
-    return Topics({TOPIC: (topic["topicId"], 3)}, {topic["topicId"]: TOPIC})
+    return TopicNames({TOPIC: (topic["topicId"], 3)}, {topic["topicId"]: TOPIC})
 
 
 def where(frame: bytes) -> tuple[bytes, int, int]:
@@ -163,7 +163,9 @@ FILLED: dict[ApiKey, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("api_version", every_version(*HARMLESS), ids=label)
-def test_every_version_is_understood_both_ways(client: Client, topics: Topics, api_version: tuple[int, int]) -> None:
+def test_every_version_is_understood_both_ways(
+    client: Client, topics: TopicNames, api_version: tuple[int, int]
+) -> None:
     api_key, version = api_version
     said = FILLED.get(ApiKey(api_key), {})
     if api_key == ApiKey.METADATA and version == 0:
@@ -172,7 +174,7 @@ def test_every_version_is_understood_both_ways(client: Client, topics: Topics, a
 
 
 @pytest.mark.parametrize("version", range(10))
-def test_the_life_of_a_member(client: Client, topics: Topics, version: int) -> None:
+def test_the_life_of_a_member(client: Client, topics: TopicNames, version: int) -> None:
     """Joined, synced, heard of, described, gone: our codecs write the broker's answers from what they say."""
     group_id = f"wire-life-{version}"
     said = {
@@ -218,7 +220,7 @@ def test_the_life_of_a_member(client: Client, topics: Topics, version: int) -> N
 
 
 @pytest.mark.parametrize("version", range(2, 11))
-def test_a_commit_is_answered_in_the_brokers_bytes(client: Client, topics: Topics, version: int) -> None:
+def test_a_commit_is_answered_in_the_brokers_bytes(client: Client, topics: TopicNames, version: int) -> None:
     topic_id = topics.by_name[TOPIC][0]
     here, gone = (TOPIC, topic_id, [0, 2]), ("wire-gone", GONE_ID, [0, 1])
     for asked in (
@@ -238,7 +240,7 @@ def test_a_commit_is_answered_in_the_brokers_bytes(client: Client, topics: Topic
 
 
 @pytest.mark.parametrize("version", range(1, 11))
-def test_a_fetch_is_answered_in_the_brokers_bytes(client: Client, topics: Topics, version: int) -> None:
+def test_a_fetch_is_answered_in_the_brokers_bytes(client: Client, topics: TopicNames, version: int) -> None:
     topic_id = topics.by_name[TOPIC][0]
     group_id = f"wire-fetch-{version}"
     commit(client, 9, group_id, [(TOPIC, topic_id, [0, 1])])
@@ -260,7 +262,7 @@ def test_a_fetch_is_answered_in_the_brokers_bytes(client: Client, topics: Topics
         assert encode_offset_fetch(reply, [FetchAnswer(NONE, tuple(found))], topics) == answer
 
 
-def test_a_deletion_is_answered_in_the_brokers_bytes(client: Client, topics: Topics) -> None:
+def test_a_deletion_is_answered_in_the_brokers_bytes(client: Client, topics: TopicNames) -> None:
     commit(client, 9, "wire-delete", [(TOPIC, topics.by_name[TOPIC][0], [0, 1])])
     for group_id, error in (("wire-nobody", ErrorCode.GROUP_ID_NOT_FOUND), ("wire-delete", NONE)):
         for asked in (
@@ -290,7 +292,7 @@ KINDS = [
 
 @pytest.mark.parametrize(("version", "key_type"), KINDS)
 def test_a_coordinator_is_found_as_the_broker_finds_it(
-    client: Client, topics: Topics, version: int, key_type: int
+    client: Client, topics: TopicNames, version: int, key_type: int
 ) -> None:
     said = {"key": "wire", "coordinatorKeys": ["wire"], "keyType": key_type}
     _, answer, number, told = client.ask(ApiKey.FIND_COORDINATOR, version, said)

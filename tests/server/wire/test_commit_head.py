@@ -4,11 +4,11 @@ from struct import pack
 
 import pytest
 
-from muster.server.wire import Topics
+from muster.server.wire import TopicNames
 from muster.server.wire.offset_commit import decode_commit_head, decode_offset_commit, decode_partitions
 
 TOPIC_ID = bytes(range(16))
-TOPICS = Topics({"orders": (TOPIC_ID, 4)}, {TOPIC_ID: "orders"})
+TOPICS = TopicNames({"orders": (TOPIC_ID, 4)}, {TOPIC_ID: "orders"})
 AFTER = b"\x01\x02\x03"  # the next frame in the buffer
 
 
@@ -76,4 +76,4 @@ def test_no_head_of_a_topic_that_is_not_there_or_of_an_old_version() -> None:
     assert decode_commit_head(7, body, 0, len(body), TOPICS) is None
     found = decode_commit_head(9, body, 0, len(body), TOPICS)
     assert found is not None
-    assert decode_partitions(found[0], 1, body, found[1], len(body), Topics({}, {})) is None
+    assert decode_partitions(found[0], 1, body, found[1], len(body), TopicNames({}, {})) is None

@@ -10,7 +10,7 @@ from muster.codec.error_codes import ErrorCode
 from muster.core.events import ALL_COMMITTED, CommitAnswer, FetchAnswer, FetchedOffset, Heartbeat
 from muster.protocol.apis import ApiKey
 from muster.protocol.messages import REQUEST, RESPONSE, decode_request
-from muster.server.wire import Topics
+from muster.server.wire import TopicNames
 from muster.server.wire.heartbeat import decode_heartbeat, encode_heartbeat
 from muster.server.wire.offset_commit import decode_offset_commit, encode_offset_commit
 from muster.server.wire.offset_fetch import decode_offset_fetch, encode_offset_fetch
@@ -44,7 +44,7 @@ def test_offset_commit_by_hand(version: int, data: st.DataObject) -> None:
             topic["topicId"] = bytes([number + 1]) * 16
     made, theirs = written_by_kio(ApiKey.OFFSET_COMMIT, version, REQUEST, body)
     keys = [(topic.get("name", f"t{number}"), topic.get("topicId", b"")) for number, topic in enumerate(body["topics"])]
-    topics = Topics({name: (key, 9) for name, key in keys}, {key: name for name, key in keys})
+    topics = TopicNames({name: (key, 9) for name, key in keys}, {key: name for name, key in keys})
     event, reply = decode_offset_commit(version, 7, theirs, 0, len(theirs), topics)
     wanted = [(topic, one) for topic in made.topics for one in topic.partitions]
     if event is None:
@@ -85,7 +85,7 @@ def test_offset_fetch_by_hand(version: int, data: st.DataObject) -> None:
                 by_id[topic["topicId"]] = topic["topicId"].hex()
     _, theirs = written_by_kio(ApiKey.OFFSET_FETCH, version, REQUEST, body)
     assert decode_request(ApiKey.OFFSET_FETCH, version, theirs)
-    topics = Topics({}, by_id)
+    topics = TopicNames({}, by_id)
     events, reply = decode_offset_fetch(version, 7, theirs, 0, len(theirs), topics)
     assert [event.group_id for event in events] == [group["groupId"] for group in groups]
     assert {event.require_stable for event in events} <= {body.get("requireStable", False)}

@@ -38,9 +38,9 @@ def test_047_nobody_is_heard_before_the_coordinator_has_started(tmp_path: Path) 
             async def look() -> None:
                 with pytest.raises(ConnectionRefusedError):
                     socket.create_connection(("127.0.0.1", port), 5)
-                shards = server.parts.led_partitions.router.shards
-                assert {shard.ownership for shard in shards.values()} == {Ownership.ACTIVE}
-                assert sorted(shards) == [0, 1, 2]
+                routed = server.parts.led_partitions.router.routed
+                assert {each.ownership for each in routed.values()} == {Ownership.ACTIVE}
+                assert sorted(routed) == [0, 1, 2]
                 await start_control()
 
             server.parts.control.start = look  # type: ignore[method-assign]

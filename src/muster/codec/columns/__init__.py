@@ -1,4 +1,4 @@
-"""The columnar door: segment bytes to Arrow columns, text or JSON, thousands of records in a millisecond.
+"""The columnar codec: segment bytes to Arrow columns, text or JSON, thousands of records in a millisecond.
 
 Read in this order: `scan` (where the batches and records are), `commits` and `groups` (what each record is), `chunks`
 (all together, with decompression), then what is made of a chunk: `arrow` (columns, schema in `schema`), `dump_text` and

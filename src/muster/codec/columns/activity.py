@@ -1,4 +1,4 @@
-"""What a log says about the past of a deletion and the surroundings of a group record, while it streams by.
+"""`Activity`: for each deletion the commit it deletes, for each group record the commits of its group around it.
 
     deletion       when the commit that it deletes was made, and when that was to expire
     group record   when its group last committed before it, and when it first did after it and before the next one

@@ -1,4 +1,4 @@
-"""Chunks to Arrow: the door through which every other part of muster sees the topic.
+"""Arrow columns of a chunk, with the schema of `schema.py`.
 
 Columns that no row of a chunk fills are slices of one array of nulls, and columns that few rows fill (groups, newer
 kinds, markers) are made for those rows alone and then spread out, so the common case pays nothing for the rare ones.

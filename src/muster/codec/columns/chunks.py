@@ -1,6 +1,6 @@
-"""A chunk: a stretch of whole batches, scanned, unpacked and classified, ready for whoever makes something of it.
+"""A chunk: a stretch of whole batches, scanned, unpacked and classified.
 
-Three consumers share this step: the Arrow columns, the text and JSON renderers, and the newest-per-key table. A chunk
+Everything columnar starts from a chunk: Arrow columns, lines of a dump, newest-per-key, tally, activity. A chunk
 lives in scratch memory that the next one overwrites, which is what keeps a reader of any number of gigabytes at a
 constant size; everything made from a chunk is copied out of it.
 """

@@ -1,4 +1,4 @@
-"""Kernels for offset commits, which are nearly all of the topic: what each record is, and the columns of a commit.
+"""Kernels that classify records and find the parts of an offset commit. `fill.py` writes the columns.
 
 `classify` looks at every record and agrees to the letter with the row-wise codec on what is readable: a record it
 calls `K_COMMIT` or `K_GROUP` decodes there too, and one it calls `K_BAD` raises there (the message comes from there).

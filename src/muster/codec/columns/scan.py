@@ -1,4 +1,4 @@
-"""First kernels: where the batches are, whether they are whole, where their records are, how transactions ended.
+"""Kernels that find batches and records in bytes, check CRCs, and resolve the outcomes of transactions.
 
 A *batch table* has one row per batch and a *record table* one row per record; both are plain int64 matrices, so that
 every later kernel takes one argument instead of twenty. All positions are byte positions in one buffer: the bytes of

@@ -1,4 +1,4 @@
-"""Many logs, one cleaner: whose turn it is, how far each has got, and which are given up.
+"""`LogCleaner`: chooses the log of the next round, keeps its checkpoint, and pauses logs whose round failed.
 
 `LogCleaner` lives in the thread that owns the logs. `next_job` chooses the dirtiest log and prepares a round; the round
 itself (`cleaner.clean`) may run in any other thread, with the steps of `swapping` brought back to the owner's;

@@ -1,4 +1,4 @@
-"""What a deletion deleted and what a group did around a rebalance, as columns; the log before the range included.
+"""`Past`: what deletions deleted and when groups committed, from the range read and the tables of the run before.
 
 `codec.columns.activity` knows the range. What was in force before it is in the `offsets` table of the run before, and
 when groups committed in its `activity`; both are opened only if a record asks, and then for its partition alone.

@@ -1,13 +1,13 @@
 """The edge of the server: bytes of requests to events of the core, its answers to bytes. No sockets here, no loop.
 
-`Topics` is what the codecs know of the cluster.
+`TopicNames` is what the codecs know of the cluster.
 """
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
 
-class Topics(NamedTuple):
+class TopicNames(NamedTuple):
     """The topics of the cluster, both ways. The mappings may change under us between requests."""
 
     by_name: Mapping[str, tuple[bytes, int]]

@@ -1,7 +1,7 @@
 """Groups seen from outside: ListGroups, DescribeGroups, DeleteGroups, OffsetDelete.
 
 `muster.protocol.schemas` has the layouts; here is what follows from the versions. Events come without `reply_to`, which
-the connection fills in. Every `encode_` function returns a whole frame.
+`LedPartitions.submit` sets. Every `encode_` function returns a whole frame.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from muster.core.events import (
 )
 from muster.protocol.apis import ApiKey
 from muster.protocol.messages import decode_request, encode_response
-from muster.server.wire import Topics
+from muster.server.wire import TopicNames
 
 # ListGroups, versions 0 to 5; 3 is the first flexible one. An empty filter lets every group through.
 
@@ -166,7 +166,7 @@ Refused = dict[str, list[PartitionError]]
 
 
 def decode_offset_delete(
-    version: int, data: Buffer, position: int, end: int, topics: Topics
+    version: int, data: Buffer, position: int, end: int, topics: TopicNames
 ) -> tuple[OffsetDelete, Refused]:
     """The event, without `reply_to`, and what the coordinator need not hear of."""
     body = decode_request(ApiKey.OFFSET_DELETE, version, data, position, end)

@@ -1,7 +1,7 @@
 """Members of a group: JoinGroup, SyncGroup, LeaveGroup. Requests to events of the core, its answers to frames.
 
 `muster.protocol.schemas` has the layouts; here is what follows from the versions. Events come without `reply_to`, which
-the connection fills in. Every `encode_` function returns a whole frame.
+`LedPartitions.submit` sets. Every `encode_` function returns a whole frame.
 """
 
 from muster.codec.error_codes import ErrorCode

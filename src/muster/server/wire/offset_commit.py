@@ -31,7 +31,7 @@ from muster.core.events import CommitAnswer, CommittedPartition, OffsetCommit
 from muster.protocol.apis import ApiKey
 from muster.protocol.messages import decode_request, decode_response, encode_response
 from muster.protocol.reader import MAX_ELEMENTS
-from muster.server.wire import Topics
+from muster.server.wire import TopicNames
 
 CommitReply = tuple[int, bytes, list[int] | None]
 """Version; the frame that says all is well but for what is refused already; and for each partition in it without an
@@ -42,7 +42,7 @@ _LAST_WITH_RETENTION = 4
 
 
 def decode_offset_commit(
-    version: int, correlation_id: int, data: Buffer, position: int, end: int, topics: Topics
+    version: int, correlation_id: int, data: Buffer, position: int, end: int, topics: TopicNames
 ) -> tuple[OffsetCommit | None, CommitReply]:
     """The event, without `reply_to`, and what to answer it with; no event if nothing is left for the coordinator."""
     decode_usual = _decode_usual_flexible if version >= _FIRST_FLEXIBLE else _decode_usual_old
@@ -79,7 +79,7 @@ def decode_plain(
     data: Buffer,
     position: int,
     end: int,
-    topics: Topics,
+    topics: TopicNames,
     max_elements: int = MAX_ELEMENTS,
 ) -> tuple[OffsetCommit | None, CommitReply]:
     """As `decode_offset_commit`, for any request at all."""
@@ -163,7 +163,7 @@ _pack_old_partition = Struct(">ih").pack
 
 
 def _decode_usual_old(
-    version: int, correlation_id: int, data: Buffer, position: int, end: int, topics: Topics
+    version: int, correlation_id: int, data: Buffer, position: int, end: int, topics: TopicNames
 ) -> tuple[OffsetCommit, CommitReply] | None:
     has_epoch = version >= _FIRST_WITH_EPOCH
     (size,) = _read_size(data, position)
@@ -255,7 +255,7 @@ CommitHead = tuple[int, str, int, str, str | None, str, int, bytes]
 
 
 def _decode_usual_flexible(
-    version: int, correlation_id: int, data: Buffer, position: int, end: int, topics: Topics
+    version: int, correlation_id: int, data: Buffer, position: int, end: int, topics: TopicNames
 ) -> tuple[OffsetCommit, CommitReply] | None:
     start = _decode_start(data, position)
     if start is None:
@@ -305,7 +305,7 @@ def _decode_start(data: Buffer, position: int) -> tuple[str, int, str, str | Non
     return group_id, generation, member_id, instance_id, topic_count, cursor + 1
 
 
-def _decode_topic(version: int, data: Buffer, cursor: int, topics: Topics) -> tuple[str, int, bytes, int] | None:
+def _decode_topic(version: int, data: Buffer, cursor: int, topics: TopicNames) -> tuple[str, int, bytes, int] | None:
     """A topic that exists: its name, how many partitions follow, both as the answer has them, and what is behind."""
     if version >= _FIRST_WITH_TOPIC_IDS:
         after_name = cursor + _TOPIC_ID_SIZE
@@ -352,7 +352,7 @@ def _decode_topic_partitions(
 
 
 def decode_commit_head(
-    version: int, data: Buffer, position: int, end: int, topics: Topics
+    version: int, data: Buffer, position: int, end: int, topics: TopicNames
 ) -> tuple[CommitHead, int] | None:
     """The head of a commit for one topic, and where its partitions begin. None if it is not that, or not as usual."""
     if version < _FIRST_FLEXIBLE:
@@ -371,7 +371,7 @@ def decode_commit_head(
 
 
 def decode_partitions(
-    head: CommitHead, correlation_id: int, data: Buffer, position: int, end: int, topics: Topics
+    head: CommitHead, correlation_id: int, data: Buffer, position: int, end: int, topics: TopicNames
 ) -> tuple[OffsetCommit, CommitReply] | None:
     """The rest of a commit; None if something in it is not as usual. As `decode_offset_commit` otherwise."""
     version, group_id, generation, member_id, instance_id, name, count, encoded = head

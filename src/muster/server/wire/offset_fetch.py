@@ -25,7 +25,7 @@ from muster.core.events import FetchAnswer, FetchedOffset, OffsetFetch
 from muster.protocol.apis import ApiKey
 from muster.protocol.errors import BadBody
 from muster.protocol.messages import decode_request
-from muster.server.wire import Topics
+from muster.server.wire import TopicNames
 
 Key = str | bytes
 """What a topic is called: its name, or its id from version 10 on."""
@@ -41,7 +41,7 @@ _FIRST_WITH_GROUPS, _FIRST_WITH_MEMBER, _FIRST_WITH_TOPIC_IDS = 8, 9, 10
 
 
 def decode_offset_fetch(
-    version: int, correlation_id: int, data: Buffer, position: int, end: int, topics: Topics
+    version: int, correlation_id: int, data: Buffer, position: int, end: int, topics: TopicNames
 ) -> tuple[tuple[OffsetFetch, ...], FetchReply]:
     """An event for each group, without `reply_to`, and what to keep for the answer.
 
@@ -71,7 +71,7 @@ def decode_offset_fetch(
 
 
 def _sort_out(
-    version: int, group_id: str, wanted: tuple[tuple[Key, tuple[int, ...]], ...] | None, topics: Topics
+    version: int, group_id: str, wanted: tuple[tuple[Key, tuple[int, ...]], ...] | None, topics: TopicNames
 ) -> tuple[OffsetFetch, AskedGroup]:
     encoded_id = b""
     if version >= _FIRST_WITH_GROUPS:
@@ -120,7 +120,7 @@ def offset_fetch_bytes(answer: FetchAnswer) -> int:
     return sum(_PARTITION_BYTES + len(metadata) for _, _, _, _, metadata, _ in answer.partitions)
 
 
-def encode_offset_fetch(reply: FetchReply, answers: Sequence[FetchAnswer], topics: Topics) -> bytes:
+def encode_offset_fetch(reply: FetchReply, answers: Sequence[FetchAnswer], topics: TopicNames) -> bytes:
     """The whole frame, from one answer for each event in its order.
 
     Where a client that knows topics by id asked for all partitions of a group, those of deleted topics are left out, as
@@ -157,7 +157,7 @@ def encode_offset_fetch(reply: FetchReply, answers: Sequence[FetchAnswer], topic
     return _pack_length(len(body)) + body
 
 
-def _put_group(parts: list[bytes], version: int, group: AskedGroup, answer: FetchAnswer, topics: Topics) -> None:
+def _put_group(parts: list[bytes], version: int, group: AskedGroup, answer: FetchAnswer, topics: TopicNames) -> None:
     encoded_id, asked, refused = group
     parts.append(encoded_id)
     _put_topics(parts, version, asked, refused, answer, topics)
@@ -170,7 +170,7 @@ def _put_topics(
     asked: Sequence[AskedTopic] | None,
     refused: Sequence[AskedTopic],
     answer: FetchAnswer,
-    topics: Topics,
+    topics: TopicNames,
 ) -> None:
     """The array of topics of one group."""
     error, found = answer
@@ -238,7 +238,7 @@ def _with_error(asked: Sequence[AskedTopic], error: ErrorCode) -> tuple[FetchedO
 
 
 def _all_topics(
-    version: int, found: Sequence[FetchedOffset], topics: Topics
+    version: int, found: Sequence[FetchedOffset], topics: TopicNames
 ) -> tuple[list[AskedTopic], tuple[FetchedOffset, ...]]:
     """What was found, topic by topic, as if it had been asked for."""
     by_topic: dict[str, list[FetchedOffset]] = {}
@@ -295,7 +295,7 @@ _read_int32s = [Struct(f">{count}i").unpack_from for count in range(0x7F)]
 
 
 def _decode_usual(
-    version: int, correlation_id: int, data: Buffer, position: int, end: int, topics: Topics
+    version: int, correlation_id: int, data: Buffer, position: int, end: int, topics: TopicNames
 ) -> tuple[tuple[OffsetFetch, ...], FetchReply] | None:
     group_size = data[position + 1]
     group_start = position + 1
