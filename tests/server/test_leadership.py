@@ -431,6 +431,22 @@ async def list_groups(server: Server) -> int:
 
 
 @in_a_loop
+async def test_an_id_that_was_handed_out_is_no_member_to_an_operator(tmp_path: Path) -> None:
+    async with (
+        serving(tmp_path / "data", WatchedFiles(), Told()) as server,
+        Client((server.host, server.port)) as client,
+    ):
+        body = {
+            "groupId": "g", "sessionTimeoutMs": 10_000, "rebalanceTimeoutMs": 10_000, "memberId": "",
+            "protocolType": "consumer", "protocols": [{"name": "range", "metadata": b""}],
+        }  # fmt: skip
+        answer = await client.ask(ApiKey.JOIN_GROUP, 4, **body)
+        assert answer["errorCode"] == 79, "MEMBER_ID_REQUIRED"
+        told = (await ask(tmp_path / "data", {"do": "list"}))["partitions"][0]
+        assert (told["groups"], told["members"]) == (1, 0)
+
+
+@in_a_loop
 async def test_an_operator_ends_the_tries_or_hastens_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data, told, tries = tmp_path / "data", Told(), []
 
