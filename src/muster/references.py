@@ -18,7 +18,7 @@ from muster.errors import BadInput
 
 LARGEST_FILE_BYTES = 1 << 20
 _SECRET = re.compile(
-    r"password|passphrase|secret|token|jaas|key\.pem$|(?:^|[_.])(?:account|access|sas|storage|private)[_.]?key$",
+    r"password|passphrase|secret|token|jaas|key\.pem$|keystore\.key$|(?:^|[_.])(?:account|access|sas|storage|private)[_.]?key$",
     re.IGNORECASE,
 )
 _REFERENCE = re.compile(r"\$\{(env|file):([^}:]+)(?::([^}]+))?\}")

@@ -374,6 +374,14 @@ def test_assignment_epochs_left_out_are_an_empty_list() -> None:
         assert encode_struct_value(8, value) == data
 
 
+def test_a_megabyte_of_unknown_tags_is_read_at_once() -> None:
+    """In time that grows with the square of their number this would take a quarter of an hour."""
+    count = 500_000
+    value = decode_value(3, bytes.fromhex("0000 00000001") + b"\xa0\xc2\x1e" + b"\x05\x00" * count)[1]
+    assert isinstance(value, StructValue)
+    assert len(value.data[UNKNOWN_TAGS]) == count
+
+
 def test_the_layout_that_uses_a_value_up_is_preferred_to_one_that_merely_reads_it() -> None:
     # Layout of 4.0 with an unknown tag; that of 4.1 would read three empty lists, no tags, and leave three bytes.
     data = bytes.fromhex("0000 01 01 01 00 02 cafe")

@@ -146,6 +146,14 @@ class TestCoordinators:
             with pytest.raises(ClusterUnreachable, match=r"gives 127\.0\.0\.1:0 as its address"):
                 cluster.delete_offsets("app", [(TOPIC, 0)])
 
+    def test_a_partition_that_is_left_out_of_the_answer_is_not_deleted(self) -> None:
+        with FakeCluster(FakeLog.of(batch(0))) as fake, Cluster(fake.config) as cluster:
+            fake.on[ApiKey.FIND_COORDINATOR] = lambda broker, body: self.at(fake.brokers[1])
+            done = {"topics": [{"name": TOPIC, "partitions": [{"partitionIndex": 0, "errorCode": 0}]}]}
+            fake.on[ApiKey.OFFSET_DELETE] = lambda broker, body: done
+            with pytest.raises(ClusterError, match=f"leaves {TOPIC}-3 out of its answer"):
+                cluster.delete_offsets("app", [(TOPIC, 0), (TOPIC, 3)])
+
     def test_an_error_that_stays_is_the_answer_at_once(self) -> None:
         with FakeCluster(FakeLog.of(batch(0))) as fake, Cluster(fake.config) as cluster:
             fake.on[ApiKey.FIND_COORDINATOR] = lambda broker, body: self.at(fake.brokers[1], 30)

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 
 from muster.errors import BadInput, ClusterRefused, ClusterUnreachable
 from muster.live import tokens
-from muster.live.tokens import JWT_BEARER, TokenSource
+from muster.live.tokens import JWT_BEARER, UNKNOWN_LIFE_S, TokenSource
 from tests.live.broker import make_certificates
 from tests.live.endpoint import CLIENT, OIDC, Endpoint, jwt
 
@@ -110,6 +110,18 @@ def test_a_token_is_renewed_before_it_expires(endpoint: Endpoint, monkeypatch: p
         assert source.token(5).value == value
 
 
+@pytest.mark.parametrize("life", [10**400, float("nan"), float("inf"), -1, "50", None])
+def test_a_life_that_is_no_time_is_a_short_one(endpoint: Endpoint, life: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1_000_000.0
+    monkeypatch.setattr(time, "time", lambda: now)
+    endpoint.will_say(access_token="odd", expires_in=life)
+    endpoint.will_say(access_token="next")
+    source = TokenSource(endpoint.settings())
+    assert source.token(5).value == "odd"
+    now += UNKNOWN_LIFE_S
+    assert source.token(5).value == "next"
+
+
 def test_an_endpoint_that_gives_no_token(endpoint: Endpoint) -> None:
     source = TokenSource(endpoint.settings())
     endpoint.will_say(401, error="invalid_client", error_description="No such client")
@@ -132,6 +144,10 @@ def test_an_endpoint_that_gives_no_token(endpoint: Endpoint) -> None:
     endpoint.close()
     with pytest.raises(ClusterUnreachable, match="cannot be asked: Connection refused"):
         source.token(5)
+    named = endpoint.url.replace("//", "//me:my-secret@")
+    with pytest.raises(ClusterUnreachable) as raised:
+        TokenSource(endpoint.settings() | {"sasl.oauthbearer.token.endpoint.url": named}).token(5)
+    assert "my-secret" not in str(raised.value)
 
 
 def test_an_endpoint_over_tls(tmp_path: Path) -> None:

@@ -167,6 +167,7 @@ def test_a_secret_among_the_arguments_is_warned_of(command: tuple[str, ...], tmp
 @pytest.mark.parametrize(
     ("name", "expected"),
     [("sasl.password", True), ("ssl.key.password", True), ("ssl.key.pem", True), ("sasl.jaas.config", True),
+     ("ssl.keystore.key", True), ("ssl.keystore.location", False),
      ("AWS_SECRET_ACCESS_KEY", True), ("aws_session_token", True), ("AZURE_STORAGE_ACCOUNT_KEY", True),
      ("account_key", True), ("azure_storage_sas_key", True), ("spark.hadoop.fs.s3a.secret.key", True),
      ("AWS_ACCESS_KEY_ID", False), ("AWS_REGION", False), ("ssl.key.location", False), ("sasl.username", False)],

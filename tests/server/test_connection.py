@@ -152,3 +152,14 @@ def test_a_client_whose_requests_come_in_pieces_is_not_slowed_by_a_full_pool() -
         assert transport.is_paused, "a large one waits"
 
     asyncio.run(story())
+
+
+def test_a_large_request_with_a_large_answer_is_not_the_last_one() -> None:
+    async def story() -> None:
+        host, one, transport = connected(answered(1 << 20))
+        one.data_received(requests(1, size=module.MAX_WAITING_BYTES + 1))
+        assert not transport.is_paused, "the answer is sent, and nothing else waits"
+        one.data_received(requests(1))
+        assert host.handled == 2
+
+    asyncio.run(story())

@@ -276,6 +276,8 @@ class _Compiler:
             if is_flexible:
                 for _ in range(reader.tagged_field_count()):
                     read_tagged(reader, data)
+                if UNKNOWN_TAGS in data:
+                    data[UNKNOWN_TAGS] = tuple(data[UNKNOWN_TAGS])
             return data
 
         def read_tagged(reader: Reader, data: StructData) -> None:
@@ -291,7 +293,7 @@ class _Compiler:
                 if reader.position != end:
                     raise Malformed(f"{field.name}, tagged {tag}, should end at byte {end}, not {reader.position}")
             elif keeps_tags:
-                data[UNKNOWN_TAGS] = (*data.get(UNKNOWN_TAGS, ()), (tag, reader.raw(size)))
+                data.setdefault(UNKNOWN_TAGS, []).append((tag, reader.raw(size)))
             else:
                 reader.skip(size)
 

@@ -435,7 +435,8 @@ class Cluster:
 
     def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> DeletedOffsets:
         """Delete what a group committed for these partitions; its coordinator is asked again where that may help."""
-        body = requests.offset_delete_request(group_id, partitions)
+        wanted = list(partitions)
+        body = requests.offset_delete_request(group_id, wanted)
         patience = Patience(self._patience_s)
         while True:
             try:
@@ -444,8 +445,16 @@ class Cluster:
                 if self._entry is None or not patience.wait():  # the first contact fails at once
                     raise
                 continue
-            if found.error not in COORDINATOR_MOVES or not patience.wait():
-                return found
+            if found.error in COORDINATOR_MOVES and patience.wait():
+                continue
+            left_out = [] if found.error else [where for where in wanted if where not in found.errors]
+            if left_out:
+                topic, partition = left_out[0]
+                raise ClusterError(
+                    f"the coordinator of group {group_id} leaves {topic}-{partition} out of its answer: "
+                    "whether its offset is deleted is not known."
+                )
+            return found
 
     def _delete_at_coordinator(self, group_id: str, body: StructData) -> DeletedOffsets:
         coordinator = self._any_connection().ask(

@@ -215,9 +215,9 @@ def _opened_store(given: Mapping[str, str]) -> tuple[str, str]:
     from cryptography.hazmat.primitives.serialization.pkcs12 import load_key_and_certificates
 
     location = given["ssl.keystore.location"]
-    password = given.get("ssl.keystore.password", "").encode()
+    password = given.get("ssl.keystore.password", "")
     try:
-        key, own, others = load_key_and_certificates(Path(location).read_bytes(), password or None)
+        key, own, others = load_key_and_certificates(Path(location).read_bytes(), password.encode() or None)
     except OSError as problem:
         raise BadInput(f"ssl.keystore.location={location} cannot be read: {reason(problem)}.") from None
     except ValueError:

@@ -162,7 +162,7 @@ def _base64url(data: bytes) -> str:
 
 def _asked_for(settings: Mapping[str, str], timeout_s: float) -> Token:
     request = _token_request(settings)
-    where = request.full_url.partition("?")[0]
+    where = re.sub(r"//[^/@]*@", "//", request.full_url.partition("?")[0])  # without a name and password
     try:
         status, body = _sent(request, _https_context(settings), timeout_s)
     except (OSError, ValueError, http.client.HTTPException) as problem:
@@ -256,10 +256,16 @@ def _expiry(token: str, answer: Mapping[str, Any]) -> float:
         claims = _json_object(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
     except (IndexError, ValueError):
         claims = {}
-    if isinstance(claims.get("exp"), int | float):
-        return float(claims["exp"])
-    life_s = answer.get("expires_in")
-    return time.time() + (float(life_s) if isinstance(life_s, int | float) else UNKNOWN_LIFE_S)
+    expires_s = _time_of(claims.get("exp"))
+    if expires_s is not None:
+        return expires_s
+    life_s = _time_of(answer.get("expires_in"))
+    return time.time() + (UNKNOWN_LIFE_S if life_s is None else life_s)
+
+
+def _time_of(number: Any) -> float | None:
+    """An endpoint's number, if it can be a time: JSON also has NaN, and numbers that no float holds."""
+    return float(number) if isinstance(number, int | float) and 0 <= number < 1 << 40 else None
 
 
 def _why(problem: BaseException) -> str:

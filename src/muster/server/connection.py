@@ -230,6 +230,8 @@ class Connection(asyncio.Protocol):
                 break
         self.is_sending_soon = is_sending_soon
         self._waiting_bytes += position
+        if not replies:  # all were answered and sent on the way: nothing waits
+            self._waiting_bytes = 0
         if self._out or (replies and replies[0].frame is not None):
             self._send()
         self.unfinished_since = None
