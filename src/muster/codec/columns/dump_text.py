@@ -191,12 +191,12 @@ def _record_start(chunk: Chunk, rows: Longs) -> list[Part]:
 def _are_odd(chunk: Chunk, rows: Longs) -> Flags:
     """Rows that the row-wise codec writes: no commits, or commits with something that commits never have."""
     batches, headers = chunk.records[rows, R_BATCH], chunk.records[rows, R_HEADERS]
-    old = chunk.batches[:, B_MAGIC] < 2
-    compressed = (chunk.batches[:, B_ATTRIBUTES] & CODEC_MASK) != 0
-    with_headers = ~old[batches] & (chunk.buffer[headers] != 0)
+    old = chunk.batches[batches, B_MAGIC] < 2
+    compressed = (chunk.batches[batches, B_ATTRIBUTES] & CODEC_MASK) != 0
+    with_headers = ~old & (chunk.buffer[headers] != 0)
     refused = (chunk.classes[rows, C_TYPE] == LEGACY_OFFSET_TYPE) & (chunk.classes[rows, C_VERSION] > 0)
     no_commits = chunk.classes[rows, C_KIND] > K_COMMIT_TOMBSTONE
-    odd: Flags = no_commits | with_headers | (old & compressed)[batches] | refused
+    odd: Flags = no_commits | with_headers | (old & compressed) | refused
     return odd
 
 
