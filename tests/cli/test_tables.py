@@ -13,7 +13,8 @@ from rich.cells import cell_len
 
 from muster.cli.people import shown_duration, shown_time
 from muster.cli.status import Status
-from muster.cli.tables.command import NAMES, complete_name
+from muster.cli.tables import NAMES
+from muster.cli.tables.command import complete_name
 from muster.cli.tables.run import SHOWN
 from muster.pipeline import job
 from muster.tables.manifest import PartitionProgress

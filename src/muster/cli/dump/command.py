@@ -6,48 +6,14 @@ Nothing heavy is imported before there is a request, so that help is quick.
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from muster.cli.dump import ONLY_TO_FILES, TABLE_LIMIT, Format, Request
 from muster.cli.options import DEBUG, UNPACK_LIMIT, complete_type, parse_time, parse_type, unpack_limit_of
 from muster.cli.status import Status
-
-if TYPE_CHECKING:
-    from muster.segments.archives import UnpackLimit
-
-TABLE_LIMIT = 200
-"""Records that a table shows unless told otherwise; a person reads no more."""
-
-
-class Format(StrEnum):
-    TEXT = "text"
-    JSON = "json"
-    TABLE = "table"
-    PARQUET = "parquet"
-    ARROW = "arrow"
-
-
-ONLY_TO_FILES = (Format.PARQUET, Format.ARROW)
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What was asked for, checked and complete. `filters` are the arguments of a `Selection`; `limit` 0 is none."""
-
-    paths: list[Path]
-    format: Format
-    out: Path | None
-    latest: bool
-    filters: dict[str, Any]
-    limit: int
-    summary: bool
-    quiet: bool
-    progress: bool
-    unpack_limit: "UnpackLimit"
 
 
 def _output(*names: str, metavar: str = "", **settings: Any) -> Any:

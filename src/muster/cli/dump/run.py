@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from muster.cli.dump.command import ONLY_TO_FILES, Format, Request
+from muster.cli.dump import ONLY_TO_FILES, Format, Request
 from muster.cli.dump.sinks import JsonSink, Sink, TextSink, arrow_sink, parquet_sink, progress_bar, report_damage
 from muster.cli.output import missing_group, say, whole_file, write_lines_to_stdout, write_to_stdout
 from muster.cli.status import Status

@@ -4,40 +4,24 @@ Here options become a `Request`; `run.py` fulfils it. Nothing heavy is imported 
 """
 
 import time
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
 
-from muster.cli.dump.command import TABLE_LIMIT
+from muster.cli.dump import TABLE_LIMIT
 from muster.cli.options import (
     CSV,
     CSV_EXACT,
     DEBUG,
     OUTPUT,
     WIDE,
-    Format,
     chosen_format,
     option,
     parse_time,
     storage_options,
 )
 from muster.cli.status import Status
-
-NAMES = {
-    "commits": "every commit and deletion, with the outcome of its transaction",
-    "offsets": "what is committed, by group, topic and partition",
-    "open_commits": "commits whose transaction has not ended",
-    "groups": "groups of every kind, their state and size",
-    "members": "members with subscription and assignment",
-    "rebalances": "every generation: who joined, who left, why",
-    "lag": "how far behind, in records and in time",
-    "log_ends": "where topics began and ended, by time",
-    "group_records": "every record about groups, as it was written",
-    "group_state": "the newest record of each key about groups",
-    "markers": "ends of transactions",
-    "activity": "when each group first and last committed",
-}
+from muster.cli.tables import NAMES, Request
 
 EPILOG = """
 [bold]Examples[/bold]
@@ -51,19 +35,6 @@ What had a group committed last Tuesday at 14:05?
 Who is behind, for a program:
   [cyan]muster table lag --tables s3://bucket/tables --storage-option AWS_REGION=eu-central-1 --json[/cyan]
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What was asked for, checked and complete. `limit` None is none; `name` None asks for the list of tables."""
-
-    name: str | None
-    tables: str
-    storage_options: dict[str, str]
-    as_of_ms: int | None
-    where: dict[str, list[str]]
-    limit: int | None
-    format: Format
 
 
 def complete_name(incomplete: str) -> list[tuple[str, str]]:

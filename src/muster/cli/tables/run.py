@@ -18,7 +18,7 @@ from muster.cli.options import Format
 from muster.cli.output import missing_group, say, write_lines_to_stdout, write_to_stdout
 from muster.cli.people import csv_cell, shown_duration, shown_time
 from muster.cli.status import Status
-from muster.cli.tables.command import NAMES, Request
+from muster.cli.tables import NAMES, Request
 from muster.cli.tabular import Column, Kind, Shown, Table, show
 from muster.errors import BadInput
 
