@@ -21,6 +21,7 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "muster"
 ENTRY_POINTS = {
     "muster.__main__",
+    "muster.java",
     "muster.pytest_plugin",
     "muster.codec.columns.warm",
     "muster.cli.reference",
@@ -176,7 +177,8 @@ def lines() -> list[Line]:
     is_package = {name for name, path in known.items() if path.name == "__init__.py"}
     packages = Counter(str(path.parent.relative_to(SOURCE.parent)) for path in known.values())
     largest, size = packages.most_common(1)[0]
-    one = sorted(name for name in known if len(importers[name]) == 1 and name not in is_package)
+    outside = ENTRY_POINTS | PUBLIC  # they have importers that are not ours to count
+    one = sorted(name for name in known.keys() - is_package - outside if len(importers[name]) == 1)
     tested = names_in_tests(known)
     unreached = sorted(
         name for name in known.keys() - is_package - ENTRY_POINTS - PUBLIC

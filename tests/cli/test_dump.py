@@ -106,7 +106,7 @@ class TestColumns:
         assert set(table["topic"].to_pylist()) >= {"orders"}
 
     def test_row_groups_have_a_size(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("muster.cli.dump.sinks.ROWS_AT_ONCE", 500)
+        monkeypatch.setattr("muster.cli.dump.run.ROWS_AT_ONCE", 500)
         run("dump", corpus("k43-full"), "-f", "parquet", "-o", tmp_path / "x")
         metadata = pyarrow.parquet.read_metadata(tmp_path / "x")
         assert metadata.num_rows == 6674

@@ -16,11 +16,10 @@ from muster.cli.dump.command import dump
 from muster.cli.groups.commands import app as groups
 from muster.cli.options import DEBUG, wants_traceback
 from muster.cli.output import PipeClosed, say
-from muster.cli.partitions import app as partitions
 from muster.cli.people import shown_lines
 from muster.cli.pipeline import app as pipeline
 from muster.cli.serve import EPILOG as SERVE_EPILOG
-from muster.cli.serve import serve
+from muster.cli.serve import partitions, serve
 from muster.cli.status import Status
 from muster.cli.tables.command import EPILOG as TABLE_EPILOG
 from muster.cli.tables.command import table

@@ -2,16 +2,20 @@
 
 Most are answered here and now, from what this node knows (`cluster/`; its modules are loaded when one is first asked
 for). Those that change topics wait for their turn (`TopicChanges`), and a fetch waits for records (`WaitingFetches`).
-Requests that muster does not serve yet are answered so that the client knows, and one line of the log says what to do.
+Requests that muster does not serve yet (Produce, ConsumerGroupHeartbeat) are advertised and refused, because clients
+that do not find them among the APIs wait without a word; one line of the log says what to do.
 """
 
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from muster.codec.error_codes import ErrorCode
+from muster.codec.primitives import Buffer
 from muster.protocol.apis import ApiKey
 from muster.protocol.errors import NotServed
+from muster.protocol.messages import decode_request, encode_response
 from muster.server.cluster.cluster import Cluster, ClusterApi
 from muster.server.cluster.topic_storage import TopicChanges
 from muster.server.cluster.topics import TopicChange
@@ -87,7 +91,7 @@ class ClusterRequests:
     # Not served yet.
 
     def _produce(self, request: Request, data: bytes, start: int, end: int) -> PendingReply:
-        produce = import_module("muster.server.wire.refused")
+        produce = import_module("muster.server.cluster_requests")
         asked = produce.decode_produce(request.version, data, start, end)
         self._unserved.producer(request.client_id, request.connection.peer)
         if asked.acks == 0:
@@ -97,7 +101,7 @@ class ClusterRequests:
         return reply
 
     def _consumer_group_heartbeat(self, request: Request, data: bytes, start: int, end: int) -> PendingReply:
-        newer = import_module("muster.server.wire.refused")
+        newer = import_module("muster.server.cluster_requests")
         group_id = newer.decode_consumer_group_heartbeat(request.version, data, start, end)
         self._unserved.newer_consumer(request.client_id, request.connection.peer, group_id)
         reply = request.reply(ApiKey.CONSUMER_GROUP_HEARTBEAT, newer.encode_consumer_group_heartbeat)
@@ -221,3 +225,61 @@ class UnservedClients:
             del self._told[next(iter(self._told))]
         self._told[kind, shown_id] = None
         self._remarks.say(f"client {shown_id!r} at {peer} {what}.", peer=peer, client_id=shown_id)
+
+
+# Produce, versions 3 to 13: every partition is refused.
+#
+# A client that does not find Produce among the APIs does not say so: librdkafka waits for `message.timeout.ms`, five
+# minutes, and asks for the versions again and again.
+
+NO_RECORDS = "muster keeps no records yet: it serves consumer groups and their offsets."
+NO_OFFSET = -1
+
+
+class Produce(NamedTuple):
+    acks: int
+    topics: tuple[tuple[str, bytes, tuple[int, ...]], ...]
+    """Name and id, of which a version has one, and partitions."""
+
+
+def decode_produce(version: int, data: Buffer, position: int, end: int) -> Produce:
+    body = decode_request(ApiKey.PRODUCE, version, data, position, end)
+    topics = [
+        (topic["name"], topic["topicId"], tuple([partition["index"] for partition in topic["partitionData"]]))
+        for topic in body["topicData"]
+    ]
+    return Produce(body["acks"], tuple(topics))
+
+
+def encode_produce(version: int, correlation_id: int, asked: Produce) -> bytes:
+    """The whole frame: a refusal for each partition."""
+    refused: dict[str, Any] = {
+        "errorCode": ErrorCode.POLICY_VIOLATION,
+        "baseOffset": NO_OFFSET,
+        "errorMessage": NO_RECORDS,
+    }
+    responses = [
+        {"name": name, "topicId": topic_id, "partitionResponses": [{"index": index, **refused} for index in partitions]}
+        for name, topic_id, partitions in asked.topics
+    ]
+    return encode_response(ApiKey.PRODUCE, version, correlation_id, {"responses": responses})
+
+
+# ConsumerGroupHeartbeat, versions 0 and 1: how a member of the newer group protocol (KIP-848) joins and stays.
+#
+# muster answers as a Kafka broker does whose newer protocol is switched off: with UNSUPPORTED_VERSION. Where the API is
+# missing, librdkafka waits for ever without a word; at this response every client stops, with an error of its own.
+
+CLASSIC_ONLY = "muster serves classic groups only: set group.protocol=classic."
+
+
+def decode_consumer_group_heartbeat(version: int, data: Buffer, position: int, end: int) -> str:
+    """The group, for the log."""
+    group_id: str = decode_request(ApiKey.CONSUMER_GROUP_HEARTBEAT, version, data, position, end)["groupId"]
+    return group_id
+
+
+def encode_consumer_group_heartbeat(version: int, correlation_id: int, answer: None) -> bytes:
+    """The whole frame: always the same refusal."""
+    refused = {"errorCode": ErrorCode.UNSUPPORTED_VERSION, "errorMessage": CLASSIC_ONLY}
+    return encode_response(ApiKey.CONSUMER_GROUP_HEARTBEAT, version, correlation_id, refused)
