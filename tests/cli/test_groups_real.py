@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer
+from confluent_kafka import Consumer, ConsumerGroupState, ConsumerGroupTopicPartitions, Producer
 from confluent_kafka import TopicPartition as Offset
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
@@ -107,7 +107,11 @@ def join_groups(kafka: KafkaBroker, stack: ExitStack) -> None:
     crowd = [member("groups-crowd", f"crowd-{number}") for number in range(3)]
     for each in crowd:
         each.subscribe([PAY])
-    poll_until(lambda: sorted(len(each.assignment()) for each in crowd) == [0, 1, 1], *crowd)
+    # One has no partitions: by that alone it looks as if it had not joined yet.
+    poll_until(
+        lambda: is_settled(kafka, "groups-crowd", 3) and sorted(len(each.assignment()) for each in crowd) == [0, 1, 1],
+        *crowd,
+    )
 
     commit(kafka, "groups-simple", Offset(ORDERS, 0, 3, "noted", 0), Offset(ORDERS, 1, 100), Offset(PAY, 1, 0))
     with consumer(kafka, "groups-left") as gone:
@@ -119,6 +123,13 @@ def join_groups(kafka: KafkaBroker, stack: ExitStack) -> None:
     mixed = member("groups-mixed", "mixed")
     mixed.subscribe([PAY])
     poll_until(lambda: len(mixed.assignment()) == PAY_PARTITIONS, mixed)
+
+
+def is_settled(kafka: KafkaBroker, group: str, members: int) -> bool:
+    """Whether the broker has that many members of a group, and waits for none of them."""
+    admin = AdminClient(QUIET | {"bootstrap.servers": kafka.bootstrap})
+    found = admin.describe_consumer_groups([group])[group].result(WAIT_S)
+    return found.state is ConsumerGroupState.STABLE and len(found.members) == members
 
 
 def commit(kafka: KafkaBroker, group: str, *offsets: Offset) -> None:
