@@ -67,9 +67,10 @@ class Raw:
 class ServerProcess:
     """`muster serve`, as users run it."""
 
-    def __init__(self, data: Path, *arguments: str, port: int = 0) -> None:
+    def __init__(self, data: Path, *arguments: str, port: int = 0, files: int | None = None) -> None:
+        limited = [] if files is None else ["sh", "-c", f'ulimit -Sn {files}; exec "$@"', "serve"]
         self._command = [
-            sys.executable, "-m", "muster", "serve", "--listen", f"127.0.0.1:{port}", "--data", str(data),
+            *limited, sys.executable, "-m", "muster", "serve", "--listen", f"127.0.0.1:{port}", "--data", str(data),
             "--set", "offsets.topic.num.partitions=4", "--set", "group.initial.rebalance.delay.ms=0",
             "--set", "group.min.session.timeout.ms=10", *arguments,
         ]  # fmt: skip

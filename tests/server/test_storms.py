@@ -176,17 +176,10 @@ def test_more_connections_than_files(tmp_path: Path) -> None:
 
 
 def test_the_server_takes_the_files_it_may_have(tmp_path: Path) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
-    try:
-        server = ServerProcess(tmp_path / "data").start()
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    try:
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    with ServerProcess(tmp_path / "data", files=256) as server:
         assert server.process is not None
         assert resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE) == (hard, hard)
-    finally:
-        server.__exit__()
 
 
 @pytest.mark.parametrize("count", [200, pytest.param(5_000, marks=SLOW)])
