@@ -4,6 +4,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 STAMP  := $(VENV)/.muster-setup
+# Tests start some hundred processes: each would compile all its modules anew where this is set.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check shape fmt real long sim campaign mutants scenarios bench kafka lock clean
@@ -22,14 +24,15 @@ $(STAMP): requirements/build.lock requirements/dev.lock requirements/java.lock p
 	@$(BIN)/python -m muster.java --check >/dev/null 2>&1 || \
 	  { echo "No Java 17 or 21 found: installing one from a wheel"; \
 	    $(PIP) install --require-hashes -r requirements/java.lock && $(BIN)/python -m muster.java --install; }
+	@$(BIN)/python -m compileall -q src
 	@$(BIN)/python -m muster.codec.columns.warm
 	@touch $@
 
 demo: setup ## a broker with real clients, and tables of its log and of a real Kafka's
 	@$(BIN)/python examples/demo.py
 
-test: setup check ## the tests of every day (minutes; JOBS=2 at a time)
-	$(BIN)/python -m pytest -m "not long and not matrix" -n $(or $(JOBS),2) --dist loadfile --no-loadscope-reorder --durations=20
+test: setup check ## the tests of every day (minutes; JOBS=3 at a time)
+	$(BIN)/python -m pytest -m "not long and not matrix" -n $(or $(JOBS),3) --dist loadfile --no-loadscope-reorder --durations=20
 
 check: setup ## format, lint and types
 	@$(BIN)/ruff format --check src tests bench examples
@@ -44,13 +47,13 @@ fmt: setup ## put the code into shape
 	@$(BIN)/ruff check --fix src tests bench examples
 
 real: setup ## every Kafka version, and Spark on a Java from a wheel (minutes)
-	$(BIN)/python -m pytest -m "matrix" --durations=20
+	$(BIN)/python -m pytest -m "matrix" -o faulthandler_timeout=1800 --durations=20
 
 long: setup ## fuzzing, simulation, a fault campaign of a thousand rounds (an hour)
-	$(BIN)/python -m pytest -m "long" --durations=20
+	$(BIN)/python -m pytest -m "long" -o faulthandler_timeout=0 --durations=20
 
 sim: setup ## accidents of a year, simulated from seeds (SIM_SEEDS=10000)
-	SIM_SEEDS=$(or $(SIM_SEEDS),10000) $(BIN)/python -m pytest tests/sim -m long
+	SIM_SEEDS=$(or $(SIM_SEEDS),10000) $(BIN)/python -m pytest tests/sim -m long -o faulthandler_timeout=0
 
 campaign: setup ## faults, abuse and restarts of a server, from a seed (ROUNDS=100 SEED=1)
 	@$(BIN)/python -m tests.server.campaign --rounds $(or $(ROUNDS),100) --seed $(or $(SEED),1)

@@ -10,7 +10,7 @@ A test with a broker of its own (other settings, another version, one to kill) u
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -20,20 +20,28 @@ if TYPE_CHECKING:
     from tests.real.drive import Drive
 
 
-LONGEST = (
-    "tests/diff/test_diff.py",
-    "tests/test_demo.py",
+ON_SPARK = (
     "tests/pipeline/test_datasource.py",
     "tests/pipeline/test_ordinary_cluster.py",
-    "tests/pipeline/test_live_truth.py",
+    "tests/pipeline/test_spark.py",
+)
+"""Files that share the session `spark`: one process takes them all, so that it is started once."""
+
+LONGEST = (
+    *ON_SPARK,
+    "tests/diff/test_diff.py",
+    "tests/test_demo.py",
     "tests/cli/test_groups_real.py",
+    "tests/pipeline/test_live_truth.py",
     "tests/diff/test_server.py",
     "tests/cli/test_dump.py",
     "tests/pipeline/test_job.py",
-    "tests/protocol/test_messages.py",
     "tests/pipeline/test_kills.py",
     "tests/server/real/test_java_groups.py",
-    "tests/log/compaction/test_broker.py",
+    "tests/server/cluster/test_kafka_offsets.py",
+    "tests/pipeline/test_extract.py",
+    "tests/server/real/test_moves.py",
+    "tests/server/test_stopping.py",
 )
 
 
@@ -41,6 +49,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files that take long come first, so that no core is idle at the end while another is busy with one of them."""
     places = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.location[0], len(LONGEST)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """A file is for one process, and so are all files on Spark."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByFile(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.split("::", 1)[0]
+            return ON_SPARK[0] if file in ON_SPARK else file
+
+    return ByFile(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Self
@@ -41,6 +41,7 @@ JVM_FLAGS = (
     "-XX:TieredStopAtLevel=1",
     "-XX:+UseSerialGC",
     "-Xshare:auto",
+    "-Xlog:disable",
     "-Dsun.stdout.encoding=UTF-8",
     "-Dstdout.encoding=UTF-8",
     "-Dfile.encoding=UTF-8",
@@ -135,8 +136,14 @@ class Kafka:
         with zipfile.ZipFile(self.libs / f"kafka-tools-{self.version}.jar") as jar:
             return moved.replace("/", ".") if f"{moved}.class" in jar.namelist() else "kafka.tools.DumpLogSegments"
 
+    @property
+    def classes(self) -> Path:
+        """Where the classes lie that a start of the broker loads, ready to be mapped: half of its start is loading."""
+        return self.libs.parent / "classes.jsa"
+
     def command(self, main_class: str, *arguments: str, flags: Iterable[str] = (QUIET, "-Xmx256m")) -> list[str]:
-        return [str(self.java), *JVM_FLAGS, *flags, "-cp", f"{self.libs}/*", main_class, *arguments]
+        archive = (f"-XX:SharedArchiveFile={self.classes}",) if self.classes.exists() else ()
+        return [str(self.java), *JVM_FLAGS, *archive, *flags, "-cp", f"{self.libs}/*", main_class, *arguments]
 
     def run(self, main_class: str, *arguments: str, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
         """Run one of Kafka's programs to its end, whatever its exit code."""
@@ -171,7 +178,22 @@ def resolve(version: str = DEFAULT_VERSION, cache: Path | None = None) -> Kafka:
     release = (cache or cache_root()) / version
     if not release.is_dir():
         _download(version, release, home)
-    return Kafka(version, release / "libs", home.java)
+    kafka = Kafka(version, release / "libs", home.java)
+    if version == DEFAULT_VERSION and not kafka.classes.exists():
+        _archive_classes(kafka)
+    return kafka
+
+
+def _archive_classes(kafka: Kafka) -> None:
+    """Start and stop a broker once, and keep the classes it loaded. Another Java than this one ignores the archive."""
+    with _lock(kafka.classes.with_name("classes.lock")):
+        if kafka.classes.exists():
+            return
+        draft = kafka.classes.with_name(f"classes.{os.getpid()}.part")
+        with KafkaBroker(kafka, flags=(f"-XX:ArchiveClassesAtExit={draft}",)) as broker:
+            broker.stop(120)
+        if draft.exists():  # a Java that keeps none is slower, and nothing else
+            draft.rename(kafka.classes)
 
 
 def _download(version: str, release: Path, home: JavaHome) -> None:
@@ -244,9 +266,11 @@ class KafkaBroker:
         settings: Mapping[str, str] | None = None,
         data_dir: Path | None = None,
         ready_timeout_s: float = 120,
+        flags: Sequence[str] = (),
     ) -> None:
         self.kafka = kafka or resolve()
         self._settings = dict(settings or {})
+        self._flags = flags
         self._temporary = data_dir is None
         self.data_dir = Path(data_dir or tempfile.mkdtemp(prefix="muster-kafka-"))
         self.log_dir = self.data_dir / "logs"
@@ -330,7 +354,9 @@ class KafkaBroker:
     def _launch(self, config: Path, log: IO[bytes]) -> subprocess.Popen[bytes]:
         # A session of its own: Ctrl-C in the terminal is for us, and we end the broker in our own time.
         return subprocess.Popen(
-            self.kafka.command("kafka.Kafka", str(config), flags=("-Xms128m", "-Xmx512m", *BROKER_LOGGING)),
+            self.kafka.command(
+                "kafka.Kafka", str(config), flags=("-Xms128m", "-Xmx512m", *BROKER_LOGGING, *self._flags)
+            ),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
