@@ -194,8 +194,8 @@ SEATS = (
     ),
     Mutant(
         "rebalancing.py",
-        "JoinAnswer(ErrorCode.NOT_COORDINATOR, member.member_id)",
-        'JoinAnswer(ErrorCode.NOT_COORDINATOR, "")',
+        "ErrorCode.NOT_COORDINATOR, member.member_id, out)",
+        'ErrorCode.NOT_COORDINATOR, "", out)',
         "a member forgets its id when the partition moves",
     ),
     Mutant(
@@ -285,8 +285,8 @@ SEATS = (
     ),
     Mutant(
         "membership.py",
-        "Reply(member.sync_waiter.reply_to, SyncAnswer(ErrorCode.FENCED_INSTANCE_ID))",
-        "Reply(member.sync_waiter.reply_to, SyncAnswer(ErrorCode.UNKNOWN_MEMBER_ID))",
+        "refuse_parked(seats, member, ErrorCode.FENCED_INSTANCE_ID,",
+        "refuse_parked(seats, member, ErrorCode.UNKNOWN_MEMBER_ID,",
         "of two clients with one instance id, the older one rejoins for ever",
     ),
     Mutant(
@@ -329,15 +329,12 @@ SEATS = (
         "an assignment that was decided for one generation is handed to the next",
     ),
     Mutant(
-        "membership.py",
-        "        error = seats.member_error(request.member_id, request.instance_id)\n"
-        "        if error is not _NONE:\n            return error\n"
-        "        if request.generation != seats.generation:\n            return ErrorCode.ILLEGAL_GENERATION\n"
-        "        for asked",
-        "        if request.generation != seats.generation:\n            return ErrorCode.ILLEGAL_GENERATION\n"
-        "        error = seats.member_error(request.member_id, request.instance_id)\n"
-        "        if error is not _NONE:\n            return error\n"
-        "        for asked",
+        "seats.py",
+        "        error = self.member_error(member_id, instance_id)\n"
+        "        if error is ErrorCode.NONE and generation != self.generation:\n"
+        "            return ErrorCode.ILLEGAL_GENERATION\n        return error\n",
+        "        if generation != self.generation:\n            return ErrorCode.ILLEGAL_GENERATION\n"
+        "        return self.member_error(member_id, instance_id)\n",
         "a fenced member that syncs is told to rejoin, because its generation is looked at first",
     ),
     Mutant(
@@ -348,9 +345,9 @@ SEATS = (
     ),
     Mutant(
         "rebalancing.py",
-        "self.sync_answer(seats, member)))\n                member.sync_waiter = None\n"
+        "            if answer_sync(member, self.sync_answer(seats, member), out):\n"
         "                self.extend_session(group, member, now, out)\n",
-        "self.sync_answer(seats, member)))\n                member.sync_waiter = None\n",
+        "            answer_sync(member, self.sync_answer(seats, member), out)\n",
         "nobody watches the sessions of members that have their assignment",
     ),
     Mutant(

@@ -36,7 +36,7 @@ from muster.core.outcome import (
     Reply,
     Write,
 )
-from muster.core.rebalancing import Rebalancing
+from muster.core.rebalancing import Rebalancing, refuse_parked
 from muster.core.seats import Member, Seats, protocols_bytes
 from muster.core.states import HEARTBEAT_ERRORS, SYNC_ERRORS, Cause, State
 
@@ -277,7 +277,7 @@ class Membership:
             out.writes.append(Write([record], Renamed(group, member, member_id, request, now)))
             return
         self._tell_replaced(group, member_id, request, out)
-        self._fence(seats, member, out)
+        refuse_parked(seats, member, ErrorCode.FENCED_INSTANCE_ID, member.member_id, out)
         self._rename(group, member, member_id, now, out)
         self._update(seats, member, request)
         seats.park_join(member, request)
@@ -312,16 +312,6 @@ class Membership:
     def _tell_replaced(self, group: Group, member_id: str, request: JoinGroup, out: Outcome) -> None:
         notice = Notice(NoticeKind.REPLACED, group.group_id, member_id=member_id, reason=request.reason or "")
         out.notices.append(notice)
-
-    def _fence(self, seats: Seats, member: Member, out: Outcome) -> None:
-        """Tell the member's older self, if it waits for anything, that another client has its name now."""
-        waiter = seats.unpark_join(member)
-        if waiter is not None:
-            answer = JoinAnswer(ErrorCode.FENCED_INSTANCE_ID, member.member_id)
-            out.replies.append(Reply(waiter.reply_to, answer))
-        if member.sync_waiter is not None:
-            out.replies.append(Reply(member.sync_waiter.reply_to, SyncAnswer(ErrorCode.FENCED_INSTANCE_ID)))
-            member.sync_waiter = None
 
     def _rename(self, group: Group, member: Member, member_id: str, now: Instant, out: Outcome) -> None:
         out.timers.append(CancelTimer(TimerKey(TimerKind.SESSION, group.group_id, member.member_id)))
@@ -363,11 +353,9 @@ class Membership:
         in_this_state = SYNC_ERRORS[seats.state]
         if seats.state is State.EMPTY or seats.state is State.DEAD:
             return in_this_state
-        error = seats.member_error(request.member_id, request.instance_id)
+        error = seats.seat_error(request.member_id, request.instance_id, request.generation)
         if error is not _NONE:
             return error
-        if request.generation != seats.generation:
-            return ErrorCode.ILLEGAL_GENERATION
         for asked, have in ((request.protocol_type, seats.protocol_type), (request.protocol_name, seats.protocol)):
             if asked is not None and have is not None and asked != have:
                 return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -388,11 +376,9 @@ class Membership:
         in_this_state = HEARTBEAT_ERRORS[seats.state]
         if seats.state is State.DEAD:
             return in_this_state
-        error = seats.member_error(request.member_id, request.instance_id)
+        error = seats.seat_error(request.member_id, request.instance_id, request.generation)
         if error is not _NONE:
             return error
-        if request.generation != seats.generation:
-            return ErrorCode.ILLEGAL_GENERATION
         self._rebalancing.extend_session(group, seats.members[request.member_id], now, out)
         return in_this_state
 

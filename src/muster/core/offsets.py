@@ -125,7 +125,7 @@ class Commits:
             return _NONE  # an administrator, or a consumer that assigns itself; who they say they are is not checked
         if event.generation < 0 and not event.member_id and event.instance_id is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        error = _seat_refusal(event, group.seats)
+        error = group.seats.seat_error(event.member_id, event.instance_id, event.generation)
         return COMMIT_ERRORS[state] if error is _NONE else error
 
     def _new_group_refusal(self) -> ErrorCode:
@@ -161,7 +161,7 @@ class Commits:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if event.generation < 0 and (state is State.EMPTY or (not event.member_id and event.instance_id is None)):
             return _NONE  # clients before version 3 cannot say who they are
-        return _seat_refusal(event, group.seats)
+        return group.seats.seat_error(event.member_id, event.instance_id, event.generation)
 
     def _store(
         self, event: OffsetCommit | TxnOffsetCommit, wall_ms: int, expire_ms: int, version: int, out: Outcome
@@ -228,13 +228,6 @@ def _is_settled(event: OffsetCommit, seats: Seats, member: Member) -> bool:
         and seats.state is _STABLE
         and (event.instance_id is None or event.instance_id == member.instance_id)
     )
-
-
-def _seat_refusal(event: OffsetCommit | TxnOffsetCommit, seats: Seats) -> ErrorCode:
-    error = seats.member_error(event.member_id, event.instance_id)
-    if error is _NONE and event.generation != seats.generation:
-        return ErrorCode.ILLEGAL_GENERATION
-    return error
 
 
 def _note_kind(group: Group, kind: int, out: Outcome) -> None:

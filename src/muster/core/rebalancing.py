@@ -29,6 +29,24 @@ SHORTEST_WAIT_MS = 1_000
 """A group whose rebalance timeout is shorter waits a second time for no member."""
 
 
+def answer_sync(member: Member, answer: SyncAnswer, out: Outcome) -> bool:
+    """Answer the member's parked sync; False if there is none."""
+    waiter = member.sync_waiter
+    if waiter is None:
+        return False
+    out.replies.append(Reply(waiter.reply_to, answer))
+    member.sync_waiter = None
+    return True
+
+
+def refuse_parked(seats: Seats, member: Member, error: ErrorCode, member_id: str, out: Outcome) -> None:
+    """Answer whatever the member waits for with an error; its join hears this member id."""
+    waiter = seats.unpark_join(member)
+    if waiter is not None:
+        out.replies.append(Reply(waiter.reply_to, JoinAnswer(error, member_id)))
+    answer_sync(member, SyncAnswer(error), out)
+
+
 class Rebalancing:
     """The rebalances and sessions of all groups of one partition. `groups` is the coordinator's table."""
 
@@ -75,9 +93,7 @@ class Rebalancing:
 
     def _answer_syncs(self, group: Group, answer: SyncAnswer, now: Instant, out: Outcome) -> None:
         for member in group.seats.members.values():
-            if member.sync_waiter is not None:
-                out.replies.append(Reply(member.sync_waiter.reply_to, answer))
-                member.sync_waiter = None
+            if answer_sync(member, answer, out):
                 self.extend_session(group, member, now, out)
 
     def complete_join_if_all_are_here(self, group: Group, now: Instant, out: Outcome) -> None:
@@ -222,9 +238,7 @@ class Rebalancing:
         )
         for member in seats.members.values():
             member.assignment = assignments.get(member.member_id, b"")
-            if member.sync_waiter is not None:
-                out.replies.append(Reply(member.sync_waiter.reply_to, self.sync_answer(seats, member)))
-                member.sync_waiter = None
+            if answer_sync(member, self.sync_answer(seats, member), out):
                 self.extend_session(group, member, now, out)
         self._end_if_settled(seats)
 
@@ -258,12 +272,7 @@ class Rebalancing:
     ) -> None:
         """Take a member's seat; whatever it waits for is answered with "unknown"."""
         out.notices.append(Notice(kind, group.group_id, cause, member.member_id, reason or ""))
-        waiter = group.seats.unpark_join(member)
-        if waiter is not None:
-            out.replies.append(Reply(waiter.reply_to, JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID, "")))
-        if member.sync_waiter is not None:
-            out.replies.append(Reply(member.sync_waiter.reply_to, SyncAnswer(ErrorCode.UNKNOWN_MEMBER_ID)))
-            member.sync_waiter = None
+        refuse_parked(group.seats, member, ErrorCode.UNKNOWN_MEMBER_ID, "", out)
         out.timers.append(CancelTimer(TimerKey(TimerKind.SESSION, group.group_id, member.member_id)))
         member.armed_ms = None
         group.seats.remove(member)
@@ -391,13 +400,7 @@ class Rebalancing:
         """The partition moves elsewhere: the clients that wait are told to look for the new coordinator."""
         seats = group.seats
         for member in seats.members.values():
-            waiter = seats.unpark_join(member)
-            if waiter is not None:
-                answer = JoinAnswer(ErrorCode.NOT_COORDINATOR, member.member_id)
-                out.replies.append(Reply(waiter.reply_to, answer))
-            if member.sync_waiter is not None:
-                out.replies.append(Reply(member.sync_waiter.reply_to, SyncAnswer(ErrorCode.NOT_COORDINATOR)))
-                member.sync_waiter = None
+            refuse_parked(seats, member, ErrorCode.NOT_COORDINATOR, member.member_id, out)
         self.end(group, out)
 
     def end(self, group: Group, out: Outcome) -> None:

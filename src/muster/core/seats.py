@@ -291,6 +291,13 @@ class Seats:
                 return ErrorCode.FENCED_INSTANCE_ID
         return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
+    def seat_error(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
+        """NONE for a member of this generation."""
+        error = self.member_error(member_id, instance_id)
+        if error is ErrorCode.NONE and generation != self.generation:
+            return ErrorCode.ILLEGAL_GENERATION
+        return error
+
     def value(self, assignments: dict[str, bytes] | None = None) -> GroupValue:
         """The group record of this moment; `assignments` replace those of the members."""
         return GroupValue(

@@ -214,23 +214,23 @@ def encode_metadata(version: int, correlation_id: int, answer: MetadataAnswer) -
 
 
 def _encoded_topic(topic: TopicDescribed, leader: int) -> dict[str, Any]:
-    replicas = [leader]
     return {
         "errorCode": topic.error,
         "name": topic.name,
         "topicId": topic.topic_id,
         "isInternal": topic.name in INTERNAL_TOPICS,
-        "partitions": [
-            {
-                "partitionIndex": partition,
-                "leaderId": leader,
-                "leaderEpoch": epoch,
-                "replicaNodes": replicas,
-                "isrNodes": replicas,
-            }
-            for partition, epoch in enumerate(topic.leader_epochs)
-        ],
+        "partitions": [_encoded_partition(number, epoch, leader) for number, epoch in enumerate(topic.leader_epochs)],
         "topicAuthorizedOperations": topic.operations,
+    }
+
+
+def _encoded_partition(partition: int, epoch: int, leader: int) -> dict[str, Any]:
+    return {
+        "partitionIndex": partition,
+        "leaderId": leader,
+        "leaderEpoch": epoch,
+        "replicaNodes": [leader],
+        "isrNodes": [leader],
     }
 
 
@@ -374,24 +374,14 @@ def encode_topic_partitions(version: int, correlation_id: int, answer: DescribeT
 
 
 def _encoded_partitions(topic: PartitionsOfTopic, leader: int) -> dict[str, Any]:
-    replicas = [leader]
+    # not null, which the format allows and Java's client does not
+    nobody: dict[str, Any] = {"eligibleLeaderReplicas": [], "lastKnownElr": []}
     return {
         "errorCode": topic.error,
         "name": topic.name,
         "topicId": topic.topic_id,
         "isInternal": topic.name in INTERNAL_TOPICS,
-        "partitions": [
-            {
-                "partitionIndex": partition,
-                "leaderId": leader,
-                "leaderEpoch": epoch,
-                "replicaNodes": replicas,
-                "isrNodes": replicas,
-                "eligibleLeaderReplicas": [],  # not null, which the format allows and Java's client does not
-                "lastKnownElr": [],
-            }
-            for partition, epoch in topic.partitions
-        ],
+        "partitions": [_encoded_partition(number, epoch, leader) | nobody for number, epoch in topic.partitions],
         "topicAuthorizedOperations": topic.operations,
     }
 
