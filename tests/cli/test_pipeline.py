@@ -19,7 +19,7 @@ import pytest
 
 from muster.cli.status import Status
 from muster.pipeline import job, session
-from muster.pipeline.session import FOLDER, spark_conf
+from muster.pipeline.pack import FOLDER, spark_conf
 from tests.cli import corpus, run, run_process
 from tests.pipeline.test_life import Life
 

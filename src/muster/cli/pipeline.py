@@ -308,8 +308,8 @@ def pack(
 
       [cyan]muster pipeline pack muster-workers.tar.gz[/cyan]
     """
-    from muster.pipeline.session import pack as write
-    from muster.pipeline.session import spark_conf
+    from muster.pipeline.pack import pack as write
+    from muster.pipeline.pack import spark_conf
 
     count = write(out)
     settings = spark_conf(str(out))
