@@ -8,17 +8,17 @@ import pyarrow.parquet as pq
 
 from muster.pipeline.extract.partition import extract
 from muster.pipeline.model import ExtractContext, Extracted, PartitionReport, PartitionWork
+from muster.pipeline.packets import KINDS, rows_of
 from muster.pipeline.replicas import describe_partition
 from muster.segments.sources import partitions_under
 
 Row = dict[str, Any]
 HISTORY = ("commits", "group_records", "markers")
-STAGED = ("open_commits", "winners_commits", "winners_groups", "activity")
 DAY_MS = 24 * 60 * 60 * 1000
 
 
 class Found(NamedTuple):
-    """What one task wrote, table by table in log order, and what it reported."""
+    """What one task wrote or sent, by table and by kind of packet in log order, and what it reported."""
 
     tables: Mapping[str, list[Row]]
     extracted: Extracted
@@ -33,7 +33,7 @@ class Found(NamedTuple):
 
 
 def context_in(folder: Path, **changes: Any) -> ExtractContext:
-    plain = ExtractContext("run", str(folder / "tables"), (), str(folder / "staging"), True, 7 * DAY_MS, (), ())
+    plain = ExtractContext("run", str(folder / "tables"), (), True, 7 * DAY_MS, (), ())
     return plain._replace(**changes)
 
 
@@ -50,14 +50,18 @@ def works_of(folder: Path, **changes: Any) -> list[PartitionWork]:
 
 def run(works: Iterable[PartitionWork], context: ExtractContext) -> Found:
     extracted = extract(list(works), context)
-    tables: dict[str, list[Row]] = {name: [] for name in HISTORY + STAGED}
+    tables: dict[str, list[Row]] = {name: [] for name in (*HISTORY, *KINDS)}
     for file in extracted.files:
-        folder = Path(context.tables) / file.table if file.table in HISTORY else Path(context.staging)
-        path = folder / file.path
+        path = Path(context.tables) / file.table / file.path
         assert path.stat().st_size == file.size_bytes
         rows = pq.ParquetFile(path).read().to_pylist()
         assert len(rows) == file.rows
         tables[file.table] += rows
+    for kind in KINDS:
+        tables[kind] += rows_of(extracted.packets, kind).read_all().to_pylist()
+    for packet in extracted.packets:
+        (partition,) = {row["offsets_partition"] for row in rows_of([packet], packet.kind).read_all().to_pylist()}
+        assert partition == packet.offsets_partition
     for rows in tables.values():
         rows.sort(key=lambda row: (row["offsets_partition"], row.get("log_offset", 0)))
     return Found(tables, extracted)

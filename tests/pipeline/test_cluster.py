@@ -174,7 +174,7 @@ def test_a_worker_killed_half_way_changes_nothing(cluster: Cluster, conf: list[s
         arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ | {"SPARK_LOCAL_IP": "127.0.0.1"}
     ) as job:
         until = time.monotonic() + 300
-        while not list(tables.glob("_staging/*/new/progress/*")):  # tasks write down what they have read
+        while not list(tables.glob("commits/*.parquet")):  # a task has begun to write what it reads
             assert job.poll() is None, job.communicate()
             assert time.monotonic() < until
             time.sleep(0.01)

@@ -440,9 +440,9 @@ def test_files_are_rolled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_progress_is_written_down(tmp_path: Path) -> None:
     path = write_segment(tmp_path / "log", batch(0, 5))
-    context = context_in(tmp_path)
-    run(works_of(tmp_path / "log"), context)
-    lines = [line for file in (Path(context.staging) / "progress").iterdir() for line in file.read_text().split()]
+    (tmp_path / "progress").mkdir()
+    run(works_of(tmp_path / "log"), context_in(tmp_path, progress=str(tmp_path / "progress")))
+    lines = [line for file in (tmp_path / "progress").iterdir() for line in file.read_text().split()]
     assert sum(map(int, lines)) == os.path.getsize(path)
 
 

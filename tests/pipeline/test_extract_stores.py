@@ -13,6 +13,7 @@ from muster.pipeline import job
 from muster.pipeline.extract.files import is_local, open_store
 from muster.pipeline.extract.partition import extract
 from muster.pipeline.model import LiveLog, PartitionWork, SegmentFiles
+from muster.pipeline.packets import rows_of
 from muster.pipeline.replicas import describe_partition
 from muster.tables.reading import open_tables
 from tests.pipeline.extracting import context_in, run
@@ -59,14 +60,14 @@ def test_a_log_and_tables_in_an_object_store(bucket: Options, tmp_path: Path) ->
     source, *described = describe_partition(["s3://bucket/logs/__consumer_offsets-0"], bucket)
     assert source == SegmentFiles(("s3://bucket/logs/__consumer_offsets-0",), ((0, 0),), bucket)
     assert described == [0, 12, 0]
-    context = context_in(tmp_path, tables="s3://bucket/tables", staging="s3://bucket/staging", storage_options=bucket)
+    context = context_in(tmp_path, tables="s3://bucket/tables", storage_options=bucket)
     extracted = extract([PartitionWork(0, source, 5, 11, False, 0)], context)
     (report,) = extracted.reports
     assert (report.next_offset, report.records, report.gaps) == (10, 5, 0)
     paths = {file.table: file.path for file in extracted.files}
     rows = pq.read_table(f"bucket/tables/commits/{paths['commits']}", filesystem=store)
     assert rows.column("log_offset").to_pylist() == [5, 6, 7, 8, 9]
-    winners = pq.read_table(f"bucket/staging/{paths['winners_commits']}", filesystem=store)
+    winners = rows_of(extracted.packets, "winners_commits").read_all()
     assert winners.column("log_offset").to_pylist() == [9]
 
 

@@ -1,7 +1,7 @@
 """One run, from a source to published tables. `_run` lists the steps."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -13,6 +13,7 @@ from muster.pipeline.extract.partition import extract
 from muster.pipeline.log_ends import moment_of, numbered
 from muster.pipeline.merge import MergeAnswer, MergeWork, merge_task
 from muster.pipeline.model import ExtractContext, Extracted, PartitionReport, PartitionWork, WrittenFile
+from muster.pipeline.packets import Packet
 from muster.pipeline.plan import (
     Cut,
     PartitionState,
@@ -218,7 +219,7 @@ class _Job:
             self._withdraw(cut)
         self.summary.notes += left_alone(planned)
         self.summary.partitions = len(planned.works)
-        self.found = self._extract(planned.works, "new", self.request.history)
+        self.found = self._extract(planned.works, self.request.history)
         for report in self._reports():
             self.summary.records += report.records
             self.summary.size_bytes += report.size_bytes
@@ -237,12 +238,11 @@ class _Job:
             f"{gone} rows of what it had held after that are withdrawn."
         )
 
-    def _extract(self, works: Sequence[PartitionWork], stage: str, history: bool) -> list[Extracted]:
+    def _extract(self, works: Sequence[PartitionWork], history: bool) -> list[Extracted]:
         context = ExtractContext(
             run_id=self.changes.run_id,
             tables=self.changes.store.address,
             storage_options=self._options,
-            staging=f"{self.changes.staging}/{stage}",
             history=history,
             offsets_retention_ms=self.request.offsets_retention_ms,
             topic_names=tuple(sorted(self.topic_names.items())),
@@ -250,8 +250,10 @@ class _Job:
             previous_activity=tuple(self.changes.files("activity")),
         )
         tasks = packed(works, self.runner.cores * TASKS_PER_CORE)
-        with self.watch.reading(context.staging, sum(work.size_bytes for work in works)):
-            return self.runner.map(lambda some: extract(some, context), tasks)
+        size_bytes = sum(work.size_bytes for work in works)
+        with self.watch.reading(size_bytes, self.runner.is_local) as folder:
+            told = context._replace(progress=folder)
+            return self.runner.map(lambda some: extract(some, told), tasks)
 
     @property
     def _options(self) -> tuple[tuple[str, str], ...]:
@@ -290,7 +292,7 @@ class _Job:
             if number in self.before and (report.gaps or number in cut or not self.request.history):
                 self.rebuilt[number] = self.before[number].next_offset
         works = [work for work in plan(self.states, {}).works if work.offsets_partition in self.rebuilt]
-        self.found_again = self._extract(works, "again", False)
+        self.found_again = self._extract(works, False)
 
     def append_history(self) -> None:
         for table in FROM_THE_LOG if self.request.history else ():
@@ -334,7 +336,6 @@ class _Job:
         new = {table: self._named(self.found, table, f"{self.changes.store.address}/{table}") for table in FROM_THE_LOG}
         if any(cut.offsets_partition in partitions for cut in self.cuts):
             new["group_records"] = tuple(files("group_records"))
-        staged = ("winners_commits", "winners_groups", "open_commits", "activity")
         return MergeWork(
             run_id=self.changes.run_id,
             tables=self.changes.store.address,
@@ -344,15 +345,17 @@ class _Job:
             rebuilt=tuple(sorted(self.rebuilt.items())),
             cuts=self.cuts,
             before={table: tuple(files(table)) for table in STATE},
-            staged={name: self._named(self.found, name, f"{self.changes.staging}/new") for name in staged},
-            staged_again={
-                name: self._named(self.found_again, name, f"{self.changes.staging}/again") for name in staged
-            },
+            packets=self._packets(self.found, partitions),
+            packets_again=self._packets(self.found_again, partitions),
             new=new,
             log_ends=tuple(files("log_ends")),
             run_number=self.changes.number,
             times=self.source.times(),
         )
+
+    @staticmethod
+    def _packets(found: Iterable[Extracted], partitions: Collection[int]) -> tuple[Packet, ...]:
+        return tuple(packet for each in found for packet in each.packets if packet.offsets_partition in partitions)
 
     @staticmethod
     def _named(found: Iterable[Extracted], table: str, root: str) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from muster.pipeline.extract.files import TableWriter
 from muster.pipeline.model import WrittenFile
+from muster.pipeline.packets import Packet, rows_of
 from muster.pipeline.plan import Cut, Times
 from muster.pipeline.rebalances import rebalances_table, with_first_commit
 from muster.tables import queries
@@ -200,10 +201,10 @@ class MergeWork(NamedTuple):
     cuts: tuple[Cut, ...]
     before: Mapping[str, Files]
     """By table."""
-    staged: Mapping[str, Files]
-    """`winners_commits`, `winners_groups`, `open_commits`, `activity` of this run."""
-    staged_again: Mapping[str, Files]
-    """The same of rebuilt partitions, from the whole log."""
+    packets: tuple[Packet, ...]
+    """What is new in these partitions."""
+    packets_again: tuple[Packet, ...]
+    """What the whole log of rebuilt partitions has."""
     new: Mapping[str, Files]
     """Files added to `group_records` and `markers` by this run; for cut partitions all of `group_records`."""
     log_ends: Files
@@ -243,12 +244,8 @@ class _Task:
         for table in ("offsets", "open_commits", "group_state"):
             self._view(f"{table}_held", TABLES[table], work.before.get(table, ()))
             self._view_of(f"{table}_before", f"SELECT * FROM {table}_held WHERE {not_in(self.rebuilt)}")
-        for name, schema in (
-            ("winners_commits", COMMITS),
-            ("open_commits", COMMITS),
-            ("winners_groups", GROUP_RECORDS),
-        ):
-            self._staged(name, schema)
+        for name in ("winners_commits", "open_commits", "winners_groups"):
+            self._read(name)
 
     # Relations
 
@@ -266,20 +263,22 @@ class _Task:
     def _table_of(self, name: str, sql: str) -> None:
         self.connection.execute(f"CREATE TEMP TABLE {name} AS {sql}")
 
-    def _staged(self, name: str, schema: pa.Schema) -> None:
-        """What tasks staged; of rebuilt partitions only what was found in the whole log."""
-        self._view(f"first_{name}", schema, self.work.staged.get(name, ()))
-        self._view(f"again_{name}", schema, self.work.staged_again.get(name, ()))
-        self._view_of(
-            f"staged_{name}",
-            f"SELECT * FROM first_{name} WHERE {not_in(self.rebuilt)} UNION ALL SELECT * FROM again_{name}",
-        )
+    def _read(self, kind: str) -> None:
+        """What this run has read, of one kind, as the table `read_<kind>`.
+
+        Of rebuilt partitions the whole log counts, and not what is new in it; but activity is of what is new.
+        """
+        is_activity = kind == "activity"
+        new = (each for each in self.work.packets if is_activity or each.offsets_partition not in self.rebuilt)
+        self.connection.register("packets", rows_of([*new, *self.work.packets_again], kind))
+        self._table_of(f"read_{kind}", "SELECT * FROM packets")
+        self.connection.unregister("packets")
 
     def _write(self, table: str, sql: str) -> None:
         """Rows of a table, into files of this task's own."""
         schema = TABLES[table]
         directory = f"{self.work.tables}/{table}"
-        writer = TableWriter(table, schema, directory, self.work.storage_options, self.work.run_id, "")
+        writer = TableWriter(table, schema, directory, self.work.storage_options, self.work.run_id)
         names = ", ".join(f'q."{name}"' for name in schema.names)
         for batch in self.connection.sql(f"SELECT {names} FROM ({sql}) q").to_arrow_reader(BATCH_ROWS):
             writer.append(pa.Table.from_batches([batch]).cast(schema))
@@ -293,10 +292,10 @@ class _Task:
         self._table_of("resolved", resolved("open_commits_before", "new_markers"))
         self._view_of(
             "candidates",
-            candidates("offsets_before", "staged_winners_commits", "resolved", "open_commits_before"),
+            candidates("offsets_before", "read_winners_commits", "resolved", "open_commits_before"),
         )
         self._table_of("offsets", queries.offsets("candidates"))
-        self._table_of("still_open", still_open("open_commits_before", "resolved", "staged_open_commits"))
+        self._table_of("still_open", still_open("open_commits_before", "resolved", "read_open_commits"))
         waiting = deletions_that_wait("still_open", "candidates")
         self._table_of("open_commits", f"SELECT * FROM still_open UNION ALL {waiting}")
         self._write("offsets", "SELECT * FROM offsets")
@@ -309,10 +308,10 @@ class _Task:
                 )
                 self._write(
                     "commits",
-                    resolved_by_rebuilding("open_commits_lost", "staged_open_commits", "staged_winners_commits"),
+                    resolved_by_rebuilding("open_commits_lost", "read_open_commits", "read_winners_commits"),
                 )
                 self._view_of("lost", self._lost())
-                self._write("commits", vanished("lost", "staged_winners_commits", "staged_open_commits", self.rebuilt))
+                self._write("commits", vanished("lost", "read_winners_commits", "read_open_commits", self.rebuilt))
 
     def _lost(self) -> str:
         """What was in force in rebuilt partitions; but what a truncation cut off never was, and is withdrawn."""
@@ -324,7 +323,7 @@ class _Task:
 
     def merge_groups(self) -> None:
         self._view_of(
-            "group_candidates", "SELECT * FROM group_state_before UNION ALL SELECT * FROM staged_winners_groups"
+            "group_candidates", "SELECT * FROM group_state_before UNION ALL SELECT * FROM read_winners_groups"
         )
         self._table_of("group_state", queries.group_state("group_candidates"))
         self._table_of("members", queries.members("group_state", queries.DUCKDB_EXPLODE))
@@ -339,13 +338,13 @@ class _Task:
             self._view(f"{table}_held", TABLES[table], self.work.before.get(table, ()))
             self._view_of(f"{table}_before", f"SELECT * FROM {table}_held WHERE {not_in(cut)}")
         self._view_of("group_state_known", f"SELECT * FROM group_state_held WHERE {not_in(cut)}")
-        self._view("staged_activity", TABLES["activity"], self.work.staged.get("activity", ()))
+        self._read("activity")
         told = rebalances_now(
             self._rows("new_group_records", GROUP_RECORDS, "ORDER BY group_id, log_offset"),
             self._rows("group_state_known", GROUP_RECORDS),
             self._rows("latest_rebalances_before", TABLES["latest_rebalances"]),
             Activity(
-                self._rows("activity_before", TABLES["activity"]), self._rows("staged_activity", TABLES["activity"])
+                self._rows("activity_before", TABLES["activity"]), self._rows("read_activity", TABLES["activity"])
             ),
         )
         for table, rows in (

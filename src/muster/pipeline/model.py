@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+from muster.pipeline.packets import Packet
+
 
 class SegmentFiles(NamedTuple):
     """One partition as directories of segments: the replica that leads first, others of the same log after it.
@@ -42,8 +44,6 @@ class ExtractContext(NamedTuple):
     tables: str
     """Root of the tables: files of a table go to `<tables>/<table>/`."""
     storage_options: tuple[tuple[str, str], ...]
-    staging: str
-    """Where what only this run needs is put: `winners_commits`, `winners_groups`, `progress`."""
     history: bool
     """False: winners only, no history is written."""
     offsets_retention_ms: int
@@ -53,10 +53,12 @@ class ExtractContext(NamedTuple):
     """Files of the `offsets` table before this run: what a deletion in the new range may delete."""
     previous_activity: tuple[str, ...] = ()
     """Files of the `activity` table: when groups committed before the new range."""
+    progress: str | None = None
+    """A directory where tasks write down how much they have read; None: the progress is not shown."""
 
 
 class WrittenFile(NamedTuple):
-    """A Parquet file; `path` is relative to the table's directory (or to the staging directory)."""
+    """A Parquet file; `path` is relative to the table's directory."""
 
     table: str
     path: str
@@ -90,7 +92,8 @@ class PartitionReport(NamedTuple):
 
 
 class Extracted(NamedTuple):
-    """The answer of one task."""
+    """The answer of one task: files of history, what each partition gave, and the rows that the merge needs."""
 
     files: tuple[WrittenFile, ...]
     reports: tuple[PartitionReport, ...]
+    packets: tuple[Packet, ...]

@@ -1,5 +1,10 @@
-"""How far the tasks of a run have come: they write down the bytes they have read, the driver adds them up."""
+"""How far the tasks of a run have come: they write down the bytes they have read, the driver adds them up.
 
+They do so in a directory of the driver's own, so there is a bar where tasks run on the driver's machine. On a cluster
+Spark's UI shows how many tasks are done.
+"""
+
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,19 +23,20 @@ class Watch:
         self._advance = advance
 
     @contextmanager
-    def reading(self, staging: str, total_bytes: int) -> Iterator[None]:
-        """While tasks read. Only where their notes can be seen from here: in a directory, not in an object store."""
-        if self._advance is None or "://" in staging:
-            yield
+    def reading(self, total_bytes: int, is_local: bool) -> Iterator[str | None]:
+        """While tasks read; gives the directory in which they write down what they have read, if they shall."""
+        if self._advance is None or not is_local:
+            yield None
             return
         over = threading.Event()
-        looker = threading.Thread(target=self._look, args=(Path(staging) / "progress", total_bytes, over), daemon=True)
-        looker.start()
-        try:
-            yield
-        finally:
-            over.set()
-            looker.join()
+        with tempfile.TemporaryDirectory(prefix="muster-progress-") as folder:
+            looker = threading.Thread(target=self._look, args=(Path(folder), total_bytes, over), daemon=True)
+            looker.start()
+            try:
+                yield folder
+            finally:
+                over.set()
+                looker.join()
         self._advance(total_bytes, total_bytes)
 
     def _look(self, folder: Path, total_bytes: int, over: threading.Event) -> None:

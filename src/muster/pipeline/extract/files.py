@@ -103,14 +103,9 @@ class TableWriter:
         directory: str,
         options: Options,
         run_id: str,
-        shown_in: str,
-        lasting: bool = True,
     ) -> None:
-        """`shown_in` is what the paths of files begin with, for whoever looks for them. `lasting` files are on the disk
-        before they are reported; where there is a disk.
-        """
-        self._syncs = lasting and is_local(directory)
-        self._table, self._schema, self._run_id, self._shown_in = table, schema, run_id, shown_in
+        self._syncs = is_local(directory)  # a file is on the disk before it is reported, where there is a disk
+        self._table, self._schema, self._run_id = table, schema, run_id
         self._store, self._directory = open_store(directory, options)
         self._waiting: list[Array] = []
         self._rows = 0
@@ -153,7 +148,7 @@ class TableWriter:
         self._file.close()
         if self._syncs:
             sync(f"{self._directory}/{self._name}")
-        self.files.append(WrittenFile(self._table, self._shown_in + self._name, size_bytes, self._file_rows))
+        self.files.append(WrittenFile(self._table, self._name, size_bytes, self._file_rows))
         self._writer, self._file, self._file_rows = None, None, 0
 
     def close(self) -> None:
@@ -171,15 +166,15 @@ class TableWriter:
 
 
 class ProgressFile:
-    """Bytes read so far, for whoever shows a progress bar: a line now and then, in a file of the task's own.
+    """Bytes read so far, for a progress bar: a line now and then, in a file of the task's own below a directory.
 
-    Only where the staging directory is a path that others can read; a run on other machines has no such bar.
+    The directory is the driver's own, so only tasks on the same machine have one.
     """
 
     SECONDS_BETWEEN = 0.5
 
-    def __init__(self, staging: str) -> None:
-        self._path = local_path(staging) / "progress" / uuid.uuid4().hex if is_local(staging) else None
+    def __init__(self, directory: str | None) -> None:
+        self._path = None if directory is None else Path(directory) / uuid.uuid4().hex
         self._bytes = 0
         self._next_s = 0.0
 
@@ -194,7 +189,6 @@ class ProgressFile:
         if self._path is None or not self._bytes:
             return
         with suppress(OSError):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
             with self._path.open("a", encoding="ascii") as file:
                 file.write(f"{self._bytes}\n")
             self._bytes = 0

@@ -2,9 +2,10 @@
 
     for each partition          survey its headers, then read its records once, in log order
       history    every record   -> Parquet files under <tables>/commits, group_records, markers
-      open       commits whose transaction the range does not end -> staged `open_commits`
-      winners    the newest visible record of each key -> staged `winners_commits`, `winners_groups`; without history
+      open       commits whose transaction the range does not end -> packets `open_commits`
+      winners    the newest visible record of each key -> packets `winners_commits`, `winners_groups`; without history
                  also all commits of transactions that have ended, committed or aborted
+      activity   when groups committed -> packets `activity`, with history only
       other replicas            -> records that the leading one's cleaner has removed, history only
 
 The newest record is taken by log order among plain records and those of transactions that the range has committed. So a
@@ -282,23 +283,23 @@ class PartitionExtract:
 
 
 def extract(works: Sequence[PartitionWork], context: ExtractContext) -> Extracted:
-    """Read these ranges and write what is in them; run again, it writes other files and reports the same.
+    """Read these ranges, write their history, return the rest; run again, it writes other files and answers the same.
 
     Raises `BadInput` for a partition that is not there and `OSError` for a disk that fails; files written until then
     are nobody's. Damage in a log is no error: it is in the report.
     """
-    progress = ProgressFile(context.staging)
+    progress = ProgressFile(context.progress)
     scratch = Scratch()
     outputs = Outputs(context)
     try:
         reports = [_extract_partition(work, context, outputs, scratch, progress) for work in works]
-        files = outputs.close()
+        files, packets = outputs.close()
     except BaseException:
         outputs.abandon()
         raise
     finally:
         progress.flush()
-    return Extracted(tuple(files), tuple(reports))
+    return Extracted(tuple(files), tuple(reports), tuple(packets))
 
 
 def _extract_partition(

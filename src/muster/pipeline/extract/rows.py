@@ -18,7 +18,8 @@ from muster.pipeline.extract.files import TableWriter
 from muster.pipeline.extract.ranges import RangeChunk
 from muster.pipeline.extract.shape import commit_rows, group_rows, marker_rows
 from muster.pipeline.model import ExtractContext, WrittenFile
-from muster.tables.schemas import ACTIVITY, COMMITS, GROUP_RECORDS, MARKERS, OPEN_COMMITS
+from muster.pipeline.packets import Packet, PacketWriter
+from muster.tables.schemas import ACTIVITY, COMMITS, GROUP_RECORDS, MARKERS
 
 Array = Any  # pyarrow has no types of its own
 Longs = NDArray[np.int64]
@@ -32,36 +33,30 @@ GROUP_RECORDS_HELD_BYTES = 64 * 1024 * 1024
 
 
 class Outputs:
-    """The writers of one task: three tables of history, three files for the merge."""
+    """Where the rows of one task go: into the files of three tables of history, and into packets for the merge."""
 
     def __init__(self, context: ExtractContext) -> None:
         def history(table: str, schema: Any) -> TableWriter:
-            return TableWriter(table, schema, f"{context.tables}/{table}", options, context.run_id, "")
+            return TableWriter(table, schema, f"{context.tables}/{table}", context.storage_options, context.run_id)
 
-        def staged(table: str, schema: Any) -> TableWriter:
-            directory = f"{context.staging}/{table}"
-            return TableWriter(table, schema, directory, options, context.run_id, f"{table}/", lasting=False)
-
-        options = context.storage_options
         self.commits = history("commits", COMMITS)
         self.group_records = history("group_records", GROUP_RECORDS)
         self.markers = history("markers", MARKERS)
-        self.open_commits = staged("open_commits", OPEN_COMMITS)
-        self.winners_commits = staged("winners_commits", COMMITS)
-        self.winners_groups = staged("winners_groups", GROUP_RECORDS)
-        self.activity = staged("activity", ACTIVITY)
-        self._all = [
-            self.commits, self.group_records, self.markers,
-            self.open_commits, self.winners_commits, self.winners_groups, self.activity,
-        ]  # fmt: skip
+        self.open_commits = PacketWriter("open_commits")
+        self.winners_commits = PacketWriter("winners_commits")
+        self.winners_groups = PacketWriter("winners_groups")
+        self.activity = PacketWriter("activity")
+        self._files = (self.commits, self.group_records, self.markers)
+        self._packets = (self.open_commits, self.winners_commits, self.winners_groups, self.activity)
 
-    def close(self) -> list[WrittenFile]:
-        for writer in self._all:
+    def close(self) -> tuple[list[WrittenFile], list[Packet]]:
+        for writer in (*self._files, *self._packets):
             writer.close()
-        return [file for writer in self._all for file in writer.files]
+        files = [file for writer in self._files for file in writer.files]
+        return files, [packet for writer in self._packets for packet in writer.packets]
 
     def abandon(self) -> None:
-        for writer in self._all:
+        for writer in self._files:
             writer.abandon()
 
 
@@ -94,23 +89,23 @@ class PartitionRows:
         return batch.take(pa.Array.from_buffers(pa.int64(), len(rows), [None, numbers]))
 
     def write_transactional(self, piece: RangeChunk, with_ended: bool) -> None:
-        """Stage the commits whose transaction is open; with those whose it is not, too, as winners."""
+        """Send the commits whose transaction is open; with those whose it is not, too, as winners."""
         outcomes = piece.chunk.batches[:, B_OUTCOME]
-        self._stage(piece, outcomes == OPEN, self.outputs.open_commits)
+        self._send(piece, outcomes == OPEN, self.outputs.open_commits)
         if with_ended:
-            self._stage(piece, (outcomes == COMMITTED) | (outcomes == ABORTED), self.outputs.winners_commits)
+            self._send(piece, (outcomes == COMMITTED) | (outcomes == ABORTED), self.outputs.winners_commits)
 
-    def _stage(self, piece: RangeChunk, wanted: NDArray[np.bool_], writer: TableWriter) -> None:
-        """Write the commits of these batches."""
+    def _send(self, piece: RangeChunk, wanted: NDArray[np.bool_], writer: PacketWriter) -> None:
+        """Send the commits of these batches."""
         rows = _records_of(piece.chunk.batches[wanted])
         rows = rows[piece.chunk.classes[rows, C_KIND] <= K_COMMIT_TOMBSTONE]
         if not piece.is_whole:
             rows = np.intersect1d(rows, piece.rows, assume_unique=True)
         if len(rows):
-            writer.append(self.commits(piece.chunk, rows, NO_DELETIONS))
+            writer.append(self.offsets_partition, self.commits(piece.chunk, rows, NO_DELETIONS))
 
     def write_winners(self, chunk: Chunk, activity: Activity, with_ended: bool) -> None:
-        """Survivors of `LatestTable`, all of which are visible; without those that `write_transactional` has staged."""
+        """Survivors of `LatestTable`, all of which are visible; without those that `write_transactional` has sent."""
         kinds = chunk.classes[:, C_KIND]
         wanted = kinds <= K_COMMIT_TOMBSTONE
         if with_ended:
@@ -119,13 +114,14 @@ class PartitionRows:
         if len(rows):
             deletions = rows[kinds[rows] == K_COMMIT_TOMBSTONE]
             times = activity.recall(chunk, deletions)
-            self.outputs.winners_commits.append(self.commits(chunk, rows, Deletions(deletions, *times)))
+            winners = self.commits(chunk, rows, Deletions(deletions, *times))
+            self.outputs.winners_commits.append(self.offsets_partition, winners)
         rows = np.flatnonzero(kinds > K_COMMIT_TOMBSTONE)
         if len(rows):
             places = np.flatnonzero((kinds[rows] == K_GROUP) | (kinds[rows] == K_GROUP_TOMBSTONE))
             times = activity.recall(chunk, rows[places])
             table = self.past.with_group_times(self.groups(chunk, rows), places, *times)
-            self.outputs.winners_groups.append(table)
+            self.outputs.winners_groups.append(self.offsets_partition, table)
 
     def write_activity(self, activity: Activity) -> None:
         """When groups committed, for the next run."""
@@ -137,7 +133,7 @@ class PartitionRows:
             pa.array(np.full(len(groups.places), self.offsets_partition, np.int32)),
             *(pa.array(times, pa.int64(), mask=times < 0) for times in (groups.first_commit_ms, groups.last_commit_ms)),
         ]
-        self.outputs.activity.append(pa.Table.from_arrays(columns, schema=ACTIVITY))
+        self.outputs.activity.append(self.offsets_partition, pa.Table.from_arrays(columns, schema=ACTIVITY))
 
 
 def _records_of(batches: Longs) -> Longs:
