@@ -5,9 +5,11 @@ import io
 import json
 import re
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from rich.cells import cell_len
 
@@ -19,7 +21,7 @@ from muster.cli.tables.run import SHOWN
 from muster.pipeline import job
 from muster.tables.manifest import PartitionProgress
 from muster.tables.reading import ORDERS
-from muster.tables.schemas import OFFSETS, TABLES
+from muster.tables.schemas import MOMENTS, PUBLISHED, TABLES
 from tests.cli import corpus, plain, run, run_on_terminal, run_process
 from tests.cli.test_pipeline import Here
 from tests.tables.history import PUBLISHED_AT_MS, published, state_at_the_end
@@ -53,14 +55,28 @@ def objects(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
+def in_text(table: str, rows: pa.Table) -> list[dict[str, Any]]:
+    """Inner rows as programs get them: published, moments as text."""
+    moments = [name for name in rows.schema.names if name in MOMENTS]
+    shown = []
+    for row in rows.to_pylist():
+        for name in moments:
+            ms = row.pop(name)
+            time = None if ms is None else datetime.fromtimestamp(ms // 1000, UTC)
+            row[name.removesuffix("_ms")] = None if time is None else f"{time:%Y-%m-%dT%H:%M:%S}.{ms % 1000:03}Z"
+        shown.append({name: row[name] for name in PUBLISHED[table].names})
+    return shown
+
+
 def test_rows_as_json_have_the_documented_columns(tables: Path) -> None:
     status, out, err = run("table", "offsets", "--tables", tables, "--json")
     assert status == Status.OK
     assert LAST_RUN.fullmatch(err)
     rows = objects(out)
-    assert rows == sorted(state_at_the_end("k43-full")["offsets"].to_pylist(),
-                          key=lambda row: (row["group_id"], row["topic"], row["partition"]))  # fmt: skip
-    assert list(rows[0]) == OFFSETS.names
+    expected = in_text("offsets", state_at_the_end("k43-full")["offsets"])
+    assert rows == sorted(expected, key=lambda row: (row["group_id"], row["topic"], row["partition"]))
+    assert list(rows[0]) == PUBLISHED["offsets"].names
+    assert all(re.fullmatch(r"2026-11-16T05:\d\d:\d\d\.\d{3}Z", row["commit_timestamp"]) for row in rows)
 
 
 def test_csv_has_a_header_and_nothing_for_null(tables: Path) -> None:
@@ -136,7 +152,7 @@ def test_every_table_can_be_shown_in_every_form(tables: Path, name: str) -> None
     assert (status, len(objects(out))) == (Status.OK, rows)
     status, out, _ = run("table", name, "--tables", tables, "--csv")
     parsed = csv.DictReader(io.StringIO(out))
-    assert (status, len(list(parsed)), parsed.fieldnames) == (Status.OK, rows, TABLES[name].names)
+    assert (status, len(list(parsed)), parsed.fieldnames) == (Status.OK, rows, PUBLISHED[name].names)
 
 
 def test_names_are_the_same_everywhere() -> None:
@@ -164,7 +180,7 @@ def test_as_of_says_which_moment_and_what_is_unknown(tables: Path) -> None:
     assert "A key that is not shown is unknown, not absent." in early.err
     rows = objects(run(*asked, "1794805560000", "--json").out)
     assert rows
-    assert all(row["complete_since"] == {"0": 1_794_805_600_000} for row in rows)
+    assert all(row["complete_since"] == {"0": "2026-11-16T05:06:40.000Z"} for row in rows)
     late = run(*asked, str(PUBLISHED_AT_MS), "--json")
     assert "unknown" not in late.err
     assert "as of 2026-11-16 17:26:40 UTC; the newest record is of 2026-11-16 05:13:20 UTC." in late.err
@@ -184,7 +200,8 @@ def test_a_moment_that_the_tables_do_not_know_is_told(tables: Path) -> None:
 
 def test_lag_says_when_log_ends_were_observed(made: Path) -> None:
     rows = objects(run("table", "lag", "--tables", made, "--json").out)
-    observed_ms = max(row["observed_at_ms"] for row in rows if row["observed_at_ms"] is not None)
+    observed = max(row["observed_at"] for row in rows if row["observed_at"] is not None)
+    observed_ms = int(datetime.fromisoformat(observed).timestamp() * 1000)
     for form in ((), ("--json",), ("--csv",)):
         err = run("table", "lag", "--tables", made, *form).err
         assert f"Log ends were observed at {shown_time(observed_ms)} UTC." in err

@@ -11,14 +11,17 @@ from muster.pipeline.model import ExtractContext, Extracted, PartitionReport, Pa
 from muster.pipeline.packets import KINDS, rows_of
 from muster.pipeline.replicas import describe_partition
 from muster.segments.sources import partitions_under
+from muster.tables.schemas import COMMITS, GROUP_RECORDS, MARKERS
+from muster.tables.times import inner
 
 Row = dict[str, Any]
 HISTORY = ("commits", "group_records", "markers")
+SCHEMAS = {"commits": COMMITS, "group_records": GROUP_RECORDS, "markers": MARKERS}
 DAY_MS = 24 * 60 * 60 * 1000
 
 
 class Found(NamedTuple):
-    """What one task wrote or sent, by table and by kind of packet in log order, and what it reported."""
+    """What one task wrote or sent, as it is inside, by table and kind of packet in log order, and what it reported."""
 
     tables: Mapping[str, list[Row]]
     extracted: Extracted
@@ -54,7 +57,7 @@ def run(works: Iterable[PartitionWork], context: ExtractContext) -> Found:
     for file in extracted.files:
         path = Path(context.tables) / file.table / file.path
         assert path.stat().st_size == file.size_bytes
-        rows = pq.ParquetFile(path).read().to_pylist()
+        rows = inner(pq.ParquetFile(path).read(), SCHEMAS[file.table]).to_pylist()
         assert len(rows) == file.rows
         tables[file.table] += rows
     for kind in KINDS:

@@ -16,7 +16,8 @@ from muster.errors import BadInput
 from muster.pipeline import datasource
 from muster.segments.reader import record_batches
 from muster.segments.sources import OFFSETS_TOPIC, Sources
-from muster.tables.schemas import TABLES
+from muster.tables.schemas import TABLES, published_form
+from muster.tables.times import inner
 from tests.pipeline.test_job import sorted_rows, without
 from tests.pipeline.world import GrowingLog, unpacked
 from tests.tables.history import history as all_history
@@ -46,8 +47,16 @@ def muster(spark: "SparkSession") -> "SparkSession":
 
 
 def rows(frame: "DataFrame", schema: pa.Schema) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = frame.toArrow().select(schema.names).cast(schema).to_pylist()
-    return found
+    """Records as they are; rows of tables as they are inside, of columns that are published."""
+    found = frame.toArrow()
+    if schema is RECORDS:
+        records: list[dict[str, Any]] = found.select(schema.names).cast(schema).to_pylist()
+        return records
+    assert [(field.name, field.type) for field in found.schema] == [
+        (field.name, field.type) for field in published_form(schema)
+    ]
+    told: list[dict[str, Any]] = inner(found, schema).to_pylist()
+    return told
 
 
 def decoded(log: Path) -> list[dict[str, Any]]:

@@ -27,7 +27,8 @@ from muster.errors import BadInput
 from muster.pipeline.extract import files as extract_files
 from muster.pipeline.extract import rows as extract_rows
 from muster.pipeline.model import PartitionWork
-from muster.tables.schemas import ACTIVITY, OFFSETS
+from muster.tables.schemas import ACTIVITY, OFFSETS, published_form
+from muster.tables.times import published
 from tests.codec.corpus_records import CORPORA, NAMES
 from tests.pipeline.extracting import DAY_MS, HISTORY, Found, Row, context_in, run, works_of
 from tests.pipeline.test_shape import names_of, shaped
@@ -131,7 +132,7 @@ def key_expression(row: Row) -> str | None:
 def write_offsets(path: Path, rows: Iterable[Row]) -> str:
     """Rows of commits as a file of the table `offsets`."""
     columns = [{name: row[name] for name in OFFSETS.names} for row in rows]
-    pq.write_table(pa.Table.from_pylist(columns, OFFSETS), path)
+    pq.write_table(published(pa.Table.from_pylist(columns, OFFSETS), published_form(OFFSETS)), path)
     return str(path)
 
 
@@ -409,7 +410,8 @@ class TestGroupsCommitting:
             {"group_id": "orders-app", "offsets_partition": 0, "first_commit_ms": None, "last_commit_ms": 2000},
             {"group_id": "orders-app", "offsets_partition": 1, "first_commit_ms": None, "last_commit_ms": 9000},
         ]
-        pq.write_table(pa.Table.from_pylist(rows, ACTIVITY), tmp_path / "activity.parquet")
+        written = published(pa.Table.from_pylist(rows, ACTIVITY), published_form(ACTIVITY))
+        pq.write_table(written, tmp_path / "activity.parquet")
         write_segment(tmp_path / "log", encode_batch([self.group(5), commit(6)]))
         works = works_of(tmp_path / "log", from_offset=5)
         found = run(works, context_in(tmp_path, previous_activity=(str(tmp_path / "activity.parquet"),)))

@@ -16,7 +16,8 @@ from muster.pipeline.log_ends import moment_of, numbered
 from muster.pipeline.session import Failure, Told, all_answers, attempts, complaint, gist, ours, spark_session
 from muster.pipeline.sources import LogDirectories
 from muster.tables import queries
-from muster.tables.schemas import GROUPS, LAG, LOG_ENDS, MEMBERS, OFFSETS, TABLES, TIMES
+from muster.tables.schemas import GROUPS, LAG, LOG_ENDS, MEMBERS, OFFSETS, TABLES, TIMES, published_form
+from muster.tables.times import inner, published
 from tests.cli import corpus, run_process
 from tests.pipeline.test_job import HISTORY, STATE, sorted_rows
 from tests.pipeline.world import GrowingLog, rows_of, run_here, unpacked
@@ -49,7 +50,8 @@ def test_a_run_on_spark_is_the_run_in_process(spark: "SparkSession", tmp_path: P
 def in_spark(spark: "SparkSession", tables: dict[str, pa.Table]) -> dict[str, "DataFrame"]:
     from muster.pipeline.frames import struct_of
 
-    return {name: spark.createDataFrame(table, struct_of(table.schema)) for name, table in tables.items()}
+    found = {name: published(table, published_form(table.schema)) for name, table in tables.items()}
+    return {name: spark.createDataFrame(table, struct_of(table.schema)) for name, table in found.items()}
 
 
 def test_frames_are_what_duckdb_says(spark: "SparkSession", tmp_path: Path) -> None:
@@ -79,9 +81,9 @@ def test_frames_are_what_duckdb_says(spark: "SparkSession", tmp_path: Path) -> N
         "lag": frames.lag(given["offsets"], more["log_ends"], given["members"], more["times"]),
     }
     for table, schema in {"offsets": OFFSETS, "members": MEMBERS, "groups": GROUPS, "lag": LAG}.items():
-        assert made[table].columns == schema.names
+        assert made[table].columns == published_form(schema).names
     for table, frame in made.items():
-        rows = frame.toArrow().select(TABLES[table].names).cast(TABLES[table]).to_pylist()
+        rows = inner(frame.toArrow(), TABLES[table]).to_pylist()
         assert sorted_rows(rows) == sorted_rows(expected[table].to_pylist()), table
         assert rows
     assert any(row["lag_ms_by"] == "exact" for row in expected["lag"].to_pylist())

@@ -10,25 +10,31 @@ import pytest
 from muster.errors import BadInput
 from muster.tables import store as store_module
 from muster.tables.reading import open_tables
-from muster.tables.schemas import TABLES
+from muster.tables.schemas import PUBLISHED, TABLES, published_name
 from muster.tables.store import TableStore
+from muster.tables.times import inner
 from tests.pipeline.world import GrowingLog, Rows, rows_of, run_here, unpacked
 
 NEWER_COLUMNS = {
-    "commits": ["topic_id", "previous_commit_timestamp_ms"],
-    "open_commits": ["topic_id", "previous_commit_timestamp_ms"],
+    "commits": ["topic_id", "previous_commit_timestamp"],
+    "open_commits": ["topic_id", "previous_commit_timestamp"],
     "offsets": ["topic_id", "producer_id"],
-    "group_records": ["raw_value", "first_commit_after_ms"],
-    "group_state": ["raw_value", "first_commit_after_ms"],
-    "groups": ["last_commit_timestamp_ms"],
+    "group_records": ["raw_value", "first_commit_after"],
+    "group_state": ["raw_value", "first_commit_after"],
+    "groups": ["last_commit_timestamp"],
     "members": ["rack_id", "target_assignment"],
     "rebalances": ["previous_generation"],
     "latest_rebalances": ["previous_generation"],
     "log_ends": ["topic_id"],
     "lag": ["client_host"],
-    "activity": ["first_commit_ms"],
+    "activity": ["first_commit"],
 }
-"""Columns that the earlier muster of these tests has not."""
+"""Published columns that the earlier muster of these tests has not."""
+
+
+OFFSET = {
+    "topic": "t", "partition": 0, "committed_offset": 1, "metadata": "", "offsets_partition": 0, "log_offset": 1,
+}  # fmt: skip
 
 
 def without(schema: pa.Schema, names: list[str]) -> pa.Schema:
@@ -37,22 +43,22 @@ def without(schema: pa.Schema, names: list[str]) -> pa.Schema:
 
 def as_before(tables: Path, older: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same tables as the earlier muster would have published them."""
-    store, schemas = TableStore(tables), dict(TABLES)
+    store, schemas = TableStore(tables), dict(PUBLISHED)
     for name, columns in NEWER_COLUMNS.items():
-        schemas[name] = without(TABLES[name], columns)
+        schemas[name] = without(PUBLISHED[name], columns)
     manifest = store.manifest()
     assert manifest is not None
     with monkeypatch.context() as patch, TableStore(older).run() as run:
-        patch.setattr(store_module, "TABLES", schemas)
+        patch.setattr(store_module, "PUBLISHED", schemas)
         for name, version in manifest.tables.items():
             files = store.files(name, version)
-            rows = [pq.ParquetFile(file).read().cast(TABLES[name]) for file in files]
+            rows = [inner(pq.ParquetFile(file).read(), TABLES[name]) for file in files]
             run.replace(name, pa.concat_tables(rows) if rows else TABLES[name].empty_table())
         run.publish(manifest.progress, manifest.source)
 
 
 def known_to_both(rows: Rows, table: str) -> list[str]:
-    names = [name for name in TABLES[table].names if name not in NEWER_COLUMNS.get(table, ())]
+    names = [name for name in TABLES[table].names if published_name(name) not in NEWER_COLUMNS.get(table, ())]
     return sorted(repr([row[name] for name in names]) for row in rows)
 
 
@@ -87,14 +93,17 @@ def test_a_field_that_a_struct_has_got_since_is_null_in_old_rows(
     older = pa.schema(
         [
             pa.field(field.name, pa.list_(member)) if field.name == "members" else field
-            for field in TABLES["group_state"]
+            for field in PUBLISHED["group_state"]
         ]
     )
-    row = {"group_id": "g", "record_type": 2, "members": [{"member_id": "m", "client_id": "c"}]}
+    row = {
+        "offsets_partition": 0, "log_offset": 1, "is_tombstone": False, "group_id": "g", "record_type": 2,
+        "members": [{"member_id": "m", "client_id": "c"}],
+    }  # fmt: skip
     with monkeypatch.context() as patch:
-        patch.setattr(store_module, "TABLES", TABLES | {"group_state": older})
+        patch.setattr(store_module, "PUBLISHED", PUBLISHED | {"group_state": older})
         with TableStore(tmp_path).run() as run:
-            run.replace("group_state", pa.Table.from_pylist([row], schema=older))
+            run.replace("group_state", pa.Table.from_pylist([row], schema=TABLES["group_state"]))
             run.publish({}, {})
     ((found,),) = rows_of(tmp_path, "group_state").values()
     assert (
@@ -107,11 +116,12 @@ def test_a_field_that_a_struct_has_got_since_is_null_in_old_rows(
 def test_tables_with_columns_of_a_newer_muster_are_read_and_not_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    newer = TABLES["offsets"].append(pa.field("colour", pa.string()))
+    colour = pa.field("colour", pa.string())
+    row = OFFSET | {"group_id": "g", "colour": "red"}
     with monkeypatch.context() as patch:
-        patch.setattr(store_module, "TABLES", TABLES | {"offsets": newer})
+        patch.setattr(store_module, "PUBLISHED", PUBLISHED | {"offsets": PUBLISHED["offsets"].append(colour)})
         with TableStore(tmp_path).run() as run:
-            run.replace("offsets", pa.Table.from_pylist([{"group_id": "g", "colour": "red"}], schema=newer))
+            run.replace("offsets", pa.Table.from_pylist([row], schema=TABLES["offsets"].append(colour)))
             run.publish({}, {})
     with (
         pytest.raises(BadInput, match=r"offsets at .* does not know \(colour\): a newer muster wrote it"),

@@ -14,6 +14,8 @@ import pyarrow as pa
 from muster.pipeline.job import Request, Summary, run
 from muster.segments.sources import OFFSETS_TOPIC
 from muster.tables.reading import open_tables
+from muster.tables.schemas import TABLES
+from muster.tables.times import inner
 from tests.codec.corpus_records import CORPORA
 
 Row = dict[str, Any]
@@ -45,8 +47,9 @@ def run_here(tables: Path, *logs: Path | str, **more: Any) -> Summary:
 
 
 def rows_of(tables: Path, *names: str, as_of_ms: int | None = None) -> dict[str, Rows]:
+    """Rows as they are inside: moments are milliseconds."""
     with open_tables(tables) as opened:
-        return {name: opened.read(name, as_of_ms).table().to_pylist() for name in names}
+        return {name: inner(opened.read(name, as_of_ms).table(), TABLES[name]).to_pylist() for name in names}
 
 
 def batch_ends(segment: Path) -> list[int]:

@@ -8,10 +8,12 @@ import pytest
 
 from muster.errors import BadInput
 from muster.tables.manifest import PartitionProgress
-from muster.tables.reading import ORDERS, Tables, open_tables
-from muster.tables.schemas import COMMITS, LATEST_REBALANCES, LOG_ENDS, OFFSETS, REBALANCES, TABLES
+from muster.tables.reading import NOT_SHOWN, ORDERS, Tables, open_tables
+from muster.tables.schemas import COMMITS, LOG_ENDS, PUBLISHED, TABLES
 from muster.tables.store import TableStore
+from muster.tables.times import inner
 from tests.tables.history import PUBLISHED_AT_MS, History, history_of, published, state_at_the_end
+from tests.tables.made import made
 
 PROGRESS = {
     0: PartitionProgress(100, 0, 0, 0, None, 9),  # the whole log was read
@@ -21,7 +23,9 @@ PROGRESS = {
 
 
 def rows(tables: Tables, table: str, **asked: Any) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = tables.read(table, **asked).table().to_pylist()
+    """As they are inside: moments are milliseconds."""
+    schema = TABLES[NOT_SHOWN.get(table, table)]
+    found: list[dict[str, Any]] = inner(tables.read(table, **asked).table(), schema).to_pylist()
     return found
 
 
@@ -35,8 +39,11 @@ def test_every_table_is_read_as_it_was_published(tmp_path: Path) -> None:
     published(tmp_path, state)
     with open_tables(tmp_path) as tables:
         for name in ORDERS:
-            answer = tables.read(name).table()
-            assert answer.schema == TABLES[name]
+            shown = tables.read(name).table()
+            assert [(field.name, field.type) for field in shown.schema] == [
+                (field.name, field.type) for field in PUBLISHED[name]
+            ]
+            answer = inner(shown, TABLES[name])
             order = [(column, "ascending") for column in ORDERS[name].split(", ")]
             expected = state[name].sort_by(order) if name in state else TABLES[name].empty_table()
             assert answer.sort_by(order).to_pylist() == expected.to_pylist(), name
@@ -74,7 +81,7 @@ def test_a_record_that_is_ahead_of_the_clock_of_the_run_is_known(tmp_path: Path)
 def test_tables_of_state_alone_know_no_past(tmp_path: Path) -> None:
     store = TableStore(tmp_path)
     with store.run() as run:
-        run.replace("offsets", pa.Table.from_pylist([{"group_id": "g"}], schema=OFFSETS))
+        run.replace("offsets", made("offsets", {"group_id": "g"}))
         run.publish({}, {"history": False})
     with open_tables(tmp_path) as tables:
         assert len(rows(tables, "offsets")) == 1
@@ -158,9 +165,9 @@ def test_unknown_is_told_where_history_begins_later(tmp_path: Path) -> None:
 
 def test_the_newest_rebalance_of_a_group_is_shown_with_the_others(tmp_path: Path) -> None:
     row = {"group_id": "g", "at_ms": 5, "generation": 1, "offsets_partition": 0, "log_offset": 3, "left": ["m"]}
-    final = pa.Table.from_pylist([row], schema=REBALANCES)
+    final = made("rebalances", row)
     newest = [row | {"at_ms": 9, "generation": 2, "log_offset": 8, "carry": "{}"}, {"group_id": "h", "carry": "{}"}]
-    latest = pa.Table.from_pylist(newest, schema=LATEST_REBALANCES)
+    latest = made("latest_rebalances", *newest)
     given = commits({"log_offset": 7, "timestamp_ms": 8})
     published(tmp_path, {"rebalances": final, "latest_rebalances": latest, **given})
     with open_tables(tmp_path) as tables:
@@ -186,13 +193,14 @@ def test_files_of_an_older_schema_have_nulls(tmp_path: Path, monkeypatch: pytest
     from muster.tables import store as module
 
     with monkeypatch.context() as patch:
-        patch.setattr(module, "TABLES", module.TABLES | {"offsets": pa.schema(list(OFFSETS)[:-3])})
-        older = pa.Table.from_pylist([{"group_id": "g"}], schema=OFFSETS)
+        patch.setattr(module, "PUBLISHED", PUBLISHED | {"offsets": pa.schema(list(PUBLISHED["offsets"])[:-3])})
+        lacking = dict.fromkeys(("offsets_partition", "log_offset"))
+        older = made("offsets", {"group_id": "g", **lacking})
         store = published(tmp_path, {"offsets": older})
     with open_tables(tmp_path) as tables:
         assert rows(tables, "offsets") == older.to_pylist()
     with store.run() as run:
-        run.append_rows("offsets", pa.Table.from_pylist([{"group_id": "h", "log_offset": 7}], schema=OFFSETS))
+        run.append_rows("offsets", made("offsets", {"group_id": "h", "log_offset": 7}))
         run.publish({}, {})
     with open_tables(tmp_path) as tables:
         assert [(row["group_id"], row["log_offset"]) for row in rows(tables, "offsets")] == [("g", None), ("h", 7)]

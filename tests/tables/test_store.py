@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,10 @@ from deltalake import DeltaTable
 from muster.errors import BadInput, MusterError
 from muster.tables.delta import TableMoved
 from muster.tables.manifest import PartitionProgress
-from muster.tables.schemas import COMMITS, MARKERS, OFFSETS
+from muster.tables.schemas import COMMITS, MARKERS, published_form
 from muster.tables.store import RowsFile, Run, TableStore
+from muster.tables.times import published
+from tests.tables.made import made
 
 PROGRESS = {0: PartitionProgress(10, 3, 0, 4, None, 1_000), 7: PartitionProgress(0, -1, 0, 0, None, None)}
 SOURCE = {"cluster_id": "abc", "topics": {"id": "orders"}}
@@ -26,7 +29,11 @@ SOURCE = {"cluster_id": "abc", "topics": {"id": "orders"}}
 
 def commits(*offsets: int, partition: int = 0) -> pa.Table:
     rows = [{"offsets_partition": partition, "log_offset": offset, "timestamp_ms": offset * 10} for offset in offsets]
-    return pa.Table.from_pylist(rows, schema=COMMITS)
+    return made("commits", *rows)
+
+
+def moment(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, UTC)
 
 
 def seen(store: TableStore, table: str = "commits") -> list[int]:
@@ -56,7 +63,7 @@ def test_what_is_published_is_read_back(store: TableStore) -> None:
     with store.run(run_id="first", now_ms=5_000) as run:
         run.append_rows("commits", commits(1, 2))
         run.append_rows("commits", commits(3))
-        run.replace("offsets", pa.Table.from_pylist([{"group_id": "g", "log_offset": 3}], schema=OFFSETS))
+        run.replace("offsets", made("offsets", {"group_id": "g", "log_offset": 3}))
         run.append_rows("markers", MARKERS.empty_table())
         assert seen(store) == []
         published = run.publish(PROGRESS, SOURCE, now_ms=6_000)
@@ -75,7 +82,7 @@ def test_files_that_tasks_wrote_are_committed_where_they_are(store: TableStore) 
     folder = Path(store.address) / "commits"
     with store.run() as run:
         folder.mkdir(parents=True)
-        pq.write_table(commits(5, 9), folder / "task-0.parquet")
+        pq.write_table(published(commits(5, 9), published_form(COMMITS)), folder / "task-0.parquet")
         size = (folder / "task-0.parquet").stat().st_size
         run.append("commits", [RowsFile("task-0.parquet", size, 2)])
         assert run.files("commits") == [str(folder / "task-0.parquet")]
@@ -83,13 +90,13 @@ def test_files_that_tasks_wrote_are_committed_where_they_are(store: TableStore) 
     actions = pa.table(DeltaTable(str(folder)).get_add_actions(flatten=True)).to_pylist()
     assert actions[0]["num_records"] == 2
     assert (actions[0]["min.log_offset"], actions[0]["max.log_offset"]) == (5, 9)
-    assert (actions[0]["min.timestamp_ms"], actions[0]["max.timestamp_ms"]) == (50, 90)
+    assert (actions[0]["min.timestamp"], actions[0]["max.timestamp"]) == (moment(50), moment(90))
 
 
 def test_a_file_with_other_rows_than_reported_is_not_committed(store: TableStore) -> None:
     folder = Path(store.address) / "commits"
     folder.mkdir(parents=True)
-    pq.write_table(commits(5), folder / "task-0.parquet")
+    pq.write_table(published(commits(5), published_form(COMMITS)), folder / "task-0.parquet")
     with store.run() as run, pytest.raises(MusterError, match="has 1 rows where 2 were written"):
         run.append("commits", [RowsFile("task-0.parquet", 1, 2)])
 
@@ -99,7 +106,7 @@ def test_a_run_without_publish_changes_nothing_and_is_rolled_back(store: TableSt
     before = store.manifest()
     with store.run() as run:
         run.append_rows("commits", commits(2))
-        run.append_rows("markers", pa.Table.from_pylist([{"log_offset": 4}], schema=MARKERS))
+        run.append_rows("markers", made("markers", {"log_offset": 4}))
     assert store.manifest() == before
     assert seen(store) == [1]
     with store.run() as run:
@@ -143,7 +150,7 @@ def test_a_second_run_is_told_who_is_at_work(store: TableStore) -> None:
     publish(store, 1)
 
 
-MARKER = pa.Table.from_pylist([{"log_offset": 4}], schema=MARKERS)
+MARKER = made("markers", {"log_offset": 4})
 ACTS: dict[str, Callable[[Run], object]] = {
     "append": lambda run: run.append_rows("commits", commits(3)),
     "replace": lambda run: run.replace("commits", commits(3)),
@@ -174,9 +181,9 @@ def test_a_published_run_is_over(store: TableStore) -> None:
 def test_a_newer_schema_adds_its_columns_to_an_older_table(store: TableStore, monkeypatch: pytest.MonkeyPatch) -> None:
     from muster.tables import store as module
 
-    older = {**module.TABLES, "commits": pa.schema(list(COMMITS)[:-2])}
+    older = {**module.PUBLISHED, "commits": pa.schema(list(module.PUBLISHED["commits"])[:-2])}
     with monkeypatch.context() as patch:
-        patch.setattr(module, "TABLES", older)
+        patch.setattr(module, "PUBLISHED", older)
         publish(store, 1)
     with store.run() as run:
         run.append_rows("commits", commits(2))
@@ -184,7 +191,7 @@ def test_a_newer_schema_adds_its_columns_to_an_older_table(store: TableStore, mo
         run.publish({}, {})
     assert seen(store) == [1, 2, 3]
     newest = DeltaTable(f"{store.address}/commits")
-    assert [field.name for field in newest.schema().fields] == COMMITS.names
+    assert [field.name for field in newest.schema().fields] == module.PUBLISHED["commits"].names
     assert newest.to_pyarrow_table().num_rows == 3
 
 
@@ -192,7 +199,7 @@ def test_vacuum_removes_what_no_kept_run_names(store: TableStore, monkeypatch: p
     for offset in range(5):
         with store.run() as run:
             run.append_rows("commits", commits(offset))
-            run.replace("offsets", pa.Table.from_pylist([{"log_offset": offset}], schema=OFFSETS))
+            run.replace("offsets", made("offsets", {"log_offset": offset}))
             run.publish({}, {})
     with store.run() as run:  # killed, say
         run.append_rows("commits", commits(99))
@@ -269,22 +276,21 @@ def test_tables_of_a_newer_muster_are_refused(store: TableStore, monkeypatch: py
     with monkeypatch.context() as patch:
         patch.setattr("muster.tables.manifest.FORMAT_VERSION", 99)
         publish(store, 1)
-    with pytest.raises(BadInput, match="format 99, this muster knows 1"):
+    with pytest.raises(BadInput, match=r"layout 99, this muster knows 2\. Use a newer muster"):
         store.manifest()
 
 
 ENDLESS_RUNS = """
 import sys
-import pyarrow as pa
 from muster.tables.store import TableStore
-from muster.tables.schemas import COMMITS, OFFSETS
+from tests.tables.made import made
 store = TableStore(sys.argv[1])
 while True:
     with store.run() as run:
         first = 0 if run.manifest is None else run.manifest.source["rows"]
         for offset in range(first, first + 3):
-            run.append_rows("commits", pa.Table.from_pylist([{"log_offset": offset}], schema=COMMITS))
-        run.replace("offsets", pa.Table.from_pylist([{"log_offset": first + 3}], schema=OFFSETS))
+            run.append_rows("commits", made("commits", {"log_offset": offset}))
+        run.replace("offsets", made("offsets", {"log_offset": first + 3}))
         run.publish({}, {"rows": first + 3})
         print("published", flush=True)
 """

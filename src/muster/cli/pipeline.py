@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from muster.pipeline.job import Summary
-    from muster.pipeline.progress import Watch
+    from muster.pipeline.progress import Advance, Watch
 
 app = typer.Typer(
     name="pipeline",
@@ -137,6 +137,7 @@ def run_pipeline(
 
     request = Request(source, out, options, config, not state_only, retention_ms, unpacked, accept_truncation)
     store = TableStore(out, options)  # what cannot work should say so before Spark takes its seconds to start
+    store.manifest()
     try:
         open_source(source, config, options, unpacked).close()
     except MusterError as error:
@@ -224,8 +225,15 @@ def _writing(out: str) -> Iterator[None]:
 def _bar(wanted: bool) -> Iterator["Watch"]:
     from muster.pipeline.progress import Watch
 
+    with _advancing(wanted, "reading", "merging") as advance:
+        yield Watch(advance)
+
+
+@contextmanager
+def _advancing(wanted: bool, during: str, after: str) -> Iterator["Advance | None"]:
+    """A bar for bytes, with a word for what goes on until all are read, and one for what comes then."""
     if not (wanted and sys.stderr.isatty()):
-        yield Watch()
+        yield None
         return
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
@@ -238,13 +246,12 @@ def _bar(wanted: bool) -> Iterator["Watch"]:
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("reading", total=None)
+        task = progress.add_task(during, total=None)
 
         def advance(read: int, total: int) -> None:
-            done = read >= total
-            progress.update(task, completed=read, total=total, description="merging" if done else "reading")
+            progress.update(task, completed=read, total=total, description=after if read >= total else during)
 
-        yield Watch(advance)
+        yield advance
 
 
 def _show_nothing(summary: "Summary") -> None:
@@ -290,6 +297,51 @@ def _show(summary: "Summary") -> None:
         say(note)
     if len(summary.notes) > MOST_NOTES:
         say(f"and {len(summary.notes) - MOST_NOTES} more of the like; --json has them all.")
+
+
+@app.command("migrate", no_args_is_help=True)
+def migrate_tables(
+    tables: Annotated[
+        str,
+        typer.Option(
+            metavar="TABLES", envvar="MUSTER_TABLES", show_envvar=True, help="Tables that an earlier muster wrote."
+        ),
+    ],
+    storage_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="For TABLES in an object store; repeatable. Secrets as ${env:NAME} or ${file:PATH}, or in the "
+            "environment.",
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The closing summary as one JSON object.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no summary.")] = False,
+    debug: Annotated[bool, DEBUG] = False,
+) -> int:
+    """Rewrite tables of an earlier layout in today's. Needs neither Spark nor the source.
+
+    Readers see the old tables until the new ones are whole. If it is killed, run it again. There must be room for
+    the tables twice: the next run removes the old files.
+
+    [bold]Example[/bold]
+
+      [cyan]muster pipeline migrate --tables tables[/cyan]
+    """
+    from muster.pipeline.migrate import migrate
+
+    with _advancing(not quiet, "rewriting", "publishing") as advance, _writing(tables):
+        done = migrate(tables, storage_options(storage_option), advance)
+    if as_json:
+        print(json.dumps(done.as_json()), flush=True)
+    elif not quiet and done.layout_before == done.layout:
+        say(f"the tables at {done.tables} have layout {done.layout} already: nothing to do.")
+    elif not quiet:
+        say(
+            f"{sum(done.rows.values()):,} rows of {len(done.rows)} tables ({done.size_bytes / 1e6:,.1f} MB) rewritten "
+            f"from layout {done.layout_before} to {done.layout} in {done.seconds:.1f} s."
+        )
+    return Status.OK
 
 
 @app.command()

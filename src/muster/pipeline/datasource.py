@@ -7,8 +7,8 @@
     spark.readStream.format("muster").load(path)                                      what is written from now on, too
 
 Several directories are separated by commas. The columns of `records` are the codec's (`docs/pipeline.md`); `commits`,
-`group_records` and `markers` have those of the tables of these names, and `muster.pipeline.frames` makes state of them.
-One Spark partition is one partition of the offsets topic.
+`group_records` and `markers` have those of the published tables of these names, and `muster.pipeline.frames` makes
+state of them. One Spark partition is one partition of the offsets topic.
 """
 
 import json
@@ -28,9 +28,14 @@ from muster.pipeline.frames import struct_of
 from muster.pipeline.model import PartitionWork
 from muster.pipeline.plan import PartitionState
 from muster.pipeline.sources import LIVE, open_source
-from muster.tables.schemas import COMMITS, GROUP_RECORDS, MARKERS
+from muster.tables.schemas import COMMITS, GROUP_RECORDS, MARKERS, published_form
 
-SHAPES = {"records": RECORDS, "commits": COMMITS, "group_records": GROUP_RECORDS, "markers": MARKERS}
+SHAPES = {
+    "records": RECORDS,
+    "commits": published_form(COMMITS),
+    "group_records": published_form(GROUP_RECORDS),
+    "markers": published_form(MARKERS),
+}
 KAFKA = "kafka."
 SERVERS = f"{KAFKA}bootstrap.servers"
 NAMES = ("path", "table", "mode")
@@ -195,6 +200,7 @@ def _shaped(
 ) -> Iterator[pa.RecordBatch]:
     from muster.codec.columns.arrow import to_arrow
     from muster.pipeline.extract.shape import shape
+    from muster.tables.times import published
 
     batch = to_arrow(chunk, work.offsets_partition, rows)
     if table == "records":
@@ -202,4 +208,4 @@ def _shaped(
         return
     shaped = shape(batch, markers, topic_names)
     rows_of: pa.Table = getattr(shaped, table)
-    yield from rows_of.combine_chunks().to_batches()
+    yield from published(rows_of, SHAPES[table]).combine_chunks().to_batches()

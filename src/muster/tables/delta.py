@@ -12,6 +12,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -34,7 +35,7 @@ CONFIGURATION: dict[str, str | None] = {"delta.enableExpiredLogCleanup": "false"
 DELTA_LOG = "_delta_log"
 LAST_CHECKPOINT = "_last_checkpoint"
 ENTRY_DIGITS = 20
-WITH_BOUNDS = ("offsets_partition", "log_offset", "timestamp_ms", "observed_at_ms", "at_ms")
+WITH_BOUNDS = ("offsets_partition", "log_offset", "timestamp", "observed_at", "at")
 """Columns whose smallest and largest value are told with each file, so that readers can leave files out."""
 
 
@@ -63,8 +64,10 @@ class OneTable:
         storage_options: Mapping[str, str],
         filesystem: fs.FileSystem,
         path: str,
+        description: str | None = None,
     ) -> None:
         self.name = name
+        self._description = description
         self._uri = uri
         self._options = dict(storage_options)
         self._filesystem = filesystem
@@ -104,6 +107,24 @@ class OneTable:
     def replace(self, schema: pa.Schema, files: Sequence[WrittenFile]) -> None:
         """Make these files the whole table."""
         self._commit(schema, files, "overwrite")
+
+    def rewrite(self, schema: pa.Schema, files: Sequence[WrittenFile]) -> None:
+        """Make these files the whole table, with these columns and no others from this version on."""
+        assert self._table is not None, "nothing to rewrite"
+        before = self._table.version()
+        with self._told():
+            actions = [self._add_action(file) for file in files]
+            self._table.create_write_transaction(
+                [*actions], "overwrite", Schema.from_arrow(schema), commit_properties=ONE_ATTEMPT,
+                post_commithook_properties=HOOKS,
+            )  # fmt: skip
+        self._look_at(before + 1)
+        if self._description is not None:
+            with self._told():
+                self._table.alter.set_table_description(
+                    self._description, commit_properties=ONE_ATTEMPT, post_commithook_properties=HOOKS
+                )
+            self._look_at(before + 2)
 
     def delete(self, predicate: str) -> int:
         """Delete the rows that match an SQL predicate; how many they were."""
@@ -149,8 +170,8 @@ class OneTable:
             actions = [self._add_action(file) for file in files]
             if self._table is None:
                 create_table_with_add_actions(
-                    self._uri, Schema.from_arrow(schema), actions, "error", configuration=CONFIGURATION,
-                    storage_options=self._options, post_commithook_properties=HOOKS,
+                    self._uri, Schema.from_arrow(schema), actions, "error", description=self._description,
+                    configuration=CONFIGURATION, storage_options=self._options, post_commithook_properties=HOOKS,
                 )  # fmt: skip
                 self._table = DeltaTable(self._uri, version=0, storage_options=self._options)
                 return
@@ -167,7 +188,7 @@ class OneTable:
         known = self.columns()
         missing = [field for field in schema if field.name not in known]
         if missing:
-            added = list(Schema.from_arrow(pa.schema(missing)).fields)
+            added = list(Schema.from_arrow(pa.schema([field.with_nullable(True) for field in missing])).fields)
             self._table.alter.add_columns(added, commit_properties=ONE_ATTEMPT, post_commithook_properties=HOOKS)
 
     def _look_at(self, version: int) -> None:
@@ -219,17 +240,24 @@ class OneTable:
 
 def statistics(footer: Any) -> dict[str, Any]:
     """Delta's statistics of one file, from the footer that its writer made."""
-    smallest: dict[str, int] = {}
-    largest: dict[str, int] = {}
+    smallest: dict[str, int | str] = {}
+    largest: dict[str, int | str] = {}
     places = {footer.schema.column(place).path: place for place in range(footer.num_columns)}
     for name in WITH_BOUNDS:
         if name not in places:
             continue
         found = [footer.row_group(group).column(places[name]).statistics for group in range(footer.num_row_groups)]
         if found and all(each is not None and each.has_min_max for each in found):
-            smallest[name] = min(each.min for each in found)
-            largest[name] = max(each.max for each in found)
+            smallest[name] = _told_bound(min(each.min for each in found))
+            largest[name] = _told_bound(max(each.max for each in found))
     return {"numRecords": footer.num_rows, "minValues": smallest, "maxValues": largest, "nullCount": {}}
+
+
+def _told_bound(value: int | datetime) -> int | str:
+    """A bound as Delta's log has it: a moment is text, in milliseconds."""
+    if not isinstance(value, datetime):
+        return value
+    return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _first_line(error: Exception) -> str:

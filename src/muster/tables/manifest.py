@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from muster.errors import BadInput
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""Of the layout. In 1, moments were int64 of milliseconds, under names that end in `_ms`; no column had a comment."""
 
 MANIFEST = pa.schema(
     [
@@ -79,11 +80,15 @@ class Manifest:
         return pa.Table.from_pylist([row], schema=MANIFEST)
 
 
-def manifest_of(row: Mapping[str, Any]) -> Manifest:
-    """A stored manifest; what a newer muster wrote is refused rather than half understood."""
-    if row["format_version"] > FORMAT_VERSION:
+def manifest_of(row: Mapping[str, Any], address: str, layout: int = FORMAT_VERSION) -> Manifest:
+    """A stored manifest of a layout; one of another is refused rather than half understood."""
+    found = row["format_version"]
+    if found > FORMAT_VERSION:
+        raise BadInput(f"the tables at {address} have layout {found}, this muster knows {layout}. Use a newer muster.")
+    if found != layout:
         raise BadInput(
-            f"these tables have format {row['format_version']}, this muster knows {FORMAT_VERSION}. Use a newer muster."
+            f"the tables at {address} have layout {found}, which an earlier muster wrote; this one works "
+            f"with {layout}. `muster pipeline migrate --tables {address}` rewrites them."
         )
     progress = {int(number): _progress_of(fields) for number, fields in json.loads(row["progress"]).items()}
     return Manifest(row["run_id"], row["created_at_ms"], dict(row["tables"]), progress, json.loads(row["source"]))

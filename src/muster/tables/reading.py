@@ -18,8 +18,9 @@ from muster.tables import queries
 from muster.tables.clocks import shown
 from muster.tables.manifest import Manifest
 from muster.tables.relations import FROM_THE_LOG, Moment, add_relation
-from muster.tables.schemas import REBALANCES, TABLES
+from muster.tables.schemas import REBALANCES, TABLES, published_form
 from muster.tables.store import TableStore
+from muster.tables.times import published
 
 NOT_SHOWN = {"latest_rebalances": "rebalances"}
 """Tables that are the pipeline's own, and where their rows are shown."""
@@ -41,7 +42,7 @@ ORDERS = {
 
 
 class Answer(NamedTuple):
-    """Rows, and what their absence means."""
+    """Rows as they are published, and what their absence means."""
 
     rows: Any  # pyarrow.RecordBatchReader
     schema: Any
@@ -133,11 +134,11 @@ class Tables:
         sql = f"SELECT {_names(table)} FROM {relation} q {conditions} ORDER BY {ORDERS[table]}"
         if limit is not None:
             sql += f" LIMIT {int(limit)}"
-        schema = TABLES[table]
+        schema = published_form(TABLES[table])
         observed = self._one(f"SELECT max(observed_at_ms) FROM {relation} q")[0] if table == "lag" else None
         with self._told():
             batches = self._connection.sql(sql, params=values).to_arrow_reader()
-        rows = pa.RecordBatchReader.from_batches(schema, self._each(batches, schema))
+        rows = pa.RecordBatchReader.from_batches(schema, self._each(batches, TABLES[table], schema))
         incomplete = {} if as_of_ms is None else self.incomplete(as_of_ms)
         moment_ms = self.manifest.observed_at_ms if as_of_ms is None else as_of_ms
         return Answer(rows, schema, incomplete, moment_ms, observed)
@@ -250,10 +251,10 @@ class Tables:
             (row,) = self._connection.execute(sql, values).fetchall()
         return tuple(row)
 
-    def _each(self, batches: Any, schema: pa.Schema) -> Iterator[Any]:
+    def _each(self, batches: Any, inside: pa.Schema, schema: pa.Schema) -> Iterator[Any]:
         with self._told():
             for batch in batches:
-                yield batch.cast(schema)
+                yield from published(pa.Table.from_batches([batch.cast(inside)]), schema).to_batches()
 
     @contextmanager
     def _told(self) -> Iterator[None]:

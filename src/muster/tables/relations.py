@@ -1,4 +1,4 @@
-"""Tables as relations of duckdb: over Parquet files, and as of a moment in the past.
+"""Tables as relations of duckdb, in their inner form: over Parquet files, and as of a moment in the past.
 
 Columns come and never go: a file of an earlier muster lacks some, and its rows have NULL there. What is
 derived from history as of a moment is made when it is first asked for.
@@ -14,7 +14,7 @@ from muster.errors import BadInput
 from muster.tables import queries
 from muster.tables.addresses import filesystem, is_local
 from muster.tables.queries import DUCKDB_EXPLODE, lag
-from muster.tables.schemas import TABLES
+from muster.tables.schemas import MOMENTS, TABLES, published_form, published_name
 
 GLOB_CHARACTERS = frozenset("*?")
 """duckdb takes a path with one of these for a pattern."""
@@ -33,28 +33,31 @@ DUCKDB_TYPES = {
 def add_relation(
     connection: Any, name: str, schema: pa.Schema, files: Sequence[str], address: str, options: Mapping[str, str]
 ) -> None:
-    """Make a relation of this name over files of the tables at an address; no files, no rows."""
+    """Make a relation of this name, of the columns of an inner schema, over files of the tables at an address.
+
+    No files, no rows.
+    """
     if not files:
         connection.register(name, schema.empty_table())
-    elif is_local(address) and not GLOB_CHARACTERS & set(address):
-        _add_view(connection, name, schema, files)
+        return
+    if is_local(address) and not GLOB_CHARACTERS & set(address):
+        connection.read_parquet(list(files), union_by_name=True).create_view(f"{name}_files")
     else:  # duckdb would have to fetch an extension for an object store
         from pyarrow import dataset
 
         system, root = filesystem(address, options)
         paths = [root + file.removeprefix(address) for file in files]
-        connection.register(name, dataset.dataset(paths, schema=schema, format="parquet", filesystem=system))
-
-
-def _add_view(connection: Any, name: str, schema: pa.Schema, files: Sequence[str]) -> None:
-    connection.read_parquet(list(files), union_by_name=True).create_view(f"{name}_files")
+        form = published_form(schema)
+        connection.register(f"{name}_files", dataset.dataset(paths, schema=form, format="parquet", filesystem=system))
     found = {row[0] for row in connection.execute(f"DESCRIBE {name}_files").fetchall()}
-    columns = [_column(field, field.name in found) for field in schema]
+    columns = [_column(field, published_name(field.name) in found) for field in schema]
     connection.execute(f"CREATE TEMP VIEW {name} AS SELECT {', '.join(columns)} FROM {name}_files")
 
 
 def _column(field: pa.Field, is_there: bool) -> str:
-    value = f'"{field.name}"' if is_there else "NULL"
+    value = f'"{published_name(field.name)}"' if is_there else "NULL"
+    if field.name in MOMENTS and is_there:
+        return f'epoch_ms({value}) AS "{field.name}"'
     return f'CAST({value} AS {_duckdb_type(field.type)}) AS "{field.name}"'  # structs may have got fields since
 
 

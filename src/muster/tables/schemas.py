@@ -1,229 +1,81 @@
-"""The columns of every table (`docs/pipeline.md` explains each, and what NULL means in it).
+"""The tables in two forms, inside and published; `columns` says what each column is.
 
-Columns are added at the end, never renamed or reused. Times are milliseconds since 1970 (UTC) in int64: NULL where the
-log has -1 or nothing. `log_offset` is a place in `__consumer_offsets`, `committed_offset` one in the data.
+*Inside*, in code and in SQL (`queries`), a moment is int64: milliseconds since 1970, UTC, under a name that ends in
+`_ms`. *Published*, in Parquet and Delta, it is a timestamp (UTC, microseconds) under the name without it. Durations and
+timeouts end in `_ms` in both. `MOMENTS` says which is which, and `times` makes one form of the other.
+
+NULL is where the log has -1 or nothing. `log_offset` is a place in `__consumer_offsets`, `committed_offset` one in the
+data.
 """
 
 import pyarrow as pa
 
-ASSIGNED = pa.struct(
-    [pa.field("topic", pa.string()), pa.field("topic_id", pa.string()), pa.field("partitions", pa.list_(pa.int32()))]
-)
+from muster.tables import columns
+from muster.tables.columns import NEVER, Column
 
-CLASSIC_MEMBER = pa.struct(
-    [
-        pa.field("member_id", pa.string()),
-        pa.field("instance_id", pa.string()),
-        pa.field("client_id", pa.string()),
-        pa.field("client_host", pa.string()),
-        pa.field("rebalance_timeout_ms", pa.int32()),
-        pa.field("session_timeout_ms", pa.int32()),
-        pa.field("subscribed_topics", pa.list_(pa.string())),
-        pa.field("assignment", pa.list_(ASSIGNED)),
-    ]
-)
+MOMENTS = frozenset({
+    "timestamp_ms", "commit_timestamp_ms", "expire_timestamp_ms", "previous_commit_timestamp_ms", "state_timestamp_ms",
+    "last_commit_before_ms", "first_commit_after_ms", "last_commit_timestamp_ms", "at_ms", "observed_at_ms",
+    "newest_timestamp_ms", "first_commit_ms", "last_commit_ms",
+})  # fmt: skip
+"""Columns that are moments. Whatever else ends in `_ms` is a length of time."""
+
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+MILLISECONDS = "_ms"
 
 
-def _schema(*columns: tuple[str, pa.DataType]) -> pa.Schema:
-    return pa.schema([pa.field(name, kind) for name, kind in columns])
+def published_name(name: str) -> str:
+    """What a column is called in the published table."""
+    return name.removesuffix(MILLISECONDS) if name in MOMENTS else name
 
 
-COMMITS = _schema(
-    ("offsets_partition", pa.int32()),
-    ("log_offset", pa.int64()),
-    ("timestamp_ms", pa.int64()),
-    ("kind", pa.string()),  # commit, deleted, expired, vanished
-    ("group_id", pa.string()),
-    ("topic", pa.string()),
-    ("partition", pa.int32()),
-    ("committed_offset", pa.int64()),
-    ("leader_epoch", pa.int32()),
-    ("metadata", pa.string()),
-    ("commit_timestamp_ms", pa.int64()),
-    ("expire_timestamp_ms", pa.int64()),
-    ("topic_id", pa.string()),
-    ("producer_id", pa.int64()),
-    ("producer_epoch", pa.int16()),
-    ("txn_outcome", pa.string()),  # committed, aborted, open (open_commits only), unknown
-    ("txn_marker_offset", pa.int64()),
-    ("previous_commit_timestamp_ms", pa.int64()),  # of a deletion: when what it deletes had been committed
-)
+def published_form(inner: pa.Schema) -> pa.Schema:
+    """The columns of an inner schema as they are published; any of them may be NULL."""
+    return pa.schema(
+        [pa.field(published_name(field.name), TIMESTAMP if field.name in MOMENTS else field.type) for field in inner]
+    )
 
+
+def without_comments(schema: pa.Schema) -> pa.Schema:
+    """The same columns: a file need not repeat what the table says."""
+    return pa.schema([field.remove_metadata() for field in schema])
+
+
+def _inner(of_table: tuple[Column, ...]) -> pa.Schema:
+    return pa.schema([pa.field(column.name, column.kind) for column in of_table])
+
+
+def _published(of_table: tuple[Column, ...]) -> pa.Schema:
+    """With comments, and NOT NULL where NULL is never: but for moments: any may be written as -1."""
+    fields = []
+    for column, field in zip(of_table, published_form(_inner(of_table)), strict=True):
+        is_always_there = column.null == NEVER and column.name not in MOMENTS
+        comment = column.what if column.null == NEVER else f"{column.what}; NULL: {column.null}"
+        fields.append(field.with_nullable(not is_always_there).with_metadata({"comment": comment.replace("`", "")}))
+    return pa.schema(fields)
+
+
+COMMITS = _inner(columns.COMMITS)
 OPEN_COMMITS = COMMITS
-
-GROUP_RECORDS = _schema(
-    ("offsets_partition", pa.int32()),
-    ("log_offset", pa.int64()),
-    ("timestamp_ms", pa.int64()),
-    ("record_type", pa.int16()),
-    ("value_version", pa.int16()),
-    ("is_tombstone", pa.bool_()),
-    ("group_id", pa.string()),
-    ("member_id", pa.string()),  # of the key: kinds with a record per member
-    ("regular_expression", pa.string()),  # of the key: type 16; of a member: its subscription
-    ("epoch", pa.int32()),  # generation of a classic group, Kafka's epoch, assignmentEpoch or memberEpoch of the others
-    ("previous_epoch", pa.int32()),
-    ("member_state", pa.int8()),
-    ("protocol_type", pa.string()),
-    ("protocol", pa.string()),
-    ("leader", pa.string()),
-    ("state_timestamp_ms", pa.int64()),
-    ("members", pa.list_(CLASSIC_MEMBER)),  # of a classic group
-    ("instance_id", pa.string()),
-    ("rack_id", pa.string()),
-    ("client_id", pa.string()),
-    ("client_host", pa.string()),
-    ("rebalance_timeout_ms", pa.int32()),
-    ("subscribed_topics", pa.list_(pa.string())),
-    ("assignment", pa.list_(ASSIGNED)),  # target (7, 13, 21) or current (8, 14, 22) assignment
-    ("json", pa.string()),  # the whole value of types 3 to 23, as Kafka prints it
-    ("problem", pa.string()),  # why it could not be read
-    ("raw_key", pa.binary()),
-    ("raw_value", pa.binary()),
-    ("last_commit_before_ms", pa.int64()),  # type 2: when this group last committed before this record
-    ("first_commit_after_ms", pa.int64()),  # type 2: when it first did after, as far as this run has read
-)
-
+GROUP_RECORDS = _inner(columns.GROUP_RECORDS)
 GROUP_STATE = GROUP_RECORDS
+MARKERS = _inner(columns.MARKERS)
+OFFSETS = _inner(columns.OFFSETS)
+GROUPS = _inner(columns.GROUPS)
+MEMBERS = _inner(columns.MEMBERS)
+REBALANCES = _inner(columns.REBALANCES)
+LATEST_REBALANCES = _inner(columns.LATEST_REBALANCES)
+LOG_ENDS = _inner(columns.LOG_ENDS)
+LAG = _inner(columns.LAG)
+ACTIVITY = _inner(columns.ACTIVITY)
 
-MARKERS = _schema(
-    ("offsets_partition", pa.int32()),
-    ("log_offset", pa.int64()),
-    ("timestamp_ms", pa.int64()),
-    ("producer_id", pa.int64()),
-    ("producer_epoch", pa.int16()),
-    ("type", pa.string()),  # COMMIT, ABORT
-    ("coordinator_epoch", pa.int32()),
-)
-
-OFFSETS = _schema(
-    ("group_id", pa.string()),
-    ("topic", pa.string()),
-    ("partition", pa.int32()),
-    ("committed_offset", pa.int64()),
-    ("leader_epoch", pa.int32()),
-    ("metadata", pa.string()),
-    ("commit_timestamp_ms", pa.int64()),
-    ("expire_timestamp_ms", pa.int64()),
-    ("topic_id", pa.string()),
-    ("producer_id", pa.int64()),
-    ("offsets_partition", pa.int32()),
-    ("log_offset", pa.int64()),
-    ("timestamp_ms", pa.int64()),
-)
-
-GROUPS = _schema(
-    ("group_id", pa.string()),
-    ("type", pa.string()),  # classic, consumer, share, streams, simple
-    ("state", pa.string()),
-    ("generation", pa.int32()),  # or epoch
-    ("protocol_type", pa.string()),
-    ("protocol", pa.string()),
-    ("leader", pa.string()),
-    ("members", pa.int32()),
-    ("committed_partitions", pa.int64()),
-    ("state_timestamp_ms", pa.int64()),
-    ("last_commit_timestamp_ms", pa.int64()),
-    ("offsets_partition", pa.int32()),
-    ("log_offset", pa.int64()),
-)
-
-MEMBERS = _schema(
-    ("group_id", pa.string()),
-    ("type", pa.string()),
-    ("member_id", pa.string()),
-    ("instance_id", pa.string()),
-    ("client_id", pa.string()),
-    ("client_host", pa.string()),
-    ("rack_id", pa.string()),
-    ("generation", pa.int32()),
-    ("rebalance_timeout_ms", pa.int32()),
-    ("session_timeout_ms", pa.int32()),
-    ("subscribed_topics", pa.list_(pa.string())),
-    ("regular_expression", pa.string()),
-    ("assignment", pa.list_(ASSIGNED)),
-    ("target_assignment", pa.list_(ASSIGNED)),
-    ("offsets_partition", pa.int32()),
-)
-
-REBALANCES = _schema(
-    ("group_id", pa.string()),
-    ("generation", pa.int32()),
-    ("at_ms", pa.int64()),
-    ("cause", pa.string()),
-    ("members", pa.int32()),
-    ("joined", pa.list_(pa.string())),
-    ("left", pa.list_(pa.string())),
-    ("replaced", pa.list_(pa.string())),  # instance ids that came back under a new member id
-    ("leader", pa.string()),
-    ("leader_changed", pa.bool_()),
-    ("protocol", pa.string()),
-    ("protocol_changed", pa.bool_()),
-    ("partitions_assigned", pa.int32()),
-    ("partitions_moved", pa.int32()),
-    ("since_last_ms", pa.int64()),
-    ("last_commit_before_ms", pa.int64()),
-    ("first_commit_after_ms", pa.int64()),
-    ("commit_gap_ms", pa.int64()),
-    ("previous_generation", pa.int32()),
-    ("type", pa.string()),
-    ("offsets_partition", pa.int32()),
-    ("log_offset", pa.int64()),
-)
-
-LATEST_REBALANCES: pa.Schema = REBALANCES.append(
-    pa.field("carry", pa.string())  # what a later run must know to go on from here (`pipeline/rebalance_state.py`)
-)
-
-LOG_ENDS = _schema(
-    ("topic", pa.string()),
-    ("partition", pa.int32()),
-    ("observed_at_ms", pa.int64()),
-    ("log_start_offset", pa.int64()),
-    ("log_end_offset", pa.int64()),
-    ("last_stable_offset", pa.int64()),
-    ("data_end_offset", pa.int64()),  # after the last record that is no transaction marker
-    ("newest_timestamp_ms", pa.int64()),
-    ("topic_id", pa.string()),
-    ("run_number", pa.int64()),  # rises from run to run: clocks do not always
-)
-
-LAG = _schema(
-    ("group_id", pa.string()),
-    ("topic", pa.string()),
-    ("partition", pa.int32()),
-    ("committed_offset", pa.int64()),
-    ("log_end_offset", pa.int64()),
-    ("last_stable_offset", pa.int64()),
-    ("lag", pa.int64()),  # records still there to be read, markers at the end not counted where known
-    ("offset_lag", pa.int64()),  # log_end_offset - committed_offset, as kafka-consumer-groups prints it
-    ("stable_lag", pa.int64()),  # the same against the last stable offset (read_committed)
-    ("lag_ms", pa.int64()),
-    ("lag_ms_by", pa.string()),  # exact, interpolated; NULL where lag_ms is
-    ("commit_timestamp_ms", pa.int64()),
-    ("observed_at_ms", pa.int64()),
-    ("leader_epoch", pa.int32()),
-    ("metadata", pa.string()),
-    ("member_id", pa.string()),
-    ("client_id", pa.string()),
-    ("client_host", pa.string()),
-    ("log_start_offset", pa.int64()),
-    ("lost_records", pa.int64()),  # committed_offset to log_start_offset: deleted before they were read
-    ("lag_unknown", pa.string()),  # why lag is NULL
-)
-
-ACTIVITY = _schema(  # of every group that ever committed: what the next run needs to tell the gap across a rebalance
-    ("group_id", pa.string()),
-    ("offsets_partition", pa.int32()),
-    ("first_commit_ms", pa.int64()),  # of the range that was read last; NULL if a record of the group came before it
-    ("last_commit_ms", pa.int64()),
-)
-
-TIMES = _schema(  # the data's own clock: the timestamp of the first record at or after an offset
-    ("topic", pa.string()),
-    ("partition", pa.int32()),
-    ("offset", pa.int64()),
-    ("timestamp_ms", pa.int64()),
+TIMES = pa.schema(  # the data's own clock: the timestamp of the first record at or after an offset; in no table
+    [
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("timestamp_ms", pa.int64()),
+    ]
 )
 
 HISTORY: dict[str, pa.Schema] = {
@@ -248,3 +100,7 @@ STATE: dict[str, pa.Schema] = {
 """Replaced by every run."""
 
 TABLES = HISTORY | STATE
+"""Every table, as it is inside."""
+
+PUBLISHED = {name: _published(columns.TABLES[name]) for name in TABLES}
+"""Every table, as it lies in Parquet and Delta."""

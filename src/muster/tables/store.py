@@ -22,10 +22,12 @@ from pyarrow import fs
 from muster.errors import BadInput, MusterError
 from muster.references import resolved
 from muster.tables.addresses import checked, filesystem, is_local
+from muster.tables.columns import ABOUT
 from muster.tables.delta import STAGING, OneTable, TableMoved, Vacuumed, WrittenFile, vacuum
 from muster.tables.disk import locked, sync
-from muster.tables.manifest import MANIFEST, Manifest, PartitionProgress, manifest_of
-from muster.tables.schemas import TABLES
+from muster.tables.manifest import FORMAT_VERSION, MANIFEST, Manifest, PartitionProgress, manifest_of
+from muster.tables.schemas import PUBLISHED, without_comments
+from muster.tables.times import published
 
 MANIFEST_TABLE = "_manifest"
 COMPRESSION = "zstd"
@@ -68,6 +70,11 @@ class TableStore:
         table = self._table(MANIFEST_TABLE)
         return self._manifest_in(table) if table.open() else None
 
+    def layout(self) -> int | None:
+        """The layout of the tables, whichever it is; None where there are none yet."""
+        table = self._table(MANIFEST_TABLE)
+        return self._stored_manifest(table)["format_version"] if table.open() else None
+
     def manifests(self, newest: int) -> list[Manifest]:
         """The last few manifests, newest first; fewer where older ones have been cleaned away."""
         table, found = self._table(MANIFEST_TABLE), list[Manifest]()
@@ -97,14 +104,19 @@ class TableStore:
         return one.version
 
     @contextmanager
-    def run(self, run_id: str | None = None, now_ms: int | None = None) -> Iterator["Run"]:
-        """Begin a run; what a killed run left is rolled back first. Without `publish` readers notice nothing."""
+    def run(
+        self, run_id: str | None = None, now_ms: int | None = None, layout: int = FORMAT_VERSION
+    ) -> Iterator["Run"]:
+        """Begin a run; what a killed run left is rolled back first. Without `publish` readers notice nothing.
+
+        A `layout` before today's is for the run that rewrites it (`muster.pipeline.migrate`).
+        """
         now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
         run_id = run_id or f"{datetime.fromtimestamp(now_ms / 1000, UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
         with self._alone(now_ms):
             if is_local(self.address):  # the lock is ours, so whatever is staged was left by a run that was killed
                 self.clear(STAGING)
-            run = Run(self, run_id, now_ms)
+            run = Run(self, run_id, now_ms, layout)
             try:
                 yield run
             finally:
@@ -151,31 +163,43 @@ class TableStore:
         return stack
 
     def _table(self, name: str) -> OneTable:
-        return OneTable(name, f"{self.address}/{name}", self.storage_options, self.filesystem, f"{self.root}/{name}")
+        return OneTable(
+            name,
+            f"{self.address}/{name}",
+            self.storage_options,
+            self.filesystem,
+            f"{self.root}/{name}",
+            ABOUT.get(name),
+        )
 
-    def _manifest_in(self, table: OneTable) -> Manifest:
+    def _manifest_in(self, table: OneTable, layout: int = FORMAT_VERSION) -> Manifest:
+        return manifest_of(self._stored_manifest(table), self.address, layout)
+
+    def _stored_manifest(self, table: OneTable) -> Mapping[str, Any]:
         files = table.files()
         if len(files) != 1:
             raise BadInput(f"{self.address}/{MANIFEST_TABLE} is no manifest of muster: it has {len(files)} files.")
         name = files[0].rsplit("/", 1)[1]
         with self.filesystem.open_input_file(f"{self.root}/{MANIFEST_TABLE}/{name}") as opened:
-            return manifest_of(pq.ParquetFile(opened).read().to_pylist()[0])  # read_table would import pandas
+            row: Mapping[str, Any] = pq.ParquetFile(opened).read().to_pylist()[0]  # read_table would import pandas
+        return row
 
 
 class Run:
     """One run's changes, on top of what the manifest named when it began."""
 
-    def __init__(self, store: TableStore, run_id: str, now_ms: int) -> None:
+    def __init__(self, store: TableStore, run_id: str, now_ms: int, layout: int = FORMAT_VERSION) -> None:
         self.store = store
+        self._layout = layout
         self.run_id = run_id
         self.started_at_ms = now_ms
         self._manifest_table = store._table(MANIFEST_TABLE)
         found = self._manifest_table.open()
-        self.manifest = store._manifest_in(self._manifest_table) if found else None
+        self.manifest = store._manifest_in(self._manifest_table, layout) if found else None
         """What the last published run left; None for the first."""
         self.number = self._manifest_table.version + 1
         """Higher than that of every run published before."""
-        self._tables = {name: self._begin(name) for name in TABLES}
+        self._tables = {name: self._begin(name) for name in PUBLISHED}
         self._written = 0
         self._published = False
 
@@ -192,18 +216,23 @@ class Run:
         """Commit Parquet files that tasks have written into the table's directory; no files, no commit."""
         self._assert_open()
         if files:
-            self._tables[table].append(TABLES[table], files)
+            self._tables[table].append(PUBLISHED[table], files)
 
     def append_rows(self, table: str, rows: pa.Table) -> None:
-        """Write rows and commit them; no rows, no commit."""
+        """Write inner rows and commit them; no rows, no commit."""
         if rows.num_rows:
             self.append(table, [self._write(table, rows)])
 
     def replace(self, table: str, content: Sequence[WrittenFile] | pa.Table) -> None:
-        """Make these files, or these rows, the whole table."""
+        """Make these files, or these inner rows, the whole table."""
         self._assert_open()
         files = [self._write(table, content)] if isinstance(content, pa.Table) else content
-        self._tables[table].replace(TABLES[table], files)
+        self._tables[table].replace(PUBLISHED[table], files)
+
+    def rewrite(self, table: str, files: Sequence[WrittenFile]) -> None:
+        """Make these files the whole table, and today's columns its columns: earlier versions keep theirs."""
+        self._assert_open()
+        self._tables[table].rewrite(PUBLISHED[table], files)
 
     def withdraw(self, table: str, predicate: str) -> int:
         """Delete rows by an SQL predicate (what a truncation of the log cut off); how many there were."""
@@ -249,7 +278,8 @@ class Run:
                     "Restore it, or build the tables again in another place."
                 )
             return table
-        self._check_columns(table)
+        if self._layout == FORMAT_VERSION:
+            self._check_columns(table)
         if table.version < version:
             raise TableMoved(f"the table {name} at {self.store.address} is older than its manifest says. Restore it.")
         if table.version > version:
@@ -258,7 +288,7 @@ class Run:
 
     def _check_columns(self, table: OneTable) -> None:
         """Whoever writes rows without a column that it does not know takes from readers what they had."""
-        unknown = [name for name in table.columns() if name not in TABLES[table.name].names]
+        unknown = [name for name in table.columns() if name not in PUBLISHED[table.name].names]
         if unknown:
             raise BadInput(
                 f"the table {table.name} at {self.store.address} has columns that this muster does not know "
@@ -271,7 +301,7 @@ class Run:
         return f"{self.run_id}-{self._written}"
 
     def _write(self, table: str, rows: pa.Table) -> RowsFile:
-        return self._write_file(table, rows.select(TABLES[table].names).cast(TABLES[table]))
+        return self._write_file(table, published(rows, without_comments(PUBLISHED[table])))
 
     def _write_file(self, table: str, rows: pa.Table) -> RowsFile:
         name = f"{self.new_name()}.parquet"

@@ -1,6 +1,6 @@
 """What `muster table` does: ask, write row by row, and say what the rows cannot.
 
-People see some columns of each table, and times as times; programs get all columns and plain numbers.
+People see some columns of each table; programs get all of them, as they are published: a moment is ISO 8601 text.
 """
 
 import base64
@@ -80,8 +80,11 @@ def _known(name: str) -> str:
 
 def _write(request: Request, name: str, answer: "Answer") -> int:
     """Write the rows as they come; how many there were."""
+    from muster.tables.schemas import TABLES
+    from muster.tables.times import as_text, inner
+
     if request.format.is_for_people:
-        rows = answer.table().to_pylist()
+        rows = inner(answer.table(), TABLES[name]).to_pylist()
         show(view(name, rows[: request.limit]), request.format)
         return len(rows)
     count = 0
@@ -89,7 +92,7 @@ def _write(request: Request, name: str, answer: "Answer") -> int:
     if is_csv:
         write_to_stdout(_csv_lines([answer.schema.names]))
     for batch in answer.rows:
-        rows = batch.to_pylist()
+        rows = as_text(batch).to_pylist()
         count += len(rows)
         if is_csv:
             write_to_stdout(_csv_lines([[_csv_value(value, exact) for value in row.values()] for row in rows]))
@@ -100,7 +103,10 @@ def _write(request: Request, name: str, answer: "Answer") -> int:
 
 def _json_lines(rows: list[dict[str, Any]], answer: "Answer") -> bytes:
     """An object a line. `complete_since` is there where something is not known of the moment, the same in each row."""
-    more = {"complete_since": dict(answer.complete_since)} if answer.complete_since else {}
+    from muster.tables.times import text_of
+
+    since = {number: None if ms is None else text_of(ms) for number, ms in answer.complete_since.items()}
+    more = {"complete_since": since} if since else {}
     return "".join(json.dumps(row | more, ensure_ascii=False, default=_base64) + "\n" for row in rows).encode(
         "utf-8", "replace"
     )

@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from muster.codec.columns.activity import NONE, UNSEEN
 from muster.pipeline.extract.files import Options, open_store
 from muster.pipeline.extract.shape import COMMIT, DELETED, EXPIRED
+from muster.tables.schemas import ACTIVITY, OFFSETS, published_name
+from muster.tables.times import inner
 
 Array = Any  # pyarrow has no types of its own
 Longs = NDArray[np.int64]
@@ -30,6 +32,8 @@ class PreviousCommit(NamedTuple):
 
 NO_COMMIT = PreviousCommit(-1, NONE, NONE)
 _COLUMNS = ("group_id", "topic", "partition", "log_offset", "commit_timestamp_ms", "expire_timestamp_ms")
+_OFFSETS = pa.schema([OFFSETS.field(name) for name in _COLUMNS])
+_ACTIVITY = pa.schema([ACTIVITY.field(name) for name in ("group_id", "last_commit_ms")])
 
 
 class PreviousOffsets:
@@ -65,7 +69,7 @@ class PreviousOffsets:
             self._groups[group][topic, partition] = commit
 
     def _read(self) -> Array:
-        return _read(self._files, self._options, self._partition, _COLUMNS)
+        return _read(self._files, self._options, self._partition, _OFFSETS)
 
 
 class PreviousActivity:
@@ -79,18 +83,20 @@ class PreviousActivity:
         if self._last_ms is None:
             self._last_ms = {}
             if self._files:
-                table = _read(self._files, self._options, self._partition, ("group_id", "last_commit_ms"))
+                table = _read(self._files, self._options, self._partition, _ACTIVITY)
                 groups, times = (column.to_pylist() for column in table.columns)
                 self._last_ms = {one: _or_none(ms) for one, ms in zip(groups, times, strict=True)}
         return self._last_ms.get(group, NONE)
 
 
-def _read(files: Sequence[str], options: Options, partition: int, columns: Sequence[str]) -> Array:
+def _read(files: Sequence[str], options: Options, partition: int, schema: Array) -> Array:
+    """Rows of one partition in some columns of a table's inner schema."""
+    columns = [published_name(name) for name in schema.names]
     tables = []
     for address in files:
         store, path = open_store(address, options)
         filters = [("offsets_partition", "=", partition)]
-        tables.append(pq.read_table(path, columns=list(columns), filters=filters, filesystem=store))
+        tables.append(inner(pq.read_table(path, columns=columns, filters=filters, filesystem=store), schema))
     return pa.concat_tables(tables)
 
 
