@@ -1,6 +1,7 @@
 """Rebalances told from records: what happened to the corpora's groups, and made-up groups for the rare causes."""
 
 import json
+from collections.abc import Iterator
 from functools import cache
 from itertools import pairwise
 from random import Random
@@ -11,7 +12,7 @@ import pytest
 
 from muster.codec.columns.transactions import Markers
 from muster.pipeline.extract.shape import shape
-from muster.pipeline.rebalances import rebalances_of, rebalances_table, snapshot_of, with_first_commit
+from muster.pipeline.rebalances import rebalance_batches, rebalances_of, snapshot_of, with_first_commit
 from muster.segments.reader import record_batches
 from muster.tables.schemas import GROUP_RECORDS, LATEST_REBALANCES, REBALANCES
 from tests.codec.corpus_records import CORPORA, NAMES
@@ -20,6 +21,11 @@ Row = dict[str, Any]
 START_MS = 1_800_000_000_000
 UNDAMAGED = [name for name in NAMES if not name.startswith("damaged")]
 MAKES_ROWS = (2, 3, 11, 17)
+
+
+def rebalances_table(records: pa.Table, state: pa.Table | None, latest: pa.Table | None, rows: int = 1000) -> pa.Table:
+    """The rebalances of records that come in batches of so many rows."""
+    return pa.Table.from_batches(rebalance_batches(records.to_batches(rows), state, latest), LATEST_REBALANCES)
 
 
 @cache
@@ -249,6 +255,38 @@ def test_any_cut_of_every_log_gives_the_same_rows(name: str) -> None:
     for group in groups_with_rows(name):
         for _ in range(2):
             cut_anywhere(name, group, random)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 7])
+def test_batches_may_end_inside_a_group(rows: int) -> None:
+    assert by_group(rebalances_table(corpus("k43-full"), None, None, rows)) == rebalances("k43-full")
+
+
+def test_rows_leave_as_soon_as_they_are_final() -> None:
+    """However many groups there are, no more is held than a batch, and the newest row of the group at its end."""
+    groups, generations, rows = 60, 7, 10
+    made = pa.Table.from_pylist(
+        [record(place, place + 1, member("a", [0]), group_id=f"app-{group:03}")
+            for group in range(groups) for place in range(generations)], GROUP_RECORDS,
+    )  # fmt: skip
+    pulled, emitted, waiting, bytes_held = 0, 0, [], []
+
+    def log() -> Iterator[pa.RecordBatch]:
+        nonlocal pulled
+        for start in range(0, len(made), rows):
+            waiting.append(pulled - emitted)
+            bytes_held.append(pa.total_allocated_bytes())
+            taken = made.take(list(range(start, min(start + rows, len(made)))))
+            pulled += len(taken)
+            yield taken.combine_chunks().to_batches()[0]
+            del taken
+
+    for batch in rebalance_batches(log(), None, None):
+        emitted += len(batch)
+        del batch
+    assert (pulled, emitted) == (groups * generations, groups * generations)
+    assert waiting == [0] + [1] * (len(waiting) - 1)
+    assert set(bytes_held) == {bytes_held[0]}, "Arrow's memory is as it was before the first batch"
 
 
 # Made-up classic groups.

@@ -5,7 +5,7 @@ it, and no row needs to move between tasks. The SQL is run by duckdb, which spil
 """
 
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from muster.pipeline.extract.files import TableWriter
 from muster.pipeline.model import WrittenFile
 from muster.pipeline.packets import Packet, rows_of
 from muster.pipeline.plan import Cut, Times
-from muster.pipeline.rebalances import rebalances_table, with_first_commit
+from muster.pipeline.rebalances import COLUMNS, rebalance_batches, with_first_commit
 from muster.tables import queries
 from muster.tables.relations import add_relation
 from muster.tables.schemas import (
@@ -40,27 +40,24 @@ class Activity(NamedTuple):
     now: pa.Table
 
 
-class Rebalances(NamedTuple):
-    """Final rows to append to `rebalances`, and all that `latest_rebalances` and `activity` have from now on."""
+def rebalances_now(
+    records: Iterable[pa.RecordBatch], state: pa.Table, latest: pa.Table, activity: Activity
+) -> Iterator[tuple[str, pa.Table]]:
+    """What new rows of `group_records`, by group and in log order, say about rebalances: tables and rows to write.
 
-    final: pa.Table
-    latest: pa.Table
-    activity: pa.Table
-
-
-def rebalances_now(records: pa.Table, state: pa.Table, latest: pa.Table, activity: Activity) -> Rebalances:
-    """What new rows of `group_records`, by group and in log order, say about rebalances.
-
-    `state` are the rows of `group_state` before them, `latest` those of `latest_rebalances`.
+    Of `rebalances` what is new, of `latest_rebalances` and `activity` everything. `state` are the rows of `group_state`
+    before the new ones, `latest` those of `latest_rebalances`.
     """
     latest = _with_first_commits(latest, activity.now)
-    rows = rebalances_table(records, state, latest)
-    is_newest = pc.is_valid(rows["carry"])
-    return Rebalances(
-        rows.filter(pc.invert(is_newest)).select(REBALANCES.names).cast(REBALANCES),
-        pa.concat_tables([_of_other_groups(latest, rows), rows.filter(is_newest)]),
-        pa.concat_tables([_of_other_groups(activity.before, activity.now), activity.now]),
-    )
+    told: list[pa.Table] = []
+    for batch in rebalance_batches(records, state, latest):
+        rows = pa.Table.from_batches([batch])
+        is_newest = pc.is_valid(rows["carry"])
+        yield "rebalances", rows.filter(pc.invert(is_newest)).select(REBALANCES.names).cast(REBALANCES)
+        yield "latest_rebalances", rows.filter(is_newest)
+        told.append(rows.filter(is_newest).select(["group_id"]))
+    yield "latest_rebalances", _of_other_groups(latest, pa.concat_tables(told)) if told else latest
+    yield "activity", pa.concat_tables([_of_other_groups(activity.before, activity.now), activity.now])
 
 
 def _of_other_groups(table: pa.Table, others: pa.Table) -> pa.Table:
@@ -186,6 +183,8 @@ Files = tuple[str, ...]
 MOST_LOOKUPS = 100_000
 """Records looked at for their timestamp by one task; groups beyond that have their lag in time interpolated."""
 BATCH_ROWS = 1 << 17
+GROUP_RECORDS_AT_ONCE = 4096
+"""Each has all members of its group: a hundred of them are 20 KB."""
 
 
 class MergeWork(NamedTuple):
@@ -274,11 +273,13 @@ class _Task:
         self._table_of(f"read_{kind}", "SELECT * FROM packets")
         self.connection.unregister("packets")
 
+    def _writer(self, table: str) -> TableWriter:
+        directory = f"{self.work.tables}/{table}"
+        return TableWriter(table, TABLES[table], directory, self.work.storage_options, self.work.run_id)
+
     def _write(self, table: str, sql: str) -> None:
         """Rows of a table, into files of this task's own."""
-        schema = TABLES[table]
-        directory = f"{self.work.tables}/{table}"
-        writer = TableWriter(table, schema, directory, self.work.storage_options, self.work.run_id)
+        schema, writer = TABLES[table], self._writer(table)
         names = ", ".join(f'q."{name}"' for name in schema.names)
         for batch in self.connection.sql(f"SELECT {names} FROM ({sql}) q").to_arrow_reader(BATCH_ROWS):
             writer.append(pa.Table.from_batches([batch]).cast(schema))
@@ -339,24 +340,29 @@ class _Task:
             self._view_of(f"{table}_before", f"SELECT * FROM {table}_held WHERE {not_in(cut)}")
         self._view_of("group_state_known", f"SELECT * FROM group_state_held WHERE {not_in(cut)}")
         self._read("activity")
-        told = rebalances_now(
-            self._rows("new_group_records", GROUP_RECORDS, "ORDER BY group_id, log_offset"),
+        known = (
             self._rows("group_state_known", GROUP_RECORDS),
             self._rows("latest_rebalances_before", TABLES["latest_rebalances"]),
             Activity(
                 self._rows("activity_before", TABLES["activity"]), self._rows("read_activity", TABLES["activity"])
             ),
         )
-        for table, rows in (
-            ("rebalances", told.final),
-            ("latest_rebalances", told.latest),
-            ("activity", told.activity),
-        ):
-            self.connection.register(f"told_{table}", rows)
-            self._write(table, f"SELECT * FROM told_{table}")
+        writers = {table: self._writer(table) for table in ("rebalances", "latest_rebalances", "activity")}
+        for table, rows in rebalances_now(self._group_records(), *known):
+            writers[table].append(rows)
+        for writer in writers.values():
+            writer.close()
+            self.files += writer.files
 
-    def _rows(self, relation: str, schema: pa.Schema, order: str = "") -> pa.Table:
-        return self.connection.sql(f"SELECT * FROM {relation} {order}").to_arrow_table().cast(schema)
+    def _group_records(self) -> Iterator[pa.RecordBatch]:
+        """The new ones by group, in log order. No other query may run until they are read."""
+        sql = f"SELECT {', '.join(COLUMNS)} FROM new_group_records ORDER BY group_id, log_offset"
+        schema = pa.schema([GROUP_RECORDS.field(name) for name in COLUMNS])
+        for batch in self.connection.sql(sql).to_arrow_reader(GROUP_RECORDS_AT_ONCE):
+            yield batch.cast(schema)
+
+    def _rows(self, relation: str, schema: pa.Schema) -> pa.Table:
+        return self.connection.sql(f"SELECT * FROM {relation}").to_arrow_table().cast(schema)
 
     def measure_lag(self) -> None:
         self._view("log_ends", LOG_ENDS, self.work.log_ends, here_only=False)

@@ -37,6 +37,7 @@ NULL, as are `joined`, `left` and `replaced`: what came before this generation i
 import json
 from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -60,7 +61,16 @@ from muster.pipeline.rebalance_state import (
     subscription_of,
     subscriptions,
 )
-from muster.tables.schemas import LATEST_REBALANCES
+from muster.tables.schemas import GROUP_RECORDS, LATEST_REBALANCES
+
+COLUMNS = [
+    "offsets_partition", "log_offset", "timestamp_ms", "record_type", "is_tombstone", "group_id", "member_id",
+    "regular_expression", "epoch", "protocol", "leader", "state_timestamp_ms", "members", "instance_id", "json",
+    "problem", "last_commit_before_ms", "first_commit_after_ms",
+]  # fmt: skip
+"""Of `group_records`: all that is looked at."""
+
+ROWS_AT_ONCE = 256
 
 CLASSIC, CONSUMER, SHARE, STREAMS = "classic", "consumer", "share", "streams"
 EPOCHS = {3: CONSUMER, 11: SHARE, 17: STREAMS}
@@ -105,43 +115,100 @@ def with_first_commit(row: Row, timestamp_ms: int | None) -> Row:
     }
 
 
-def rebalances_table(group_records: pa.Table, state: pa.Table | None, latest: pa.Table | None) -> pa.Table:
-    """`rebalances_of` for every group of a table that is sorted by (group_id, log_offset).
+def rebalance_batches(
+    group_records: Iterable[pa.RecordBatch], state: pa.Table | None, latest: pa.Table | None
+) -> Iterator[pa.RecordBatch]:
+    """`rebalances_of` for every group of batches that are sorted by (group_id, log_offset), a batch for each of them.
 
     `state` and `latest` are as of before these records; rows of other groups in them are left alone. The newest row of
-    a group (the only one with `carry`) replaces its row in `latest_rebalances`, the others are final.
+    a group (the only one with `carry`) replaces its row in `latest_rebalances`, the others are final. No more is held
+    than one batch, the rows it makes, and the group that goes on in the next one.
     """
-    groups = pc.unique(group_records["group_id"]) if group_records.num_rows else pa.array([], pa.string())
-    latest_of = {row["group_id"]: row for row in _rows_of(latest, groups)}
-    state_of: dict[str, list[Row]] = {}
-    for row in _rows_of(state, groups):
-        if row["group_id"] not in latest_of:  # whoever has a row carries its state there
-            state_of.setdefault(row["group_id"], []).append(row)
-    tables = [LATEST_REBALANCES.empty_table()]
-    for group_id, records in _by_group(group_records):
-        known = group_id in latest_of or group_id in state_of
-        before = snapshot_of(state_of.get(group_id, ()), latest_of.get(group_id)) if known else None
-        tables.append(pa.Table.from_pylist(rebalances_of(records, before), LATEST_REBALANCES))
-    return pa.concat_tables(tables).combine_chunks()
+    told = _Told(_Before(state, latest))
+    for batch in group_records:
+        yield from told.take(batch.select(COLUMNS))
+        del batch  # before the next one is made
+    yield from told.finish()
 
 
-def _rows_of(table: pa.Table | None, groups: pa.Array) -> list[Row]:
-    if table is None or not table.num_rows:
-        return []
-    rows: list[Row] = table.filter(pc.is_in(table["group_id"], value_set=groups)).to_pylist()
-    return rows
+class _Told:
+    """Takes batches of records; the group at the end of the last one may go on."""
+
+    def __init__(self, before: "_Before") -> None:
+        self._before = before
+        self._group_id: str | None = None
+        self._history = _History(Snapshot())
+
+    def take(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        rows: list[Row] = []
+        pieces = list(_pieces(batch))
+        self._before.look_up([piece.group_id for piece in pieces])
+        for piece in pieces:
+            if piece.group_id != self._group_id:
+                rows += self._history.all_rows()
+                self._group_id, self._history = piece.group_id, _History(self._before.snapshot(piece.group_id))
+            for record in piece.records():
+                self._history.take(record)
+            rows += self._history.final_rows()
+        return _batches_of(rows)
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        return _batches_of(self._history.all_rows())
 
 
-def _by_group(table: pa.Table) -> Iterator[tuple[str, list[Row]]]:
-    """Rows as Python objects only for one group at a time."""
-    if not table.num_rows:
+def _batches_of(rows: list[Row]) -> Iterator[pa.RecordBatch]:
+    if rows:
+        yield pa.RecordBatch.from_pylist(rows, LATEST_REBALANCES)
+
+
+class _Piece(NamedTuple):
+    """Records of one group that are in one batch."""
+
+    group_id: str
+    batch: pa.RecordBatch
+
+    def records(self) -> Iterator[Row]:
+        """As Python objects, of which there are only ever a few: they take ten times the space of their columns."""
+        for start in range(0, len(self.batch), ROWS_AT_ONCE):
+            yield from self.batch.slice(start, ROWS_AT_ONCE).to_pylist()
+
+
+def _pieces(batch: pa.RecordBatch) -> Iterator[_Piece]:
+    if not len(batch):
         return
-    runs = pc.run_end_encode(table["group_id"].combine_chunks())
+    runs = pc.run_end_encode(batch["group_id"])
     start = 0
     for group_id, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
         if group_id is not None:
-            yield group_id, table.slice(start, end - start).to_pylist()
+            yield _Piece(group_id, batch.slice(start, end - start))
         start = end
+
+
+class _Before:
+    """Groups as the last run left them; rows become Python objects for the groups of one batch at a time."""
+
+    def __init__(self, state: pa.Table | None, latest: pa.Table | None) -> None:
+        self._latest = LATEST_REBALANCES.empty_table() if latest is None else latest
+        known = self._latest["group_id"]
+        self._latest_at = {group_id: place for place, group_id in enumerate(known.to_pylist())}
+        self._state = GROUP_RECORDS.empty_table() if state is None else state
+        self._state = self._state.select(COLUMNS)
+        # A group that has a row carries its state there.
+        unknown = pc.invert(pc.is_in(self._state["group_id"], value_set=pc.unique(known)))
+        self._state = self._state.filter(unknown)
+        self._state_at: dict[str, list[int]] = {}
+        for place, group_id in enumerate(self._state["group_id"].to_pylist()):
+            self._state_at.setdefault(group_id, []).append(place)
+        self._rows: dict[str, Row] = {}
+
+    def look_up(self, groups: list[str]) -> None:
+        """Make ready what `snapshot` is going to be asked for."""
+        places = [self._latest_at[group_id] for group_id in groups if group_id in self._latest_at]
+        self._rows = {row["group_id"]: row for row in self._latest.take(places).to_pylist()} if places else {}
+
+    def snapshot(self, group_id: str) -> Snapshot:
+        places, latest = self._state_at.get(group_id), self._rows.get(group_id)
+        return snapshot_of(self._state.take(places).to_pylist() if places else (), latest)
 
 
 def _gap(before_ms: int | None, after_ms: int | None) -> int | None:
@@ -154,6 +221,11 @@ class _History:
     def __init__(self, at: Snapshot) -> None:
         self.at = at
         self.rows: list[Row] = []
+
+    def final_rows(self) -> list[Row]:
+        """Those that are final since the last call."""
+        rows, self.rows = self.rows, []
+        return rows
 
     def all_rows(self) -> list[Row]:
         if self.at.open_row is None:
