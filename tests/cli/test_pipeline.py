@@ -272,6 +272,7 @@ def test_an_archive_for_workers(tmp_path: Path) -> None:
     assert told["size_bytes"] == archive.stat().st_size
     assert told["conf"] == spark_conf(str(archive))
     assert told["conf"]["spark.archives"] == f"{archive}#{FOLDER}"
+    assert set(told["ways"]) == {"standalone", "yarn", "kubernetes", "connect"}
     with tarfile.open(archive) as tar:
         names = tar.getnames()
     assert told["files"] == len(names) == len(set(names))
@@ -279,6 +280,8 @@ def test_an_archive_for_workers(tmp_path: Path) -> None:
     for module in (ours, "duckdb/__init__.py", "numba/__init__.py", "pyarrow/__init__.py"):
         assert module in names, module
     assert not [name for name in names if name.startswith(("/", "..", "pyspark/", "deltalake/"))]
+    assert not [name for name in names if "/tests/" in name or "__pycache__" in name]
+    assert [name for name in names if re.match(r"muster/codec/columns/compiled/\w+/kernels\.", name)]
 
 
 def test_an_archive_that_cannot_be_written() -> None:

@@ -11,7 +11,6 @@ is missing, except in CI (`CI=true`), where a missing judge is a failure.
 import argparse
 import atexit
 import contextlib
-import fcntl
 import os
 import shutil
 import signal
@@ -22,14 +21,15 @@ import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Self
 
 import pytest
 
-from muster.java import NOT_FOUND, JavaHome, find_java
+from muster.java import NOT_FOUND, find_java
+from tests.kit import maven
 
 DEFAULT_VERSION = "4.3.0"
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -89,21 +89,6 @@ AS_KAFKA_COMES = {
 # Not a default: on a busy machine a broker can be silent for longer than this, and would be shut out for a moment.
 RESTARTS_QUICKLY = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "500"}
 
-POM = """\
-<project>
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>muster.kit</groupId>
-  <artifactId>kafka</artifactId>
-  <version>1</version>
-  <dependencies>
-{dependencies}
-  </dependencies>
-</project>
-"""
-DEPENDENCY = (
-    "    <dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>"
-    "<scope>runtime</scope></dependency>"
-)
 # Kafka leaves the choice of a logger to its scripts; slf4j-simple needs no configuration file, and two would argue.
 LOGGER = ("org.slf4j", "slf4j-simple", "1.7.36")
 OTHER_LOGGERS = "slf4j-reload4j,log4j-slf4j-impl"
@@ -176,8 +161,11 @@ def resolve(version: str = DEFAULT_VERSION, cache: Path | None = None) -> Kafka:
     if home is None:
         raise KafkaUnavailable(f"Kafka needs Java: {NOT_FOUND}")
     release = (cache or cache_root()) / version
-    if not release.is_dir():
-        _download(version, release, home)
+    wanted = [("org.apache.kafka", name, version) for name in ("kafka_2.13", "kafka-tools")] + [LOGGER]
+    try:
+        maven.bring(release, f"Kafka {version}", wanted, home, OTHER_LOGGERS)
+    except maven.JarsUnavailable as problem:
+        raise KafkaUnavailable(str(problem)) from None
     kafka = Kafka(version, release / "libs", home.java)
     if version == DEFAULT_VERSION and not kafka.classes.exists():
         _archive_classes(kafka)
@@ -186,7 +174,7 @@ def resolve(version: str = DEFAULT_VERSION, cache: Path | None = None) -> Kafka:
 
 def _archive_classes(kafka: Kafka) -> None:
     """Start and stop a broker once, and keep the classes it loaded. Another Java than this one ignores the archive."""
-    with _lock(kafka.classes.with_name("classes.lock")):
+    with maven.lock(kafka.classes.with_name("classes.lock")):
         if kafka.classes.exists():
             return
         draft = kafka.classes.with_name(f"classes.{os.getpid()}.part")
@@ -194,51 +182,6 @@ def _archive_classes(kafka: Kafka) -> None:
             broker.stop(120)
         if draft.exists():  # a Java that keeps none is slower, and nothing else
             draft.rename(kafka.classes)
-
-
-def _download(version: str, release: Path, home: JavaHome) -> None:
-    mvn = shutil.which("mvn")
-    if mvn is None:
-        raise KafkaUnavailable(
-            f"Kafka {version} is not in the cache and there is no Maven to bring it: install Maven (the command `mvn`)."
-        )
-    release.parent.mkdir(parents=True, exist_ok=True)
-    with _lock(release.with_name(f"{version}.lock")):
-        if release.is_dir():  # somebody else brought it while we waited
-            return
-        unfinished = Path(tempfile.mkdtemp(prefix=f"{version}.", dir=release.parent))
-        try:
-            _copy_jars(mvn, version, unfinished, home)
-            unfinished.chmod(0o755)
-            unfinished.rename(release)
-        finally:
-            shutil.rmtree(unfinished, ignore_errors=True)
-
-
-def _copy_jars(mvn: str, version: str, folder: Path, home: JavaHome) -> None:
-    wanted = [("org.apache.kafka", name, version) for name in ("kafka_2.13", "kafka-tools")] + [LOGGER]
-    pom = folder / "pom.xml"
-    pom.write_text(POM.format(dependencies="\n".join(DEPENDENCY.format(*one) for one in wanted)))
-    options = ("-DincludeScope=runtime", f"-DexcludeArtifactIds={OTHER_LOGGERS}", f"-DoutputDirectory={folder}/libs")
-    done = subprocess.run(
-        [mvn, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", *options],
-        capture_output=True,
-        text=True,
-        timeout=900,
-        env=os.environ | {"JAVA_HOME": str(home.path)},
-        stdin=subprocess.DEVNULL,
-        check=False,
-    )
-    if done.returncode != 0:
-        reason = next((line for line in done.stdout.splitlines() if "ERROR" in line), done.stderr.strip())
-        raise KafkaUnavailable(f"Maven could not bring Kafka {version}; is its repository in reach? It said: {reason}")
-
-
-@contextlib.contextmanager
-def _lock(path: Path) -> Iterator[None]:
-    with path.open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        yield
 
 
 def require_kafka(version: str = DEFAULT_VERSION) -> Kafka:

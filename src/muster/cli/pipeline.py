@@ -352,24 +352,23 @@ def pack(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object with the settings for Spark.")] = False,
     debug: Annotated[bool, DEBUG] = False,
 ) -> int:
-    """Put muster and its libraries into one archive for the workers of a Spark cluster.
+    """Put muster, its libraries and its compiled code into one archive for the workers of a Spark cluster.
 
-    They need a Python of the same version and Spark, and nothing else.
+    They need a Python of the same version and Spark, and nothing else. Prints what to write for each kind of cluster.
 
     [bold]Example[/bold]
 
       [cyan]muster pipeline pack muster-workers.tar.gz[/cyan]
     """
     from muster.pipeline.pack import pack as write
-    from muster.pipeline.pack import spark_conf
+    from muster.pipeline.pack import spark_conf, ways
 
     count = write(out)
-    settings = spark_conf(str(out))
+    size_bytes = out.stat().st_size
     if as_json:
-        print(json.dumps({"archive": str(out), "files": count, "size_bytes": out.stat().st_size, "conf": settings}))
+        told = {"archive": str(out), "files": count, "size_bytes": size_bytes}
+        print(json.dumps(told | {"conf": spark_conf(str(out)), "ways": ways(str(out))}))
         return Status.OK
-    say(f"{count:,} files in {out} ({out.stat().st_size / 1e6:,.0f} MB). Use it with:")
-    print("muster pipeline run --master spark://HOST:7077 \\")
-    print(" \\\n".join(f"  --conf {name}={value}" for name, value in settings.items()) + " \\")
-    print("  --source SOURCE --out TABLES")
+    say(f"{count:,} files in {out} ({size_bytes / 1e6:,.0f} MB). Use it with:")
+    print("\n\n".join(f"# {kind}\n{text}" for kind, text in ways(str(out)).items()))
     return Status.OK

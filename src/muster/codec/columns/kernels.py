@@ -8,13 +8,18 @@ bytes at a time.
 Strings are decoded the way Java does it: bytes that are not UTF-8 become U+FFFD, one for each ill-formed piece. A
 column is first copied as it is; only when it turns out not to be plain ASCII is it looked at character by character.
 
-Compiled code lives in a cache that all processes of one user share. Numba keys it by CPU, so a cache moved to another
-machine is compiled anew and not run blindly.
+Compiled code lives in a folder that all processes of one user on a machine share. The folder's name says what the code
+depends on, the CPU included: it may travel (in an archive for Spark's workers), and a machine with another CPU compiles
+its own and does not run it blindly. Processes that start together compile once: all but one wait.
 """
 
 import hashlib
+import inspect
 import os
+import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,40 +29,93 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
+from numba.core.caching import CacheImpl, _CacheLocator, _SourceFileBackedLocatorMixin
 from numba.extending import intrinsic
+
+try:
+    import fcntl
+except ImportError:  # not on this system: each process compiles for itself
+    fcntl = None  # type: ignore[assignment]
 
 SLACK = 64
 """Spare bytes that every buffer handed to a kernel has behind its last byte."""
 
 
-def _choose_cache_directory() -> None:
-    """Point numba at one writable folder for all processes of this user; NUMBA_CACHE_DIR, when set, is its parent.
+HERE = Path(__file__).parent
+TRAVELLED = HERE / "compiled"
+"""Where an archive for Spark's workers has the folder of the machine that packed it."""
 
-    Numba looks only at the file of the kernel itself, so a change in a helper would leave stale code behind: the
-    folder is named after the contents of all kernel files.
+
+def _key() -> str:
+    """What compiled code depends on: the contents of all kernel files, Python, numba and the CPU.
+
+    Numba looks at the file of the kernel alone; a change in a helper would leave stale code behind.
     """
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "muster"
-    user = os.getuid() if hasattr(os, "getuid") else "user"
-    chosen = os.environ.get("NUMBA_CACHE_DIR")
-    for parent in [Path(chosen)] if chosen else [home, Path(tempfile.gettempdir()) / f"muster-{user}"]:
-        folder = parent / f"kernels-{_sources_digest()}"
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError:
-            continue
-        if os.access(folder, os.W_OK):
-            numba.config.CACHE_DIR = str(folder)
-            return
-
-
-def _sources_digest() -> str:
     digest = hashlib.blake2b(digest_size=6)
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    for path in sorted(HERE.glob("*.py")):
         digest.update(path.read_bytes())
+    cpu = numba.config.CPU_NAME or llvmlite.binding.get_host_cpu_name()
+    features = numba.config.CPU_FEATURES
+    if features is None:
+        features = "" if numba.config.CPU_NAME else llvmlite.binding.get_host_cpu_features().flatten()
+    digest.update(repr((sys.version_info[:2], numba.__version__, llvmlite.__version__, cpu, features)).encode())
     return digest.hexdigest()
 
 
-_choose_cache_directory()
+def _shared_folder(name: str) -> Path | None:
+    """A folder that this user alone may write to; None: there is none, and every process compiles for itself.
+
+    NUMBA_CACHE_DIR, when set, is its parent.
+    """
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "muster"
+    user = os.getuid() if hasattr(os, "getuid") else None
+    chosen = os.environ.get("NUMBA_CACHE_DIR")
+    for parent in [Path(chosen)] if chosen else [home, Path(tempfile.gettempdir()) / f"muster-{user}"]:
+        folder = parent / name
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            is_ours = user is None or parent.stat().st_uid == folder.stat().st_uid == user  # code is loaded from it
+        except OSError:
+            continue
+        if is_ours and os.access(folder, os.W_OK):
+            return folder
+    return None
+
+
+class KernelCache(_SourceFileBackedLocatorMixin, _CacheLocator):  # type: ignore[misc]
+    """Numba's cache of kernels: in one folder, wherever the source lies. Other functions are none of its business."""
+
+    def __init__(self, function: Any, file: str) -> None:
+        self._py_file, self._lineno = file, function.__code__.co_firstlineno
+
+    def get_cache_path(self) -> str:
+        return str(FOLDER)
+
+    def get_source_stamp(self) -> str:
+        return KEY  # an earlier numba would take the file's time, which an archive does not keep
+
+    @classmethod
+    def from_function(cls, function: Any, file: str) -> "KernelCache | None":
+        return cls(function, file) if FOLDER is not None and Path(file).parent == HERE else None
+
+
+KEY = _key()
+FOLDER = TRAVELLED / KEY if (TRAVELLED / KEY).is_dir() else _shared_folder(f"kernels-{KEY}")
+CacheImpl._locator_classes.insert(0, KernelCache)
+
+
+@contextmanager
+def _by_one_process(function: Any) -> Iterator[None]:
+    """Of processes that start together one compiles, and the others load what it has compiled."""
+    name = f"{Path(inspect.getfile(function)).stem}.{function.__qualname__}-{function.__code__.co_firstlineno}.*.nbc"
+    if FOLDER is None or any(FOLDER.glob(name)):
+        yield
+        return
+    with (FOLDER / "lock").open("w") as held:
+        if fcntl is not None:
+            fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+
 
 BYTES = types.Array(types.uint8, 1, "C")
 LONGS = types.Array(types.int64, 1, "C")
@@ -68,7 +126,14 @@ TABLE = types.Array(types.int64, 2, "C")
 
 def kernel(signature: Any) -> Any:
     """Compile eagerly for one signature, without the GIL, into the shared cache."""
-    return numba.njit(signature, nogil=True, cache=True, boundscheck=False, error_model="numpy", _nrt=False)
+
+    def compiled(function: Any) -> Any:
+        with _by_one_process(function):
+            return numba.njit(signature, nogil=True, cache=True, boundscheck=False, error_model="numpy", _nrt=False)(
+                function
+            )
+
+    return compiled
 
 
 def inlined(function: Any) -> Any:
