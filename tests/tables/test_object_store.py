@@ -4,15 +4,19 @@ import os
 import socket
 import subprocess
 import sys
+import tarfile
 import time
 import urllib.request
 from collections.abc import Iterator
 from importlib.util import find_spec
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyarrow import fs
 
 from muster.errors import BadInput
+from muster.pipeline.migrate import migrate
 from muster.tables.addresses import filesystem
 from muster.tables.delta import TableMoved
 from muster.tables.reading import open_tables
@@ -20,6 +24,7 @@ from muster.tables.schemas import COMMITS
 from muster.tables.store import Run, TableStore
 
 STARTS_WITHIN_S = 60
+LAYOUT_1 = Path(__file__).parent / "layout-1.tar.zst"
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +76,19 @@ def commits(*offsets: int) -> pa.Table:
 def seen(address: str, options: dict[str, str]) -> list[int]:
     with open_tables(address, options) as tables:
         return [row["log_offset"] for row in tables.read("commits").table().to_pylist()]
+
+
+def test_tables_of_layout_1_are_rewritten(options: dict[str, str], tmp_path: Path) -> None:
+    with pa.input_stream(str(LAYOUT_1), compression="zstd") as stream, tarfile.open(fileobj=stream, mode="r|") as tar:
+        tar.extractall(tmp_path, filter="data")
+    address = "s3://bucket/old/tables"
+    files, path = filesystem(address, options)
+    fs.copy_files(str(tmp_path / "tables"), path, destination_filesystem=files)
+    with pytest.raises(BadInput, match=f"`muster pipeline migrate --tables {address}` rewrites them"):
+        open_tables(address, options)
+    done = migrate(address, options)
+    assert len(seen(address, options)) == done.rows["commits"] > 1000
+    assert migrate(address, options).rows == {}
 
 
 def test_a_run_is_published_whole_or_not_at_all(options: dict[str, str]) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 from muster.errors import BadInput
 from muster.tables.manifest import PartitionProgress
@@ -204,6 +205,8 @@ def test_files_of_an_older_schema_have_nulls(tmp_path: Path, monkeypatch: pytest
         run.publish({}, {})
     with open_tables(tmp_path) as tables:
         assert [(row["group_id"], row["log_offset"]) for row in rows(tables, "offsets")] == [("g", None), ("h", 7)]
+    added = {field.name: field.nullable for field in DeltaTable(tmp_path / "offsets").schema().fields}
+    assert (added["group_id"], added["log_offset"]) == (False, True)  # whatever came later is NULL in older rows
 
 
 def test_a_reader_stays_with_its_run(tmp_path: Path) -> None:

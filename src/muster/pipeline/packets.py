@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from muster.tables.schemas import ACTIVITY, COMMITS, GROUP_RECORDS, OPEN_COMMITS
+from muster.tables.times import all_bounded
 
 KINDS = {
     "winners_commits": COMMITS,
@@ -61,7 +62,7 @@ class PacketWriter:
         """Make a packet of what is held."""
         if not self._waiting:
             return
-        table = pa.concat_tables(self._waiting)
+        table = all_bounded(pa.concat_tables(self._waiting))
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, self._schema, options=_OPTIONS) as stream:
             stream.write_table(table)

@@ -118,7 +118,7 @@ MARKERS = (
     Column("timestamp_ms", LONG, "the marker's time", "it has none"),
     Column("producer_id", LONG, "whose transaction", "no broker's: a transaction has a producer"),
     Column("producer_epoch", SHORT, "the epoch of that producer", "as `producer_id`"),
-    Column("type", STRING, "`COMMIT` or `ABORT`", "a control record of another kind"),
+    Column("type", STRING, "`COMMIT` or `ABORT`; `UNKNOWN` or another name: a control record that ends nothing"),
     Column("coordinator_epoch", INT, "of the transaction coordinator", "a control record of another kind"),
 )
 

@@ -57,6 +57,16 @@ def text_of(time_ms: int) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def all_bounded(rows: pa.Table) -> pa.Table:
+    """Inner rows with the moments that they would be published with: what is reckoned from them is then the same,
+    whether they come from a table or straight from the log.
+    """
+    for place, name in enumerate(rows.schema.names):
+        if name in MOMENTS:
+            rows = rows.set_column(place, rows.schema.field(place), bounded(rows.column(place)))
+    return rows
+
+
 def bounded(times_ms: Array) -> Array:
     """A column of milliseconds, none before 1970 (NULL instead) or after `LAST_MS`."""
     bounds = pc.min_max(times_ms).as_py()
