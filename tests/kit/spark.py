@@ -84,6 +84,7 @@ def delta_conf(jars: list[Path]) -> dict[str, str]:
         "spark.jars": ",".join(map(str, jars)),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.databricks.delta.snapshotPartitions": "1",  # of fifty, for a log of a few entries
     }
 
 
@@ -99,26 +100,27 @@ def require_environment(version: str) -> Path:
 def environment(version: str) -> Path:
     """Some 450 MB and a minute or two the first time."""
     folder = cache_root() / f"pyspark-{version}-py{sys.version_info.major}{sys.version_info.minor}"
-    python, whole = folder / "bin" / "python", folder / "whole"
-    if whole.exists():
-        return python
+    python = folder / "bin" / "python"
     folder.parent.mkdir(parents=True, exist_ok=True)
     with maven.lock(folder.with_name(f"{folder.name}.lock")):
-        if whole.exists():
-            return python
-        shutil.rmtree(folder, ignore_errors=True)
-        for command in (
-            [sys.executable, "-m", "venv", folder],
-            [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", f"pyspark=={version}"],
-        ):
-            done = subprocess.run(command, capture_output=True, text=True, timeout=1800, check=False)
-            if done.returncode != 0:
-                raise SparkUnavailable(f"pip could not bring PySpark {version}: {done.stderr.strip()[-300:]}")
+        if not (folder / "whole").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            _install(folder, python, version)
+            (folder / "whole").touch()
         ours = [path for path in sys.path if path.endswith("site-packages")]
         [packages] = (folder / "lib").glob("python*/site-packages")
-        (packages / "zz-tests.pth").write_text("\n".join(ours) + "\n")  # found behind its own
-        whole.touch()
+        (packages / "tests.pth").write_text("\n".join(ours) + "\n")  # found behind its own
     return python
+
+
+def _install(folder: Path, python: Path, version: str) -> None:
+    for command in (
+        [sys.executable, "-m", "venv", folder],
+        [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", f"pyspark=={version}"],
+    ):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=1800, check=False)
+        if done.returncode != 0:
+            raise SparkUnavailable(f"pip could not bring PySpark {version}: {done.stderr.strip()[-300:]}")
 
 
 def bare_environment(**more: str) -> dict[str, str]:

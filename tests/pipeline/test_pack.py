@@ -125,9 +125,8 @@ def test_a_worker_without_that_python_says_so(starter: Path) -> None:
 
 def test_the_settings_of_every_kind_of_cluster_name_the_archive() -> None:
     told = ways("here/w.tar.gz")
-    for kind in ("standalone", "yarn"):
+    for kind in ("standalone", "yarn", "connect"):
         assert "spark.archives=here/w.tar.gz#muster-workers" in told[kind]
     assert "spark.archives=s3a://BUCKET/w.tar.gz#muster-workers" in told["kubernetes"]
-    assert 'addArtifacts("here/w.tar.gz#muster-workers", archive=True)' in told["connect"]
     assert all("muster-workers/bin/python" in text for text in told.values())
     assert not [line for text in told.values() for line in text.splitlines() if len(line) > 100]

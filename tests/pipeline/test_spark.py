@@ -1,6 +1,7 @@
 """The job on Spark itself, and the tables as functions of DataFrames."""
 
 import re
+import socket
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
@@ -178,3 +179,11 @@ Exception in thread "main" org.apache.spark.SparkException: Could not parse Mast
     java = "An error occurred while calling o1.x.\n: java.lang.IllegalStateException: No.\n\tat a.b.C(D.java:1)\n"
     assert gist(Exception(java)) == "java.lang.IllegalStateException: No"
     assert gist(Exception()) == "Exception"
+
+
+def test_a_spark_connect_server_that_is_not_there_is_told_at_once() -> None:
+    with socket.socket() as taken:  # bound and not listening: a connection is refused
+        taken.bind(("127.0.0.1", 0))
+        address = f"sc://127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(BadInput, match=f"no Spark Connect server answers at {address}: .*start-connect-server.sh"):
+            spark_session(address)

@@ -107,7 +107,10 @@ def run_pipeline(
         int, typer.Option(min=1, help="Versions of state tables that are kept for readers; older files are removed.")
     ] = 10,
     unpack_limit: Annotated[str | None, UNPACK_LIMIT] = None,
-    master: Annotated[str | None, typer.Option(help="Spark's master.", show_default="local[*]")] = None,
+    master: Annotated[
+        str | None,
+        typer.Option(help="Spark's master, or sc://HOST of a Spark Connect server.", show_default="local[*]"),
+    ] = None,
     conf: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="Any setting of Spark; repeatable.")
     ] = None,

@@ -43,7 +43,7 @@ exit 1
 
 
 def spark_conf(archive: str) -> dict[str, str]:
-    """Settings that make a cluster use the archive: standalone, YARN and Kubernetes."""
+    """Settings that make a cluster use the archive, whatever kind it is."""
     return {"spark.archives": f"{archive}#{FOLDER}", "spark.pyspark.python": f"./{FOLDER}/bin/python"}
 
 
@@ -55,10 +55,7 @@ def ways(archive: str) -> dict[str, str]:
         "standalone": _command("spark://HOST:7077", archive),
         "yarn": _command("yarn", archive),
         "kubernetes": _command("k8s://https://HOST:6443", uploaded, image),
-        "connect": f"""\
-spark = SparkSession.builder.remote("sc://HOST").getOrCreate()
-spark.addArtifacts("{archive}#{FOLDER}", archive=True)
-spark.conf.set("spark.sql.execution.pyspark.python", "{FOLDER}/bin/python")""",
+        "connect": _command("sc://HOST:15002", archive),
     }
 
 

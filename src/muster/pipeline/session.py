@@ -13,6 +13,7 @@ run takes; on a cluster it is refused.
 import atexit
 import os
 import re
+import socket
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,6 +21,7 @@ from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
 
 from muster.errors import BadInput, MusterError
 from muster.java import java_env
@@ -105,6 +107,9 @@ def gist(error: BaseException) -> str:
 
 
 LOCAL = "local[*]"
+CONNECT = "sc://"
+CONNECT_PORT = 15002
+ANSWER_TIMEOUT_S = 10.0
 _GREETINGS = (
     "WARNING: ",
     "Setting default log level",
@@ -119,13 +124,18 @@ def spark_session(
     master: str | None = None, conf: Mapping[str, str] | None = None, *, name: str = "muster"
 ) -> "SparkSession":
     """Start Spark, or take the session that runs already. `conf` has the last word over everything set here."""
+    asked = master or os.environ.get("SPARK_MASTER", LOCAL)
+    if asked.startswith(CONNECT):
+        return connect_session(asked, conf or {})
     _use_java()
     try:
+        import pyspark
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkRuntimeError
         from pyspark.sql import SparkSession
     except ImportError:
         raise BadInput("the pipeline needs Spark: pip install 'muster[pipeline]'.") from None
+    check_supported(pyspark.__version__)
     if SparkSession.getActiveSession() is None:
         # Local workers are this very Python; elsewhere the cluster says which one it has. Spark itself reads
         # spark.pyspark.python only when spark-submit starts the driver.
@@ -148,6 +158,53 @@ def spark_session(
             ) from error
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def connect_session(address: str, conf: Mapping[str, str]) -> "SparkSession":
+    """A session of a Spark Connect server. It needs no Java here.
+
+    What a cluster gets when it starts is the server's. The archive for workers and their Python belong to a session
+    too, under other names: they are taken from the settings that every other cluster has them from.
+    """
+    place = urlsplit(address)
+    try:  # the client itself would try for minutes
+        socket.create_connection((place.hostname or "", place.port or CONNECT_PORT), ANSWER_TIMEOUT_S).close()
+    except (OSError, ValueError) as error:
+        raise BadInput(
+            f"no Spark Connect server answers at {address}: {error}. The address is sc://HOST:{CONNECT_PORT}, and "
+            "Spark's sbin/start-connect-server.sh starts one."
+        ) from None
+    try:
+        from pyspark.errors import PySparkException
+        from pyspark.sql import SparkSession
+
+        session = SparkSession.builder.remote(address).getOrCreate()
+    except ImportError:
+        raise BadInput("Spark Connect needs its client: pip install 'muster[connect]'.") from None
+    settings = dict(conf)
+    archives, python = settings.pop("spark.archives", ""), settings.pop("spark.pyspark.python", "")
+    if python:
+        settings["spark.sql.execution.pyspark.python"] = python.removeprefix("./")
+    check_supported(session.version)
+    for archive in filter(None, archives.split(",")):
+        session.addArtifacts(archive, archive=True)
+    for name, value in settings.items():
+        try:
+            session.conf.set(name, value)
+        except PySparkException:
+            raise BadInput(
+                f"{name} is not a setting of a session: on Spark Connect it is set where the server is started."
+            ) from None
+    return session
+
+
+def check_supported(version: str) -> None:
+    """Raise BadInput where this is not a release of Spark 4."""
+    if version.split(".")[0] != "4":
+        raise BadInput(
+            f"Spark {version} is not supported: muster needs Spark 4.0 to 4.3, here and on the cluster. "
+            "pip install 'pyspark>=4.0,<5', of the release that the cluster has."
+        )
 
 
 def complaint(chatter: str) -> str:
