@@ -16,8 +16,10 @@ import numpy as np
 import pyarrow as pa
 
 from muster.pipeline.rebalances import rebalance_batches
-from muster.tables.schemas import ASSIGNED, CLASSIC_MEMBER, GROUP_RECORDS
+from muster.tables.schemas import GROUP_RECORDS
 
+CLASSIC_MEMBER = GROUP_RECORDS.field("members").type.value_type
+ASSIGNED = CLASSIC_MEMBER.field("assignment").type.value_type
 START_MS = 1_800_000_000_000
 
 
@@ -92,7 +94,7 @@ def log(generations: int, groups: int, seed: int, rows: int) -> Iterator[pa.Reco
             whole = pa.Table.from_batches(waiting).combine_chunks().to_batches()[0]
             yield whole.slice(0, rows)
             waiting = [whole.slice(rows)]
-    yield from waiting
+    yield from pa.Table.from_batches(waiting).combine_chunks().to_batches()
 
 
 def main() -> None:

@@ -9,6 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from muster.codec.columns.transactions import Markers
 from muster.pipeline.extract.shape import shape
@@ -201,7 +203,9 @@ def state_after(state: dict[tuple[Any, ...], Row], records: list[Row]) -> None:
             state[key] = record
 
 
-def in_runs(records: list[Row], places: list[tuple[int, int]], cuts: list[int]) -> list[Row]:
+def in_runs(
+    records: list[Row], places: list[tuple[int, int]], cuts: list[int], told_by: Any = rebalances_table
+) -> list[Row]:
     """The rows of a group when the log is read in runs that end at these offsets, by way of tables and back."""
     final: list[Row] = []
     latest: Row | None = None
@@ -214,7 +218,7 @@ def in_runs(records: list[Row], places: list[tuple[int, int]], cuts: list[int]) 
         if latest is not None and early:
             latest = with_first_commit(latest, early[0])
         if run:
-            rows = rebalances_table(
+            rows = told_by(
                 pa.Table.from_pylist(run, GROUP_RECORDS),
                 pa.Table.from_pylist(list(state.values()), GROUP_RECORDS),
                 None if latest is None else pa.Table.from_pylist([latest], LATEST_REBALANCES),
@@ -449,6 +453,201 @@ def test_state_stands_in_for_a_row_that_is_not_there() -> None:
     (row,) = rebalances_of([record(1, 2, member("a", [0]), member("b", [1]))], before)
     assert (row["cause"], row["joined"], row["previous_generation"]) == ("member joined", ["b"], 1)
     assert before.generation == 1, "what was given is left as it was"
+
+
+# Columns against the model: `rebalances_of`, which takes plain records one by one.
+
+
+def one_by_one(records: pa.Table, state: pa.Table | None, latest: pa.Table | None) -> pa.Table:
+    """What `rebalance_batches` has to say, by the model."""
+    known, newest = by_group(state) if state else {}, by_group(latest) if latest else {}
+    rows: list[Row] = []
+    for group, group_records in by_group(records).items():
+        (newest_row,) = newest.get(group, [None])
+        rows += rebalances_of(group_records, snapshot_of(() if newest_row else known.get(group, ()), newest_row))
+    return pa.Table.from_pylist(rows, LATEST_REBALANCES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_columns_say_what_the_model_says_of_every_log(name: str) -> None:
+    assert rebalances_table(corpus(name), None, None).equals(one_by_one(corpus(name), None, None))
+
+
+NAME = st.sampled_from(["a", "b", "c", "d", "é"])
+TOPIC = st.sampled_from(["orders", "payments", ""])
+PARTITIONS = st.lists(st.integers(0, 3), max_size=3)
+ASSIGNED = st.one_of(
+    st.fixed_dictionaries(
+        {"topic": st.just("orders"), "topic_id": st.sampled_from([None, "T"]), "partitions": PARTITIONS}
+    ),
+    st.fixed_dictionaries({"topic": st.sampled_from([None, ""]), "topic_id": st.just("T"), "partitions": PARTITIONS}),
+)
+MEMBER = st.fixed_dictionaries(
+    {
+        "member_id": NAME,
+        "instance_id": st.none() | st.sampled_from(["shelf", "desk", "a", ""]),
+        "subscribed_topics": st.none() | st.lists(TOPIC, max_size=3),
+        "assignment": st.one_of([st.lists(ASSIGNED, max_size=2)] * 7 + [st.none()]),
+    }
+)
+STEADY = st.lists(  # as brokers write them: every member once
+    st.builds(member, NAME, st.none() | PARTITIONS), max_size=4, unique_by=lambda one: one["member_id"]
+)
+STATIC = st.lists(
+    st.builds(member, NAME, PARTITIONS, st.sampled_from(["shelf", "desk", "door"])),
+    max_size=3, unique_by=(lambda one: one["member_id"], lambda one: one["instance_id"]),
+)  # fmt: skip
+COMMITS_AROUND = {name: st.none() | st.integers(START_MS, START_MS + 9)
+                  for name in ("last_commit_before_ms", "first_commit_after_ms")}  # fmt: skip
+
+
+@st.composite
+def classic(draw: st.DrawFn) -> Row:
+    members = draw(st.one_of([STEADY, STATIC] * 3 + [st.lists(MEMBER, max_size=3)]))
+    fields: Row = {"protocol": draw(st.sampled_from(["range", "sticky", None])), "leader": draw(st.none() | NAME)}
+    return record(0, draw(st.integers(0, 3)), *members, **fields, **draw(st.fixed_dictionaries(COMMITS_AROUND)))
+
+
+@st.composite
+def other(draw: st.DrawFn) -> Row:
+    """A record of a newer group, or one that is passed over."""
+    kind, epoch = draw(st.sampled_from([3, 3, 5, 6, 7, 11, 16, 999])), draw(st.integers(0, 4))
+    value = {
+        5: {"subscribedTopicNames": draw(st.lists(TOPIC, max_size=2))},
+        7: {"topicPartitions": [{"topicId": "T", "partitions": draw(PARTITIONS)}]},
+        16: {"topics": draw(st.lists(TOPIC, max_size=2))},
+    }.get(kind, {"epoch": epoch})
+    fields: Row = {"epoch": epoch, "member_id": draw(NAME) if kind in (5, 7) else None}
+    return newer(0, kind, **value) | fields | {"problem": draw(st.sampled_from([None, None, None, "bad version"]))}
+
+
+RECORD = st.one_of([classic()] * 4 + [other()] * 2 + [st.just(record(0, None, is_tombstone=True, members=None))])
+
+
+@st.composite
+def changed(draw: st.DrawFn, before: Row) -> Row:
+    """The next generation of a group that changes little: a member less, one more, another assignment, another name."""
+    members = [dict(one) for one in before["members"]]
+    for one in members:
+        if draw(st.sampled_from([False, False, True])):
+            one["assignment"] = member("", draw(PARTITIONS))["assignment"]
+    change = draw(st.sampled_from(["none", "none", "left", "joined", "renamed"]))
+    if change == "left":
+        members = members[1:]
+    elif change == "joined":
+        members.append(draw(MEMBER))
+    elif change == "renamed" and members:
+        members[0]["member_id"] = draw(NAME)
+    return before | {"epoch": before["epoch"] + draw(st.sampled_from([0, 1, 1])), "members": members}
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[Row]:
+    """Records of a group, in log order."""
+    rows: list[Row] = [draw(RECORD)]
+    for _ in range(draw(st.integers(0, 8))):
+        goes_on = rows[-1]["record_type"] == 2 and not rows[-1]["is_tombstone"]
+        rows.append(draw(st.one_of([changed(rows[-1])] * 5 + [RECORD] * 2) if goes_on else RECORD))
+    return [row | {"log_offset": place, "timestamp_ms": START_MS + 7 * place} for place, row in enumerate(rows)]
+
+
+@settings(deadline=None, max_examples=60)
+@given(histories(), histories(), st.integers(1, 20))
+def test_columns_say_what_the_model_says(one: list[Row], other: list[Row], rows: int) -> None:
+    groups = [*one, *(row | {"group_id": "bpp"} for row in other)]
+    table = pa.Table.from_pylist(groups, GROUP_RECORDS)
+    found, expected = rebalances_table(table, None, None, rows).to_pylist(), one_by_one(table, None, None).to_pylist()
+    assert found == expected
+
+
+@settings(deadline=None, max_examples=40)
+@given(histories(), st.sets(st.integers(1, 8)))
+def test_columns_say_what_the_model_says_in_runs(records: list[Row], cuts: set[int]) -> None:
+    assert in_runs(records, [], sorted(cuts)) == in_runs(records, [], sorted(cuts), one_by_one)
+
+
+def life(random: Random, group_id: str, generations: int) -> list[Row]:
+    """A classic group as brokers write it: now and then a member comes, goes, returns under its name, or is unreadable.
+
+    Half of the rebalances are cooperative: what is taken from a member is free for one generation.
+    """
+    records: list[Row] = []
+    here: list[tuple[str, str | None]] = []
+    generation, born, owned = 0, 0, dict[str, list[int]]()
+    topics: tuple[str, ...] = ("orders",)
+    for place in range(generations):
+        step = random.choice(["join", "join", "leave", "return", "late", "restart", "stay", "again", "topics",
+                              "delete", "empty"])  # fmt: skip
+        if step == "join" and len(here) < 6:
+            born += 1
+            here = [*here, (f"m-{born}", f"shelf-{born}" if born % 3 == 0 else None)]
+        elif step == "leave":
+            here = here[1:]
+        elif step == "restart":
+            born += 1
+            here = [*here[1:], (f"m-{born}", None)]
+        elif step in ("return", "late"):
+            born += 1
+            here = [(f"m-{born}-{name}", name) if name else (member_id, name) for member_id, name in here]
+        elif step == "topics":
+            topics = random.choice([("orders",), ("orders", "payments"), ("payments", "orders")])
+        elif step in ("delete", "empty") and random.random() < 0.3:
+            here = []
+        if step == "delete" and not here:
+            records.append(record(place, None, group_id=group_id, is_tombstone=True, members=None))
+            generation, owned = 0, {}
+            continue
+        generation += step not in ("return", "again")
+        if step not in ("return", "again"):
+            wanted = {name or one: list(range(at, 8, len(here))) for at, (one, name) in enumerate(here)}
+            taken = {
+                partition for one, some in owned.items() for partition in some if partition not in wanted.get(one, ())
+            }
+            if random.random() < 0.5:
+                wanted = {
+                    one: [partition for partition in some if partition not in taken] for one, some in wanted.items()
+                }
+            owned = wanted
+        unreadable = random.random() < 0.05
+        members = [member(one, None if unreadable else owned.get(name or one, []), name, topics) for one, name in here]
+        protocol = random.choice(["range", "range", "range", "range", "sticky"]) if here else None
+        random.shuffle(members)
+        records.append(record(place, generation, *members, group_id=group_id, protocol=protocol))
+    return records
+
+
+def test_columns_say_what_the_model_says_of_long_lives() -> None:
+    random = Random("lives")
+    records = [one for group in range(12) for one in life(random, f"app-{group:02}", 80)]
+    table = pa.Table.from_pylist(records, GROUP_RECORDS)
+    expected = one_by_one(table, None, None).to_pylist()
+    for rows in (7, 64, 10_000):
+        assert rebalances_table(table, None, None, rows).to_pylist() == expected
+    seen = {row["cause"] for row in expected}
+    assert seen >= {
+        "group deleted", "group emptied", "first members", "members joined and left", "member joined", "member left",
+        "static member returned", "static member replaced", "protocol changed", "subscription changed",
+        "revoked partitions assigned", "partitions changed", "rejoined",
+    }  # fmt: skip
+    for group, own in by_group(table.slice(0, 160)).items():
+        cuts = sorted(random.sample(range(80), 4))
+        assert in_runs(own, [], cuts) == [row for row in expected if row["group_id"] == group]
+
+
+def test_a_group_goes_to_another_type_and_back() -> None:
+    there = [newer(2, 5, subscribedTopicNames=["orders"]), newer(3, 3, epoch=3)]
+    gone = [newer(4, 5), newer(5, 3)]
+    records = [
+        record(0, 1, member("m", [0])), record(1, 2, member("m", [0, 1])), *there,
+        *(one | {"is_tombstone": True} for one in gone),
+        record(6, 3, member("m", [0])), record(7, 4, member("m", [0]), member("n", [1])),
+    ]  # fmt: skip
+    rows = rebalances_table(pa.Table.from_pylist(records, GROUP_RECORDS), None, None)
+    expected = ["first members", "partitions changed", "type changed", "type changed", "member joined"]
+    assert rows["cause"].to_pylist() == expected
+    assert rows["type"].to_pylist() == ["classic", "classic", "consumer", "classic", "classic"]
+    for cut in range(1, 8):
+        assert [row["cause"] for row in in_runs(records, [], [cut])] == expected, cut
 
 
 def test_a_table_of_nothing() -> None:

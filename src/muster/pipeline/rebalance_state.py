@@ -10,7 +10,11 @@ An *owner* is a member by the name that lasts: its instance id where it has one,
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from muster.pipeline.rebalance_columns import SomeMembers, SomeOwners
 
 Row = dict[str, Any]
 Partition = tuple[str, int]
@@ -52,15 +56,15 @@ class Snapshot:
     protocol: str | None = None
     leader: str | None = None
     """The owner, not the member id: a static leader that comes back is the same leader."""
-    members: Members = field(default_factory=dict)
-    """As of the open row."""
+    members: "SomeMembers" = field(default_factory=dict)
+    """As of the open row. They and owners may be a generation of the batch that is read; what is carried is plain."""
     current: Members = field(default_factory=dict)
     """As of now: newer groups write members one by one, and the epoch that counts them later."""
     targets: dict[str, Owned] = field(default_factory=dict)
     """Target assignments by member id, as of now; newer groups only."""
-    owners: dict[str, Owned] | None = field(default_factory=dict)
+    owners: "SomeOwners" = field(default_factory=dict)
     """Who owns what since the open row; None: cannot be told."""
-    owners_before: dict[str, Owned] | None = field(default_factory=dict)
+    owners_before: "SomeOwners" = field(default_factory=dict)
     topics: dict[str, list[str]] = field(default_factory=dict)
     """What each regular expression matches."""
     topology: int | None = None
@@ -78,8 +82,9 @@ class Snapshot:
         fields = {name: getattr(self, name) for name in _PLAIN}
         fields["members"], fields["current"] = self.members, self.current
         fields["targets"] = _listed(self.targets)
-        fields["owners"] = None if self.owners is None else _listed(self.owners)
-        fields["owners_before"] = None if self.owners_before is None else _listed(self.owners_before)
+        for name, owners in (("owners", self.owners), ("owners_before", self.owners_before)):
+            assert owners is None or isinstance(owners, dict)
+            fields[name] = None if owners is None else _listed(owners)
         return json.dumps(fields, separators=(",", ":"), sort_keys=True)
 
     @classmethod
@@ -124,13 +129,30 @@ def _members(listed: dict[str, list[str | None]]) -> Members:
 
 
 def subscription_of(topics: list[str] | None) -> str | None:
-    return None if topics is None else json.dumps(sorted(topics))
+    return None if topics is None else _subscription(tuple(topics))
+
+
+@lru_cache(1024)
+def _subscription(topics: tuple[str, ...]) -> str:
+    return json.dumps(sorted(topics))
 
 
 def named_partitions(assignment: Iterable[dict[str, Any]]) -> Owned:
     return frozenset(
         (one["topic"] or one["topic_id"], partition) for one in assignment for partition in one["partitions"]
     )
+
+
+def members_of(listed: Iterable[Row]) -> Members:
+    """From the members of a classic group's record."""
+    return {one["member_id"]: Member(one["instance_id"], subscription_of(one["subscribed_topics"])) for one in listed}
+
+
+def owners_listed(listed: list[Row]) -> dict[str, Owned] | None:
+    """Likewise; None if an assignment cannot be read."""
+    if any(one["assignment"] is None for one in listed):
+        return None
+    return owners_of({one["member_id"]: named_partitions(one["assignment"]) for one in listed}, members_of(listed))
 
 
 def owner_of(member_id: str, members: Members) -> str:

@@ -42,6 +42,20 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from muster.pipeline.rebalance_columns import (
+    Generation,
+    Generations,
+    SomeMembers,
+    SomeOwners,
+    assigned_count,
+    changes,
+    hands_out_revoked,
+    moved_count,
+    owner_of_leader,
+    plain_members,
+    plain_owners,
+    same_subscriptions,
+)
 from muster.pipeline.rebalance_state import (
     NO_CHANGES,
     NOTHING,
@@ -51,15 +65,11 @@ from muster.pipeline.rebalance_state import (
     Owned,
     Row,
     Snapshot,
-    assigned_count,
-    changes,
-    hands_out_revoked,
-    moved_count,
-    named_partitions,
+    members_of,
     owner_of,
+    owners_listed,
     owners_of,
     subscription_of,
-    subscriptions,
 )
 from muster.tables.schemas import GROUP_RECORDS, LATEST_REBALANCES
 
@@ -69,8 +79,6 @@ COLUMNS = [
     "problem", "last_commit_before_ms", "first_commit_after_ms",
 ]  # fmt: skip
 """Of `group_records`: all that is looked at."""
-
-ROWS_AT_ONCE = 256
 
 CLASSIC, CONSUMER, SHARE, STREAMS = "classic", "consumer", "share", "streams"
 EPOCHS = {3: CONSUMER, 11: SHARE, 17: STREAMS}
@@ -141,15 +149,17 @@ class _Told:
 
     def take(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         rows: list[Row] = []
-        pieces = list(_pieces(batch))
+        pieces = _pieces(batch)
+        records = _records(batch)
         self._before.look_up([piece.group_id for piece in pieces])
         for piece in pieces:
             if piece.group_id != self._group_id:
                 rows += self._history.all_rows()
                 self._group_id, self._history = piece.group_id, _History(self._before.snapshot(piece.group_id))
-            for record in piece.records():
+            for record in records[piece.start : piece.end]:
                 self._history.take(record)
             rows += self._history.final_rows()
+        self._history.let_go()
         return _batches_of(rows)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
@@ -162,26 +172,33 @@ def _batches_of(rows: list[Row]) -> Iterator[pa.RecordBatch]:
 
 
 class _Piece(NamedTuple):
-    """Records of one group that are in one batch."""
+    """Where the records of one group are in a batch."""
 
     group_id: str
-    batch: pa.RecordBatch
-
-    def records(self) -> Iterator[Row]:
-        """As Python objects, of which there are only ever a few: they take ten times the space of their columns."""
-        for start in range(0, len(self.batch), ROWS_AT_ONCE):
-            yield from self.batch.slice(start, ROWS_AT_ONCE).to_pylist()
+    start: int
+    end: int
 
 
-def _pieces(batch: pa.RecordBatch) -> Iterator[_Piece]:
-    if not len(batch):
-        return
+def _pieces(batch: pa.RecordBatch) -> list[_Piece]:
     runs = pc.run_end_encode(batch["group_id"])
-    start = 0
-    for group_id, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
-        if group_id is not None:
-            yield _Piece(group_id, batch.slice(start, end - start))
-        start = end
+    ends: list[int] = runs.run_ends.to_pylist()
+    pieces = zip(runs.values.to_pylist(), [0, *ends], ends, strict=False)
+    return [_Piece(group_id, start, end) for group_id, start, end in pieces if group_id is not None]
+
+
+def _records(batch: pa.RecordBatch) -> list[Row]:
+    """Rows whose `members` are a `Generation`: as Python objects those would take ten times the space."""
+    columns = {name: batch[name].to_pylist() for name in COLUMNS if name != "members"}
+    members: list[Generation | None] = [None] * len(batch)
+    written = pc.and_(pc.equal(batch["record_type"], CLASSIC_GROUP), pc.is_null(batch["problem"]))
+    written = pc.and_not(pc.fill_null(written, False), pc.fill_null(batch["is_tombstone"], False))
+    generations = batch.select(["group_id", "leader", "members"]).filter(written)
+    if len(generations):
+        found = Generations(*generations.columns)
+        for place, at in enumerate(pc.indices_nonzero(written).to_pylist()):
+            members[at] = Generation(found, place)
+    columns["members"] = members
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
 class _Before:
@@ -227,7 +244,14 @@ class _History:
         rows, self.rows = self.rows, []
         return rows
 
+    def let_go(self) -> None:
+        """Of the batch that the last record was in: plain objects take the place of its generations."""
+        at = self.at
+        at.members, at.owners = plain_members(at.members), plain_owners(at.owners)
+        at.owners_before = plain_owners(at.owners_before)
+
     def all_rows(self) -> list[Row]:
+        self.let_go()
         if self.at.open_row is None:
             return self.rows
         return [*self.rows, self.at.open_row | {"carry": self.at.carry()}]
@@ -258,12 +282,10 @@ class _History:
             self._deleted(record, CLASSIC)
             return
         listed = record["members"] or []
-        members = {
-            one["member_id"]: Member(one["instance_id"], subscription_of(one["subscribed_topics"])) for one in listed
-        }
-        readable = all(one["assignment"] is not None for one in listed)
-        assigned = {one["member_id"]: named_partitions(one["assignment"] or ()) for one in listed}
-        self._generation(record, CLASSIC, members, lambda: owners_of(assigned, members) if readable else None)
+        if isinstance(listed, Generation):
+            self._generation(record, CLASSIC, listed, listed.owners)
+        else:
+            self._generation(record, CLASSIC, members_of(listed), lambda: owners_listed(listed))
 
     # Newer groups.
 
@@ -276,10 +298,11 @@ class _History:
 
     def _still_owned(self, members: Members, group_type: str) -> dict[str, Owned]:
         """Until the assignment of a new epoch is there, whoever stays keeps what it has."""
-        if self.at.owners is None or self.at.type != group_type:
+        owners = plain_owners(self.at.owners)
+        if owners is None or self.at.type != group_type:
             return owners_of({one: self.at.targets.get(one, NOTHING) for one in members}, members)
         staying = {owner_of(member_id, members) for member_id in members}
-        return {owner: owned for owner, owned in self.at.owners.items() if owner in staying}
+        return {owner: owned for owner, owned in owners.items() if owner in staying}
 
     def _member(self, record: Row) -> None:
         at, member_id = self.at, record["member_id"]
@@ -290,11 +313,12 @@ class _History:
         topics, regex = value.get("subscribedTopicNames"), value.get("subscribedTopicRegex")
         member = Member(record["instance_id"], subscription_of([*(topics or ()), f"/{regex}"] if regex else topics))
         at.current[member_id] = member
-        instances = {one.instance_id: name for name, one in at.members.items() if one.instance_id}
+        before = plain_members(at.members)
+        instances = {one.instance_id: name for name, one in before.items() if one.instance_id}
         predecessor = instances.get(member.instance_id or "", member_id)
         if predecessor != member_id and at.type != CLASSIC and at.generation is not None:
-            members = {name: one for name, one in at.members.items() if name != predecessor} | {member_id: member}
-            found = changes(at.members, members)
+            members = {name: one for name, one in before.items() if name != predecessor} | {member_id: member}
+            found = changes(before, members)
             assert at.type is not None
             self._add(record, at.type, at.generation, members, at.owners, found, RETURNED)
 
@@ -341,9 +365,7 @@ class _History:
 
     # Rows.
 
-    def _generation(
-        self, record: Row, group_type: str, members: Members, owners: Callable[[], dict[str, Owned] | None]
-    ) -> None:
+    def _generation(self, record: Row, group_type: str, members: SomeMembers, owners: Callable[[], SomeOwners]) -> None:
         """A generation or epoch, with everybody in it; a row, unless nothing came of it."""
         at, generation = self.at, record["epoch"]
         same_type = at.type == group_type
@@ -391,31 +413,32 @@ class _History:
         record: Row,
         group_type: str,
         generation: int | None,
-        members: Members,
-        owners: dict[str, Owned] | None,
+        members: SomeMembers,
+        owners: SomeOwners,
         found: Changes,
         cause: str | None,
     ) -> None:
         """Close the open row and open the next one."""
         at = self.at
         unknown = not at.known and (generation or 0) > FIRST_GENERATION[group_type]
-        leader = None if record["leader"] is None else owner_of(record["leader"], members)
-        row = _empty_row() | {
-            "group_id": record["group_id"], "generation": generation, "type": group_type,
-            "at_ms": record["timestamp_ms"] if record["timestamp_ms"] is not None else record["state_timestamp_ms"],
-            "members": len(members), "leader": record["leader"], "protocol": record["protocol"],
-            "leader_changed": _differ(at.leader, leader), "protocol_changed": _differ(at.protocol, record["protocol"]),
-            "previous_generation": at.generation or None,
-            "last_commit_before_ms": record["last_commit_before_ms"],
-            "offsets_partition": record["offsets_partition"], "log_offset": record["log_offset"],
+        leader = owner_of_leader(record["leader"], members)
+        at_ms = record["timestamp_ms"] if record["timestamp_ms"] is not None else record["state_timestamp_ms"]
+        protocol_changed = _differ(at.protocol, record["protocol"])
+        row: Row = {
+            "group_id": record["group_id"], "generation": generation, "at_ms": at_ms,
+            "cause": None if unknown else cause or self._cause(found, members, protocol_changed),
+            "members": len(members),
+            "joined": None if unknown else found.joined, "left": None if unknown else found.left,
+            "replaced": None if unknown else found.replaced,
+            "leader": record["leader"], "leader_changed": _differ(at.leader, leader),
+            "protocol": record["protocol"], "protocol_changed": protocol_changed,
+            "partitions_assigned": None, "partitions_moved": None, "since_last_ms": _gap(at.rebalanced_at_ms, at_ms),
+            "last_commit_before_ms": record["last_commit_before_ms"], "first_commit_after_ms": None,
+            "commit_gap_ms": None, "previous_generation": at.generation or None, "type": group_type,
+            "offsets_partition": record["offsets_partition"], "log_offset": record["log_offset"], "carry": None,
         }  # fmt: skip
-        if not unknown:
-            row |= {"joined": found.joined, "left": found.left, "replaced": found.replaced}
-        if at.rebalanced_at_ms is not None and row["at_ms"] is not None:
-            row["since_last_ms"] = row["at_ms"] - at.rebalanced_at_ms
-        row["cause"] = None if unknown else cause or self._cause(found, members, row["protocol_changed"])
         if generation != at.generation:
-            at.rebalanced_at_ms = row["at_ms"]
+            at.rebalanced_at_ms = at_ms
         if row["cause"] is None and not unknown and hands_out_revoked(at.owners_before, at.owners, owners):
             row["cause"] = "revoked partitions assigned"
         at.settled = unknown or row["cause"] is not None
@@ -426,7 +449,7 @@ class _History:
         self._note(record, group_type, generation, members)
         self._complete(with_first_commit(row, record["first_commit_after_ms"]))
 
-    def _cause(self, found: Changes, members: Members, protocol_changed: bool | None) -> str | None:
+    def _cause(self, found: Changes, members: SomeMembers, protocol_changed: bool | None) -> str | None:
         """What members tell; None where they do not tell anything."""
         at = self.at
         if not members:
@@ -440,31 +463,30 @@ class _History:
             return "static member replaced"
         if protocol_changed:
             return "protocol changed"
-        return "subscription changed" if subscriptions(members) != subscriptions(at.members) else at.news
+        return at.news if same_subscriptions(at.members, members) else "subscription changed"
 
     def _complete(self, row: Row) -> None:
         """What the assignment has to say; again when there is another one."""
         at = self.at
-        assigned, before = assigned_count(at.owners), assigned_count(at.owners_before)
-        row = row | {"partitions_assigned": assigned, "partitions_moved": moved_count(at.owners_before, at.owners)}
+        assigned = row["partitions_assigned"] = assigned_count(at.owners)
+        row["partitions_moved"] = moved_count(at.owners_before, at.owners)
         if not at.settled:
-            unchanged = "rejoined" if at.type == CLASSIC else "metadata changed"
+            unchanged, before = (
+                "rejoined" if at.type == CLASSIC else "metadata changed",
+                assigned_count(at.owners_before),
+            )
             differs = assigned is not None and before is not None and assigned != before
             row["cause"] = "partitions changed" if differs else unchanged
         at.open_row = row
 
-    def _note(self, record: Row, group_type: str, generation: int | None, members: Members) -> None:
+    def _note(self, record: Row, group_type: str, generation: int | None, members: SomeMembers) -> None:
         at = self.at
         at.type, at.generation, at.known = group_type, generation, True
         at.protocol = record["protocol"]
-        at.leader = None if record["leader"] is None else owner_of(record["leader"], members)
+        at.leader = owner_of_leader(record["leader"], members)
         at.members, at.first_epoch = members, None
         if record["record_type"] in EPOCHS:
             at.news = None
-
-
-def _empty_row() -> Row:
-    return dict.fromkeys(LATEST_REBALANCES.names)
 
 
 def _differ(before: str | None, now: str | None) -> bool | None:
