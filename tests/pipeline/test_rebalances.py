@@ -634,6 +634,13 @@ def test_columns_say_what_the_model_says_of_long_lives() -> None:
         assert in_runs(own, [], cuts) == [row for row in expected if row["group_id"] == group]
 
 
+def test_topics_that_cannot_be_read_are_not_the_same_as_none() -> None:
+    unreadable = member("a", [0]) | {"subscribed_topics": None}
+    records = [record(0, 1, unreadable), record(1, 2, member("a", [0], topics=())), record(2, 3, unreadable)]
+    rows = rebalances_table(pa.Table.from_pylist(records, GROUP_RECORDS), None, None)
+    assert rows["cause"].to_pylist()[1:] == ["subscription changed", "subscription changed"]
+
+
 def test_a_group_goes_to_another_type_and_back() -> None:
     there = [newer(2, 5, subscribedTopicNames=["orders"]), newer(3, 3, epoch=3)]
     gone = [newer(4, 5), newer(5, 3)]
