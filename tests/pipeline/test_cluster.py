@@ -25,7 +25,7 @@ from tests.pipeline.test_job import HISTORY, STATE
 from tests.pipeline.world import run_here, unpacked
 
 pytestmark = [pytest.mark.matrix, pytest.mark.spark]
-RECORDS = 3_000_000
+RECORDS = 5_000_000
 PIECE_BYTES = 64 << 20
 ENVIRONMENT = os.environ | {"SPARK_LOCAL_IP": "127.0.0.1"}
 HERE = {"spark.driver.host": "127.0.0.1", "spark.executor.memory": "512m"}
@@ -146,7 +146,7 @@ def test_tasks_are_as_many_as_there_is_work_and_all_cores_take_part(
     first = [task for task in tasks if task.stage == min(each.stage for each in tasks)]
     assert len(first) >= size_bytes // PIECE_BYTES
     assert {task.executor for task in first} == {"0", "1"}
-    assert at_once(first) == 4
+    assert at_once(first) >= 4  # a core is free a moment before the end of its task is written down
 
 
 def test_a_worker_killed_inside_a_task_changes_nothing(packed: dict[str, str], large: Path, tmp_path: Path) -> None:
