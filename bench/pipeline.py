@@ -54,15 +54,16 @@ class Run(NamedTuple):
 
 def child(kind: str, source: str, tables: str) -> None:
     """What the measured process does; two lines on stdout."""
-    from muster.pipeline.job import OnSpark, Request, run
+    from muster.pipeline.engine import SparkEngine
+    from muster.pipeline.job import Request, run
     from muster.pipeline.session import spark_session
 
     began = time.perf_counter()
     spark = spark_session()
-    spark.sparkContext.parallelize([0], 1).count()
+    spark.range(1).mapInArrow(lambda batches: batches, "id long").toArrow()  # Spark SQL and a worker are up, too
     print(json.dumps({"spark_s": time.perf_counter() - began}), flush=True)
     sys.stdin.readline()
-    summary = run(OnSpark(spark), Request([source], tables, history=kind != "state"))
+    summary = run(SparkEngine(spark), Request([source], tables, history=kind != "state"))
     print(json.dumps({"records": summary.records, "seconds": summary.seconds}), flush=True)
     sys.stdin.readline()
     spark.stop()
@@ -195,29 +196,41 @@ def main(kafka: Line | None = None) -> None:
 
 
 class Profiled:
-    """Runs tasks one after the other in this process, and says where their time goes."""
+    """An engine that says where the time of its tasks goes."""
 
-    cores = 2
     is_local = True
 
-    def map(self, task: Callable[[Any], Any], works: Sequence[Any]) -> list[Any]:
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
+        self.task_memory_mb = engine.task_memory_mb
+
+    def read(self, task: Any, works: Sequence[Any]) -> Any:
+        return self._profiled("read", len(works), lambda: self._engine.read(task, works))
+
+    def merge(self, task: Any, works: Sequence[Any], readings: Sequence[Any]) -> Any:
+        return self._profiled("merge", len(works), lambda: self._engine.merge(task, works, readings))
+
+    def forget(self) -> None:
+        self._engine.forget()
+
+    def _profiled(self, step: str, tasks: int, work: Callable[[], Any]) -> Any:
         profile = cProfile.Profile()
         began = time.perf_counter()
         with profile:
-            answers = [task(work) for work in works]
-        name = getattr(task, "__qualname__", str(task))
-        print(f"\n{name}: {len(works)} tasks, {time.perf_counter() - began:.2f} s under the profiler", flush=True)
-        if works:
+            answer = work()
+        print(f"\n{step}: {tasks} tasks, {time.perf_counter() - began:.2f} s under the profiler", flush=True)
+        if tasks:
             pstats.Stats(profile).strip_dirs().sort_stats("tottime").print_stats(TOP_LINES)
-        return answers
+        return answer
 
 
 def profile(source: str, *kinds: str) -> None:
+    from muster.pipeline.engine import LocalEngine
     from muster.pipeline.job import Request, run
 
     for kind in kinds or ("state", "history"):
         with tempfile.TemporaryDirectory(dir=CACHE, prefix="pipeline-") as work:
-            summary = run(Profiled(), Request([source], f"{work}/tables", history=kind != "state"))
+            summary = run(Profiled(LocalEngine()), Request([source], f"{work}/tables", history=kind != "state"))
             print(f"{kind}: {summary.records:,} records in {summary.seconds:.1f} s, all in one process")
 
 

@@ -40,7 +40,8 @@ from rich.markup import escape
 
 from muster.broker import Broker
 from muster.errors import MusterError
-from muster.pipeline.job import OnSpark, Request, Summary, run
+from muster.pipeline.engine import SparkEngine
+from muster.pipeline.job import Request, Summary, run
 from muster.pipeline.session import spark_session
 from muster.tables.reading import open_tables
 
@@ -160,7 +161,7 @@ class Spark:
         self._bundled = self._pool.submit(self.run, ARCHIVE, self.tables)
 
     def run(self, source: Path, tables: Path) -> Summary:
-        return run(OnSpark(self._session.result()), Request([str(source)], str(tables)))
+        return run(SparkEngine(self._session.result()), Request([str(source)], str(tables)))
 
     def bundled(self) -> Summary:
         return self._bundled.result()

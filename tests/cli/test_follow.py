@@ -153,7 +153,7 @@ def test_a_truncation_is_accepted_by_one_run_even_if_it_cannot_clean_up(
 
     monkeypatch.setattr("muster.pipeline.session.spark_session", lambda *arguments: nullcontext())
     monkeypatch.setattr("muster.cli.pipeline._stop", lambda spark: None)
-    monkeypatch.setattr("muster.pipeline.job.OnSpark", lambda spark: None)
+    monkeypatch.setattr("muster.pipeline.engine.SparkEngine", lambda spark: None)
     monkeypatch.setattr("muster.pipeline.job.run", one_run)
     monkeypatch.setattr("muster.tables.store.TableStore.vacuum", vacuum)
     monkeypatch.setattr(follow.follow, "__defaults__", (lambda seconds: None, lambda: 0.0))

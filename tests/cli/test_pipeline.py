@@ -9,31 +9,22 @@ import sys
 import tarfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 
 from muster.cli.status import Status
-from muster.pipeline import job, session
+from muster.pipeline import engine, session
+from muster.pipeline.model import Extracted, PartitionWork
 from muster.pipeline.pack import FOLDER, spark_conf
 from tests.cli import corpus, run, run_process
 from tests.pipeline.test_life import Life
 
 SHORT_OF_SPARK = ("pipeline", "run", "--source", corpus("mini-zstd-43"))
-
-
-class Here:
-    """Tasks in this process: the command around them is what is looked at."""
-
-    cores = 1
-    is_local = True
-
-    def map(self, task: Callable[[Any], Any], works: Sequence[Any]) -> list[Any]:
-        return [task(work) for work in works]
 
 
 class NoSpark:
@@ -51,7 +42,7 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         return NoSpark()
 
     monkeypatch.setattr(session, "spark_session", start)
-    monkeypatch.setattr(job, "OnSpark", lambda spark: Here())
+    monkeypatch.setattr(engine, "SparkEngine", lambda spark: engine.LocalEngine())
     return asked
 
 
@@ -142,9 +133,9 @@ def test_what_cannot_be_is_said_before_spark_starts(
 FOLLOW = """
 import sys
 from muster.cli.main import main
-from muster.pipeline import job, session
-from tests.cli.test_pipeline import Here, NoSpark
-job.OnSpark, session.spark_session = lambda _: Here(), lambda *_: NoSpark()
+from muster.pipeline import engine, session
+from tests.cli.test_pipeline import NoSpark
+engine.SparkEngine, session.spark_session = lambda _: engine.LocalEngine(), lambda *_: NoSpark()
 sys.exit(main(sys.argv[1:]))
 """
 
@@ -167,33 +158,30 @@ def test_the_wait_for_spark_is_announced_to_people(no_spark: dict[str, Any], tmp
 
 
 class Interrupted:
-    """A Spark whose job is interrupted at the keyboard while it is waited for."""
-
-    master = "local[1]"
-    defaultParallelism = 1
+    """A Spark whose job is interrupted at the keyboard while it is waited for; its context and DataFrames too."""
 
     def __init__(self) -> None:
         self.cancelled: list[str] = []
-        self.group = ""
+        self.groups: set[str] = set()
         self.over = threading.Event()
+        self.sparkContext = self
+        self.kind = self
 
-    def getConf(self) -> dict[str, str]:
-        return {}
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_: self  # range, mapInArrow, persist, where, ...
+
+    @property
+    def conf(self) -> dict[str, str]:
+        return {"spark.master": "local[1]"}
 
     def setJobGroup(self, group: str, description: str) -> None:
         assert threading.current_thread() is not threading.main_thread(), "a Ctrl-C would break the call to Java"
-        self.group = group
+        self.groups.add(group)
 
-    def parallelize(self, works: Sequence[Any], count: int) -> "Interrupted":
-        return self
-
-    def map(self, task: object) -> "Interrupted":
-        return self
-
-    def collect(self) -> list[Any]:
+    def collect(self) -> None:
         os.kill(os.getpid(), signal.SIGINT)  # to the process, as a terminal does: the thread that waits is woken up
         assert self.over.wait(60)
-        return []
+        raise PySparkException("the job was cancelled")
 
     def cancelJobGroup(self, group: str) -> None:
         self.cancelled.append(group)
@@ -201,10 +189,15 @@ class Interrupted:
 
 
 def test_ctrl_c_cancels_the_job_of_spark_and_no_other() -> None:
-    context = Interrupted()
+    spark: Any = Interrupted()
+    on_spark = engine.SparkEngine(spark)
     with pytest.raises(KeyboardInterrupt):
-        job.OnSpark(SimpleNamespace(sparkContext=context)).map(len, [[1]])  # type: ignore[arg-type]
-    assert context.cancelled == [context.group]
+        on_spark.read(extract_nothing, [[]])
+    assert spark.cancelled == list(spark.groups)
+
+
+def extract_nothing(works: Sequence[PartitionWork]) -> Extracted:
+    return Extracted((), (), ())
 
 
 SLOW = """

@@ -19,11 +19,11 @@ from muster.cli.tables import NAMES
 from muster.cli.tables.command import complete_name
 from muster.cli.tables.run import SHOWN
 from muster.pipeline import job
+from muster.pipeline.engine import LocalEngine
 from muster.tables.manifest import PartitionProgress
 from muster.tables.reading import ORDERS
 from muster.tables.schemas import MOMENTS, PUBLISHED, TABLES
 from tests.cli import corpus, plain, run, run_on_terminal, run_process
-from tests.cli.test_pipeline import Here
 from tests.tables.history import PUBLISHED_AT_MS, published, state_at_the_end
 
 NEWEST_MS = 1_794_806_000_000
@@ -47,7 +47,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Tables of a whole run: rebalances and lag are made by it alone."""
     path = tmp_path_factory.mktemp("made")
-    job.run(Here(), job.Request([corpus("k43-full")], str(path)))
+    job.run(LocalEngine(), job.Request([corpus("k43-full")], str(path)))
     return path
 
 

@@ -24,7 +24,9 @@ def spark() -> Iterator["SparkSession"]:
     session = spark_session(
         "local[2]",
         {
+            "spark.ui.enabled": "false",
             "spark.sql.shuffle.partitions": "1",
+            "spark.sql.adaptive.enabled": "false",
             "spark.driver.memory": "1g",
             "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
             "spark.python.worker.reuse": "true",

@@ -10,6 +10,7 @@ from pyarrow import fs
 from muster.errors import BadInput
 from muster.live import download as live
 from muster.pipeline import job
+from muster.pipeline.engine import LocalEngine
 from muster.pipeline.extract.files import is_local, open_store
 from muster.pipeline.extract.partition import extract
 from muster.pipeline.model import LiveLog, PartitionWork, SegmentFiles
@@ -17,7 +18,7 @@ from muster.pipeline.packets import rows_of
 from muster.pipeline.replicas import describe_partition
 from muster.tables.reading import open_tables
 from tests.pipeline.extracting import context_in, run
-from tests.pipeline.world import Here, unpacked
+from tests.pipeline.world import unpacked
 from tests.segments import batch
 
 Options = tuple[tuple[str, str], ...]
@@ -92,11 +93,11 @@ def test_whole_runs_into_an_object_store(bucket: Options, tmp_path: Path) -> Non
     log = unpacked("mini-zstd-43", tmp_path)
     options = dict(bucket)
     for _ in range(2):
-        job.run(Here(), job.Request([str(log)], "s3://bucket/whole", options))
-    job.run(Here(), job.Request([str(log)], str(tmp_path / "here")))
+        job.run(LocalEngine(), job.Request([str(log)], "s3://bucket/whole", options))
+    job.run(LocalEngine(), job.Request([str(log)], str(tmp_path / "here")))
     system, _ = open_store("s3://bucket", bucket)
     fs.copy_files(str(log), "bucket/log", destination_filesystem=system)
-    job.run(Here(), job.Request(["s3://bucket/log"], "s3://bucket/both", options))
+    job.run(LocalEngine(), job.Request(["s3://bucket/log"], "s3://bucket/both", options))
     with open_tables("s3://bucket/whole", options) as there, open_tables(tmp_path / "here") as here:
         for table in ("offsets", "groups", "members", "commits", "rebalances", "lag"):
             assert there.read(table).table().equals(here.read(table).table()), table

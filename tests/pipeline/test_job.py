@@ -4,10 +4,14 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from muster.errors import BadInput
+from muster.pipeline.plan import Look
+from muster.pipeline.sources import LogDirectories
 from muster.tables.schemas import TABLES
+from muster.tables.store import TableStore
 from tests.codec.corpus_records import NAMES
 from tests.pipeline.world import GrowingLog, Rows, rows_of, run_here, unpacked
 from tests.tables.history import answers, state_at_the_end
@@ -86,6 +90,46 @@ def test_a_second_run_reads_nothing_twice(tmp_path: Path) -> None:
     second = run_here(tmp_path / "tables", log)
     assert (first.records, second.records) == (2294, 0)
     assert rows_of(tmp_path / "tables", *STATE, *HISTORY) == before
+
+
+def versions(tables: Path) -> dict[str, int]:
+    manifest = TableStore(tables).manifest()
+    assert manifest is not None
+    return dict(manifest.tables)
+
+
+def test_nothing_new_nothing_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log, tables = unpacked("k43-all", tmp_path), tmp_path / "tables"
+    first = run_here(tables, log)
+    before, looked = versions(tables), LogDirectories.look
+    again = run_here(tables, log)
+    assert versions(tables) == before
+    assert (again.records, again.rows, set(again.new_rows)) == (0, first.rows, set(first.new_rows))
+    assert not any(again.new_rows.values())
+    manifest = TableStore(tables).manifest()
+    assert manifest is not None
+    assert manifest.run_id == again.run_id, "that the source was looked at is told"
+
+    # The end of a partition of data moves: lag is another, though the offsets topic has nothing new.
+    def moved(self: LogDirectories, *known: Any) -> Look:
+        found = looked(self, *known)
+        ends = found.log_ends.column("log_end_offset").to_pylist()
+        place = found.log_ends.schema.get_field_index("log_end_offset")
+        more = pa.array([ends[0] + 7, *ends[1:]], pa.int64())
+        return found._replace(log_ends=found.log_ends.set_column(place, found.log_ends.schema.field(place), more))
+
+    monkeypatch.setattr(LogDirectories, "look", moved)
+    run_here(tables, log)
+    after = versions(tables)
+    assert after["lag"] > before["lag"]
+    assert after["log_ends"] > before["log_ends"]
+    run_here(tables, log)
+    assert versions(tables) == after
+
+    # In a live cluster the lag in time of a group that is behind grows with the clock.
+    monkeypatch.setattr(LogDirectories, "look", lambda self, known: moved(self, known)._replace(is_live=True))
+    run_here(tables, log)
+    assert versions(tables)["lag"] > after["lag"]
 
 
 def test_state_alone_is_the_state_of_a_whole_run(tmp_path: Path) -> None:

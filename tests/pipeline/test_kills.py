@@ -177,11 +177,10 @@ def test_two_runs_at_once_the_second_is_refused(tmp_path: Path) -> None:
 LIMITED = """
 import os, resource, signal, sys
 from muster.cli.main import main
-from muster.pipeline import job, session
-from tests.pipeline.world import Here
+from muster.pipeline import engine, session
 class Stopped:
     def stop(self): pass
-job.OnSpark, session.spark_session = lambda _: Here(), lambda *_: Stopped()
+engine.SparkEngine, session.spark_session = lambda _: engine.LocalEngine(), lambda *_: Stopped()
 def limited(size_bytes):
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, size_bytes))

@@ -6,7 +6,7 @@ between. Nothing is measured by time.
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,10 +18,12 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from muster.errors import ClusterUnreachable
+from muster.pipeline.engine import LocalEngine, Reading
 from muster.pipeline.job import Request, run
+from muster.pipeline.merge import MergeAnswer
 from tests.kit.kafka import KafkaBroker
 from tests.pipeline.test_live import described, measured
-from tests.pipeline.world import Here, Row, rows_of
+from tests.pipeline.world import Row, rows_of
 from tests.real.drive import QUIET, SETTINGS, WAIT_S
 
 pytestmark = pytest.mark.kafka
@@ -151,16 +153,20 @@ def wait_for(is_so: Callable[[], bool]) -> None:
         time.sleep(0.1)
 
 
-class AskingAfterTheLook(Here):
+class AskingAfterTheLook(LocalEngine):
     """Tasks run after the look: before the first of them Kafka is asked."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self.told: Told | None = None
 
-    def map(self, task: Callable[[Any], Any], works: Sequence[Any]) -> list[Any]:
+    def read(self, *arguments: Any) -> Reading:
         self.told = self.told or self._cluster.told()
-        return super().map(task, works)
+        return super().read(*arguments)
+
+    def merge(self, *arguments: Any) -> list[MergeAnswer]:
+        self.told = self.told or self._cluster.told()  # there may be nothing to read
+        return super().merge(*arguments)
 
 
 class Observed(NamedTuple):
@@ -224,7 +230,7 @@ def test_lag_is_what_kafka_says_at_that_moment(ordinary: KafkaBroker, tmp_path: 
 
         ordinary.stop()
         with pytest.raises(ClusterUnreachable):
-            run(Here(), request)
+            run(LocalEngine(), request)
         assert lag_in(tables, cluster.topic) == at_rest[-1].lag
         ordinary.start()
         ends = at_rest[-1].after.ends
@@ -243,5 +249,5 @@ def test_lag_is_what_kafka_says_at_that_moment(ordinary: KafkaBroker, tmp_path: 
         assert recorded(lag_in(tables, cluster.topic, seen.at_ms)) == recorded(seen.lag)
     for seen in at_work:
         check_bounds(seen, lag_in(tables, cluster.topic, seen.at_ms))
-    run(Here(), replace(request, tables=str(tmp_path / "scratch")))
+    run(LocalEngine(), replace(request, tables=str(tmp_path / "scratch")))
     assert in_force(tmp_path / "scratch") == in_force(tables)

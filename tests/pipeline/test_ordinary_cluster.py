@@ -1,7 +1,7 @@
 """A cluster as Kafka comes: fifty partitions of __consumer_offsets, of which two have records."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +13,14 @@ from confluent_kafka.cimpl import NewTopic
 from muster.cli.status import Status
 from muster.errors import ClusterError
 from muster.pipeline import datasource
-from muster.pipeline.job import OnSpark, Request, run
+from muster.pipeline.engine import LocalEngine, Reading, SparkEngine
+from muster.pipeline.job import Request, run
+from muster.pipeline.merge import MergeAnswer
 from muster.tables.schemas import COMMITS
 from tests.cli.test_follow import following
 from tests.kit.kafka import KafkaBroker
 from tests.pipeline.test_live import described, measured
-from tests.pipeline.world import Here, rows_of, run_here
+from tests.pipeline.world import rows_of, run_here
 from tests.real.drive import QUIET, WAIT_S, consumer
 
 if TYPE_CHECKING:
@@ -78,15 +80,19 @@ def test_a_run_over_the_port_and_one_over_the_log_directory(ordinary: KafkaBroke
         assert run_here(tmp_path / name, source).records == 0
 
 
-class WhileItRuns(Here):
+class WhileItRuns(LocalEngine):
     """Something happens in the cluster whenever tasks are about to run."""
 
     def __init__(self, happens: Callable[[], None]) -> None:
         self._happens = happens
 
-    def map(self, task: Callable[[Any], Any], works: Sequence[Any]) -> list[Any]:
+    def read(self, *arguments: Any) -> Reading:
         self._happens()
-        return super().map(task, works)
+        return super().read(*arguments)
+
+    def merge(self, *arguments: Any) -> list[MergeAnswer]:
+        self._happens()
+        return super().merge(*arguments)
 
 
 def test_lag_is_of_one_moment_however_long_the_run_takes(ordinary: KafkaBroker, tmp_path: Path) -> None:
@@ -123,7 +129,7 @@ def test_records_deleted_before_they_were_read_are_lost(ordinary: KafkaBroker, t
 
 @pytest.mark.spark
 def test_a_run_on_spark(spark: "SparkSession", ordinary: KafkaBroker, tmp_path: Path) -> None:
-    summary = run(OnSpark(spark), Request([f"kafka://{ordinary.bootstrap}"], str(tmp_path)))
+    summary = run(SparkEngine(spark), Request([f"kafka://{ordinary.bootstrap}"], str(tmp_path)))
     assert summary.partitions == 50
     assert committed_in(rows_of(tmp_path, "offsets")["offsets"]) == COMMITTED
 

@@ -6,6 +6,7 @@ import pytest
 
 from muster.pipeline.model import PartitionReport, SegmentFiles
 from muster.pipeline.plan import (
+    MERGE_BYTES,
     Behind,
     Conflict,
     Cut,
@@ -15,6 +16,7 @@ from muster.pipeline.plan import (
     advanced,
     packed,
     plan,
+    shared,
     spread,
     thinned,
     withdrawn,
@@ -134,9 +136,17 @@ def test_a_log_cut_to_nothing_is_still_worked_on_to_rebuild_its_state() -> None:
 
 def test_works_are_packed_by_size() -> None:
     works, *_ = plan([PartitionState(number, FILES, 0, 10, (), size) for number, size in enumerate([9, 1, 5, 4])], {})
-    bins = packed(works, 2)
+    bins = packed(works, 10)  # bytes: two tasks have room for all
     assert sorted(sum(work.size_bytes for work in each) for each in bins) == [9, 10]
-    assert [len(each) for each in packed(works, 100)] == [1, 1, 1, 1]
+    assert [len(each) for each in packed(works, 1)] == [1, 1, 1, 1]
+    assert [len(each) for each in packed(works)] == [4]
+    assert packed([]) == []
+
+
+def test_partitions_are_merged_by_tasks_of_about_one_size() -> None:
+    sizes = dict.fromkeys(range(4), MERGE_BYTES // 2)
+    assert sorted(map(len, shared([0, 1, 2, 3, 9], sizes))) == [1, 2, 2]  # 9 is in the tables, and its log is gone
+    assert shared([3, 1], {}) == [(1, 3)]
 
 
 @pytest.mark.parametrize(

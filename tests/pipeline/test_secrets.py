@@ -2,7 +2,7 @@
 
 import json
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,12 @@ from muster.config.client import SECRETS_FILE, read_client_properties, with_secr
 from muster.errors import BadInput
 from muster.live.settings import client_settings
 from muster.pipeline import live_source, sources
+from muster.pipeline.engine import LocalEngine, Reading
 from muster.pipeline.job import Request, run
+from muster.pipeline.merge import MergeAnswer
 from muster.pipeline.model import LiveLog
 from muster.pipeline.plan import PartitionState
-from muster.pipeline.session import put_aside
+from muster.pipeline.session import secrets_as_references
 from muster.references import is_secret, resolved
 from tests.cli import corpus
 from tests.cli import run as run_command
@@ -26,23 +28,22 @@ KEY = "battery-horse-correct"
 LOGIN = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "me"}
 
 
-class Pickling:
+class Pickling(LocalEngine):
     """Tasks in this process, as the bytes that Spark would write into files and send to workers."""
-
-    cores = 2
-    is_local = True
 
     def __init__(self) -> None:
         self.sent = b""
 
-    def map(self, task: Callable[[Any], Any], works: Sequence[Any]) -> list[Any]:
-        answers = []
-        for work in works:
-            packed = cloudpickle.dumps((task, work))
-            self.sent += packed
-            its_task, its_work = cloudpickle.loads(packed)
-            answers.append(its_task(its_work))
-        return answers
+    def read(self, task: Any, works: Sequence[Any]) -> Reading:
+        return super().read(*self._sent(task, works))
+
+    def merge(self, task: Any, works: Sequence[Any], readings: Sequence[Reading]) -> list[MergeAnswer]:
+        return super().merge(*self._sent(task, works), readings)
+
+    def _sent(self, *things: Any) -> Any:
+        packed = cloudpickle.dumps(things)
+        self.sent += packed
+        return cloudpickle.loads(packed)
 
 
 class LiveOnDisk(sources.LogDirectories):
@@ -109,7 +110,9 @@ def test_a_password_is_not_in_the_bytes_of_a_task_and_tasks_log_in(
 
 
 def test_a_secret_as_text_is_kept_from_other_users_and_gone_afterwards() -> None:
-    with put_aside({"a": "1", "sasl.password": PASSWORD, "ssl.key.pem": "-----\nx\n-----"}, is_local=True) as settings:
+    with secrets_as_references(
+        {"a": "1", "sasl.password": PASSWORD, "ssl.key.pem": "-----\nx\n-----"}, is_local=True
+    ) as settings:
         assert settings["a"] == "1"
         place = Path(settings["sasl.password"].removeprefix("${file:").removesuffix("}"))
         assert stat.S_IMODE(place.stat().st_mode) == 0o600

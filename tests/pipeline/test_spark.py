@@ -1,6 +1,5 @@
 """The job on Spark itself, and the tables as functions of DataFrames."""
 
-import re
 import socket
 from pathlib import Path
 from random import Random
@@ -11,10 +10,11 @@ import pyarrow as pa
 import pytest
 
 from muster.cli.status import Status
-from muster.errors import BadInput, Unexpected
-from muster.pipeline.job import OnSpark, Request, run
+from muster.errors import BadInput
+from muster.pipeline.engine import SparkEngine
+from muster.pipeline.job import Request, run
 from muster.pipeline.log_ends import moment_of, numbered
-from muster.pipeline.session import Failure, Told, all_answers, attempts, complaint, gist, ours, spark_session
+from muster.pipeline.session import complaint, in_one_line, spark_session
 from muster.pipeline.sources import LogDirectories
 from muster.tables import queries
 from muster.tables.schemas import GROUPS, LAG, LOG_ENDS, MEMBERS, OFFSETS, TABLES, TIMES, published_form
@@ -36,7 +36,7 @@ def test_a_run_on_spark_is_the_run_in_process(spark: "SparkSession", tmp_path: P
     records = 0
     for last in (False, True):
         growing.grow(last)
-        summary = run(OnSpark(spark), Request([str(growing.target)], str(tmp_path / "spark")))
+        summary = run(SparkEngine(spark), Request([str(growing.target)], str(tmp_path / "spark")))
         records += summary.records
     here = run_here(tmp_path / "here", growing.target)
     assert records == here.records == 2294
@@ -90,56 +90,6 @@ def test_frames_are_what_duckdb_says(spark: "SparkSession", tmp_path: Path) -> N
     assert any(row["lag_ms_by"] == "exact" for row in expected["lag"].to_pylist())
 
 
-def test_what_a_task_meets_is_raised_as_what_it_is(spark: "SparkSession") -> None:
-    def meet(work: int) -> int:
-        if work == 1:
-            raise BadInput("the log was moved.")
-        if work == 2:
-            raise OSError(28, "No space left on device", "x.parquet")
-        return 1 // work
-
-    runner = OnSpark(spark)
-    assert runner.map(meet, []) == []
-    assert runner.map(meet, [5, 6]) == [0, 0]
-    with pytest.raises(BadInput, match=r"^the log was moved\.$"):
-        runner.map(meet, [5, 1])
-    with pytest.raises(OSError, match="No space left") as full:
-        runner.map(meet, [2])
-    assert (full.value.errno, full.value.filename) == (28, "x.parquet")
-    with pytest.raises(Unexpected) as broken:
-        runner.map(meet, [0])
-    sentence = str(broken.value)
-    assert re.fullmatch(r"ZeroDivisionError: .* \(in a task, pipeline/session\.py, line \d+\)", sentence), sentence
-
-
-def test_what_spark_itself_cannot_do_is_not_called_our_mistake() -> None:
-    lost = (
-        "Job aborted due to stage failure: ExecutorLostFailure (executor 1 exited)\n\tat org.apache.spark.X(X.scala:1)"
-    )
-    assert ours(RuntimeError(lost)) == ""
-    text = (
-        'org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n  File "/x/muster/'
-        'pipeline/extract/ranges.py", line 88, in segments_from\n'
-        "ValueError: zip() argument 2 is longer than argument 1\n\n\tat org.apache.spark.X(X.scala:1)"
-    )
-    assert ours(RuntimeError(text)) == (
-        "ValueError: zip() argument 2 is longer than argument 1 (in a task, pipeline/extract/ranges.py, line 88)"
-    )
-
-
-def test_a_disk_that_fails_is_tried_again_where_spark_tries_again() -> None:
-    def fail(error: Exception) -> None:
-        raise error
-
-    assert isinstance(Told(fail, 1)(OSError(5, "Input/output error")), Failure)
-    with pytest.raises(OSError, match="Input/output"):
-        Told(fail, 4)(OSError(5, "Input/output error"))
-    assert isinstance(Told(fail, 4)(BadInput("no such log.")), Failure)
-    assert all_answers([1, 2]) == [1, 2]
-    assert [attempts(*each) for each in (("local[*]", "4"), ("local[2,3]", None), ("local", None))] == [1, 3, 1]
-    assert [attempts("spark://host:7077", most) for most in (None, "7")] == [4, 7]
-
-
 def test_a_running_session_is_taken(spark: "SparkSession") -> None:
     from pyspark.sql import SparkSession
 
@@ -177,8 +127,8 @@ Exception in thread "main" org.apache.spark.SparkException: Could not parse Mast
     assert complaint(trace) == "org.apache.spark.SparkException: Could not parse Master URL: 'nowhere'"
     assert complaint("WARNING: Using incubator modules\n") == ""
     java = "An error occurred while calling o1.x.\n: java.lang.IllegalStateException: No.\n\tat a.b.C(D.java:1)\n"
-    assert gist(Exception(java)) == "java.lang.IllegalStateException: No"
-    assert gist(Exception()) == "Exception"
+    assert in_one_line(Exception(java)) == "java.lang.IllegalStateException: No"
+    assert in_one_line(Exception()) == "Exception"
 
 
 def test_a_spark_connect_server_that_is_not_there_is_told_at_once() -> None:

@@ -1,16 +1,15 @@
 """Logs that grow, and runs over them without Spark: the same tasks, in this process."""
 
-import pickle
 import shutil
 import struct
 import tarfile
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pyarrow as pa
 
+from muster.pipeline.engine import LocalEngine
 from muster.pipeline.job import Request, Summary, run
 from muster.segments.sources import OFFSETS_TOPIC
 from muster.tables.reading import open_tables
@@ -20,16 +19,6 @@ from tests.codec.corpus_records import CORPORA
 
 Row = dict[str, Any]
 Rows = list[Row]
-
-
-class Here:
-    """Runs tasks one after the other; each goes through pickle, as on the way to a worker."""
-
-    cores = 2
-    is_local = True
-
-    def map(self, task: Callable[[Any], Any], works: Sequence[Any]) -> list[Any]:
-        return [pickle.loads(pickle.dumps(task(pickle.loads(pickle.dumps(work))))) for work in works]
 
 
 def unpacked(name: str, folder: Path) -> Path:
@@ -43,7 +32,7 @@ def unpacked(name: str, folder: Path) -> Path:
 
 
 def run_here(tables: Path, *logs: Path | str, **more: Any) -> Summary:
-    return run(Here(), Request([str(log) for log in logs], str(tables), **more))
+    return run(LocalEngine(), Request([str(log) for log in logs], str(tables), **more))
 
 
 def rows_of(tables: Path, *names: str, as_of_ms: int | None = None) -> dict[str, Rows]:

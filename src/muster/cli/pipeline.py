@@ -134,7 +134,8 @@ def run_pipeline(
     client = one_config(command_config, kafka_config)
     config = {} if client is None else without_secrets(read_client_properties(client), client)
 
-    from muster.pipeline.job import OnSpark, Request, run
+    from muster.pipeline.engine import SparkEngine
+    from muster.pipeline.job import Request, run
     from muster.pipeline.sources import open_source
     from muster.tables.store import TableStore
 
@@ -154,7 +155,7 @@ def run_pipeline(
     def run_once() -> "Summary":
         nonlocal request
         with _bar(not quiet) as watch, _writing(out):
-            summary = run(OnSpark(spark), request, watch)
+            summary = run(SparkEngine(spark), request, watch)
             request = replace(request, accept_truncation=False)  # said of the log as it is now, not of later ones
             store.vacuum(keep_runs)
         return summary

@@ -1,19 +1,17 @@
 """One run, from a source to published tables. `_run` lists the steps."""
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
-from uuid import uuid4
+from typing import Any
 
-from muster.errors import BadInput, MusterError, Unexpected
+from muster.errors import BadInput
+from muster.pipeline.engine import Engine, Reading
 from muster.pipeline.extract.partition import extract
-from muster.pipeline.log_ends import moment_of, numbered
-from muster.pipeline.merge import MergeAnswer, MergeWork, merge_task
-from muster.pipeline.model import ExtractContext, Extracted, PartitionReport, PartitionWork, WrittenFile
-from muster.pipeline.packets import Packet
+from muster.pipeline.log_ends import ends_digest, moment_of, numbered
+from muster.pipeline.merge import MergeWork, merge_task
+from muster.pipeline.model import ExtractContext, PartitionReport, PartitionWork, WrittenFile
 from muster.pipeline.plan import (
     Cut,
     PartitionState,
@@ -28,7 +26,7 @@ from muster.pipeline.plan import (
     withdrawn,
 )
 from muster.pipeline.progress import Watch
-from muster.pipeline.session import Told, all_answers, attempts, gist, ours, put_aside
+from muster.pipeline.session import secrets_as_references
 from muster.pipeline.sources import open_source
 from muster.segments.archives import DEFAULT_LIMIT, UnpackLimit
 from muster.tables.clocks import shown
@@ -36,68 +34,9 @@ from muster.tables.manifest import Manifest, PartitionProgress
 from muster.tables.schemas import HISTORY, STATE
 from muster.tables.store import Run, TableStore
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 WEEK_MS = 7 * 24 * 3600 * 1000
-TASKS_PER_CORE = 2
 FROM_THE_LOG = ("commits", "group_records", "markers")
 STATE_ALONE = ("offsets", "open_commits", "group_state", "groups", "members", "lag")
-
-
-class Runner(Protocol):
-    """Who runs tasks: Spark, or in tests this very process."""
-
-    cores: int
-    is_local: bool
-    """Whether tasks run on this machine, and find here what they are told to look up."""
-
-    def map(self, task: Callable[[Any], Any], works: Sequence[Any]) -> list[Any]:
-        """The answer to each of these works, in their order; any of them may be run more than once."""
-
-
-class OnSpark:
-    """Tasks on a Spark cluster, or on the cores of this machine."""
-
-    def __init__(self, spark: "SparkSession") -> None:
-        self._context = spark.sparkContext
-        self.cores = self._context.defaultParallelism
-        self.is_local = (self._context.master or "").startswith("local")
-        self._group = f"muster-{uuid4()}"
-        self._attempts = attempts(self._context.master or "", self._context.getConf().get("spark.task.maxFailures"))
-
-    def map(self, task: Callable[[Any], Any], works: Sequence[Any]) -> list[Any]:
-        from py4j.protocol import Py4JError
-        from pyspark.errors import PySparkException
-
-        if not works:
-            return []
-        told = Told(task, self._attempts)
-        try:
-            given = self._in_a_thread(lambda: self._collected(told, works))
-        except (Py4JError, PySparkException) as error:
-            mistake = ours(error)
-            if mistake:
-                raise Unexpected(mistake) from error
-            sentence = f"Spark could not finish the run: {gist(error)}. What was published before is untouched."
-            raise MusterError(sentence) from error
-        return all_answers(given)
-
-    def _collected(self, told: Told, works: Sequence[Any]) -> list[Any]:
-        self._context.setJobGroup(self._group, "muster")
-        found: list[Any] = self._context.parallelize(works, len(works)).map(lambda work: told(work)).collect()
-        return found
-
-    def _in_a_thread(self, work: Callable[[], list[Any]]) -> list[Any]:
-        """Wait for Spark in a thread of its own: a Ctrl-C in the middle of a call to Java breaks the connection to it,
-        and all that would be left is tracebacks.
-        """
-        with ThreadPoolExecutor(1, thread_name_prefix="muster-spark") as pool:
-            try:
-                return pool.submit(work).result()
-            except KeyboardInterrupt:
-                self._context.cancelJobGroup(self._group)
-                raise
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,36 +83,39 @@ class Summary:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
-def run(runner: Runner, request: Request, watch: Watch | None = None) -> Summary:
+def run(engine: Engine, request: Request, watch: Watch | None = None) -> Summary:
     """Bring the tables up to what the source has now. Readers see the last run until this one is whole."""
     began = time.monotonic()
     with (
-        put_aside(request.kafka_config, runner.is_local) as config,
-        put_aside(request.storage_options, runner.is_local) as options,
+        secrets_as_references(request.kafka_config, engine.is_local) as config,
+        secrets_as_references(request.storage_options, engine.is_local) as options,
     ):
-        summary = _run(runner, replace(request, kafka_config=config, storage_options=options), watch or Watch())
+        summary = _run(engine, replace(request, kafka_config=config, storage_options=options), watch or Watch())
     summary.seconds = round(time.monotonic() - began, 3)
     return summary
 
 
-def _run(runner: Runner, request: Request, watch: Watch) -> Summary:
+def _run(engine: Engine, request: Request, watch: Watch) -> Summary:
     store = TableStore(request.tables, request.storage_options)
     with (
         closing(
             open_source(request.sources, request.kafka_config, request.storage_options, request.unpack_limit)
         ) as source,
         store.run() as changes,
+        ExitStack() as stack,
     ):
         topic_names = source.topic_names()
         if changes.manifest is not None:
             check_same_cluster(changes.manifest, source.cluster_id, topic_names, request.tables)
             _check_history(changes.manifest, request)
-        job = _Job(runner, request, source, changes, topic_names, watch)
+        job = _Job(engine, request, source, changes, topic_names, watch)
+        stack.callback(engine.forget)
         job.read()
-        job.read_again_where_records_are_missing()
-        job.append_history()
-        job.observe_log_ends()
-        job.merge_state()
+        if not job.nothing_is_new():
+            job.read_again_where_records_are_missing()
+            job.append_history()
+            job.observe_log_ends()
+            job.merge_state()
         job.publish()
     return job.summary
 
@@ -191,22 +133,24 @@ class _Job:
 
     def __init__(
         self,
-        runner: Runner,
+        engine: Engine,
         request: Request,
         source: Source,
         changes: Run,
         topic_names: Mapping[str, str],
         watch: Watch,
     ) -> None:
-        self.runner, self.request, self.source, self.changes, self.watch = runner, request, source, changes, watch
+        self.engine, self.request, self.source, self.changes, self.watch = engine, request, source, changes, watch
         self.summary = Summary(changes.run_id, source.kind, source.cluster_id)
         self.topic_names = topic_names
         self.before: Mapping[int, PartitionProgress] = changes.manifest.progress if changes.manifest else {}
         self.look = source.look(self.before)
         self.states: list[PartitionState] = self.look.partitions
         self.cuts: tuple[Cut, ...] = ()
-        self.found: list[Extracted] = []
-        self.found_again: list[Extracted] = []
+        self.readings: list[Reading] = []
+        """What is new; then, of rebuilt partitions, the whole log."""
+        self.behind = 0
+        """Places that groups have to read on from."""
         self.rebuilt: dict[int, int] = {}
         """Partitions whose state comes from the log alone, and how far each had been read before."""
 
@@ -219,7 +163,7 @@ class _Job:
             self._withdraw(cut)
         self.summary.notes += left_alone(planned)
         self.summary.partitions = len(planned.works)
-        self.found = self._extract(planned.works, self.request.history)
+        self.readings = [self._extract(planned.works, self.request.history)]
         for report in self._reports():
             self.summary.records += report.records
             self.summary.size_bytes += report.size_bytes
@@ -238,7 +182,7 @@ class _Job:
             f"{gone} rows of what it had held after that are withdrawn."
         )
 
-    def _extract(self, works: Sequence[PartitionWork], history: bool) -> list[Extracted]:
+    def _extract(self, works: Sequence[PartitionWork], history: bool) -> Reading:
         context = ExtractContext(
             run_id=self.changes.run_id,
             tables=self.changes.store.address,
@@ -249,18 +193,18 @@ class _Job:
             previous_offsets=tuple(self.changes.files("offsets")),
             previous_activity=tuple(self.changes.files("activity")),
         )
-        tasks = packed(works, self.runner.cores * TASKS_PER_CORE)
+        tasks = packed(works)
         size_bytes = sum(work.size_bytes for work in works)
-        with self.watch.reading(size_bytes, self.runner.is_local) as folder:
+        with self.watch.reading(size_bytes, self.engine.is_local) as folder:
             told = context._replace(progress=folder)
-            return self.runner.map(lambda some: extract(some, told), tasks)
+            return self.engine.read(lambda some: extract(some, told), tasks)
 
     @property
     def _options(self) -> tuple[tuple[str, str], ...]:
         return tuple(sorted(self.request.storage_options.items()))
 
     def _reports(self) -> list[PartitionReport]:
-        return [report for each in self.found for report in each.reports]
+        return [report for each in self.readings[0].found for report in each.reports]
 
     def _odd(self, report: PartitionReport) -> list[str]:
         notes = list(report.damage)
@@ -281,6 +225,24 @@ class _Job:
             )
         return notes
 
+    def nothing_is_new(self) -> bool:
+        """Whether the tables are right as they are: nothing was read, no end of the data has moved, and no lag in time
+        grows with the clock. Then the manifest alone is written, which says when the source was looked at.
+        """
+        known = self.changes.manifest and self.changes.manifest.source
+        if not known or self.readings[0].found or self.cuts or known.get("rows") is None:
+            return False
+        if known.get("history") != self.request.history:
+            return False
+        if known.get("log_ends_digest") != ends_digest(self.look.log_ends):
+            return False
+        self.behind = known.get("behind", 0)
+        if self.look.is_live and self.behind:
+            return False
+        self.summary.rows = dict(known["rows"])
+        self.summary.new_rows = dict.fromkeys(("log_ends", *(HISTORY if self.request.history else ())), 0)
+        return True
+
     def read_again_where_records_are_missing(self) -> None:
         """A tombstone may have come and gone behind the last run: there the whole log says what is in force.
 
@@ -292,11 +254,11 @@ class _Job:
             if number in self.before and (report.gaps or number in cut or not self.request.history):
                 self.rebuilt[number] = self.before[number].next_offset
         works = [work for work in plan(self.states, {}).works if work.offsets_partition in self.rebuilt]
-        self.found_again = self._extract(works, False)
+        self.readings.append(self._extract(works, False))
 
     def append_history(self) -> None:
         for table in FROM_THE_LOG if self.request.history else ():
-            self._append(table, [file for each in self.found for file in each.files if file.table == table])
+            self._append(table, [file for each in self.readings[0].found for file in each.files if file.table == table])
 
     def _append(self, table: str, files: Sequence[WrittenFile]) -> None:
         self.changes.append(table, files)
@@ -318,8 +280,8 @@ class _Job:
         """What is in force, in every partition; and what history learns from the comparison with the last run."""
         numbers = sorted({*self.before, *(state.offsets_partition for state in self.states)})
         sizes = {state.offsets_partition: state.size_bytes for state in self.states}
-        works = [self._merge_work(some) for some in shared(numbers, sizes, self.runner.cores)]
-        answers: list[MergeAnswer] = self.runner.map(merge_task, works)
+        works = [self._merge_work(some) for some in shared(numbers, sizes)]
+        answers = self.engine.merge(merge_task, works, self.readings)
         files = [file for answer in answers for file in answer.files]
         for table in STATE if self.request.history else STATE_ALONE:
             of_table = [file for file in files if file.table == table]
@@ -327,13 +289,14 @@ class _Job:
             self.summary.rows[table] = sum(file.rows for file in of_table)
         for table in HISTORY if self.request.history else ():
             self._append(table, [file for file in files if file.table == table])
+        self.behind = sum(answer.behind for answer in answers)
         unmeasured = sum(answer.unmeasured for answer in answers)
         if unmeasured:
             self.summary.notes.append(f"the lag in time of {unmeasured:,} partitions is interpolated, not looked up.")
 
     def _merge_work(self, partitions: tuple[int, ...]) -> MergeWork:
         files = self.changes.files
-        new = {table: self._named(self.found, table, f"{self.changes.store.address}/{table}") for table in FROM_THE_LOG}
+        new = {table: self._new_files(table) for table in FROM_THE_LOG}
         if any(cut.offsets_partition in partitions for cut in self.cuts):
             new["group_records"] = tuple(files("group_records"))
         return MergeWork(
@@ -345,21 +308,16 @@ class _Job:
             rebuilt=tuple(sorted(self.rebuilt.items())),
             cuts=self.cuts,
             before={table: tuple(files(table)) for table in STATE},
-            packets=self._packets(self.found, partitions),
-            packets_again=self._packets(self.found_again, partitions),
             new=new,
             log_ends=tuple(files("log_ends")),
+            memory_mb=self.engine.task_memory_mb,
             run_number=self.changes.number,
             times=self.source.times(),
         )
 
-    @staticmethod
-    def _packets(found: Iterable[Extracted], partitions: Collection[int]) -> tuple[Packet, ...]:
-        return tuple(packet for each in found for packet in each.packets if packet.offsets_partition in partitions)
-
-    @staticmethod
-    def _named(found: Iterable[Extracted], table: str, root: str) -> tuple[str, ...]:
-        return tuple(f"{root}/{file.path}" for each in found for file in each.files if file.table == table)
+    def _new_files(self, table: str) -> tuple[str, ...]:
+        files = [file for each in self.readings[0].found for file in each.files if file.table == table]
+        return tuple(f"{self.changes.store.address}/{table}/{file.path}" for file in files)
 
     def publish(self) -> None:
         progress = dict(self.before)
@@ -379,6 +337,9 @@ class _Job:
             "topic_names": {**(self._known("topic_names") or {}), **self.topic_names},
             "history": self.request.history,
             "observed_at_ms": self.look.looked_at_ms,
+            "log_ends_digest": ends_digest(self.look.log_ends),
+            "behind": self.behind,
+            "rows": self.summary.rows,
         }
         self.changes.publish(progress, source)
 

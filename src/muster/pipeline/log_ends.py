@@ -6,6 +6,7 @@ reaches furthest counts. There is no high watermark here: what a leader has, and
 Whatever cannot be read is NULL, or left out, and a sentence in `problems`.
 """
 
+import hashlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -79,6 +80,14 @@ def numbered(ends: pa.Table, run_number: int, observed_at_ms: int | None) -> pa.
         place = ends.schema.get_field_index(name)
         ends = ends.set_column(place, ends.schema.field(place), pa.array([value] * len(ends), pa.int64()))
     return ends
+
+
+def ends_digest(ends: pa.Table) -> str:
+    """The same for observations that differ in nothing but their moment."""
+    rows = ends.drop_columns(["run_number", "observed_at_ms"]).sort_by(
+        [("topic", "ascending"), ("partition", "ascending")]
+    )
+    return hashlib.sha256(repr(rows.to_pydict()).encode()).hexdigest()
 
 
 def timestamps_at(

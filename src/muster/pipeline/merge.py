@@ -200,13 +200,11 @@ class MergeWork(NamedTuple):
     cuts: tuple[Cut, ...]
     before: Mapping[str, Files]
     """By table."""
-    packets: tuple[Packet, ...]
-    """What is new in these partitions."""
-    packets_again: tuple[Packet, ...]
-    """What the whole log of rebuilt partitions has."""
     new: Mapping[str, Files]
     """Files added to `group_records` and `markers` by this run; for cut partitions all of `group_records`."""
     log_ends: Files
+    memory_mb: int
+    """Of the task's duckdb, which spills beyond it."""
     run_number: int
     times: Times
 
@@ -216,29 +214,43 @@ class MergeAnswer(NamedTuple):
     """State of these partitions, all of it; and rows to append to `commits` and `rebalances`."""
     unmeasured: int
     """Groups' partitions beyond `MOST_LOOKUPS`."""
+    behind: int
+    """Places that groups have to read on from."""
 
 
-def merge_task(work: MergeWork) -> MergeAnswer:
-    """Merge; run again, it writes other files and answers the same."""
-    with tempfile.TemporaryDirectory() as spill, closing(duckdb.connect(config=_config(spill))) as connection:
-        task = _Task(work, connection)
+def merge_task(work: MergeWork, packets: Sequence[Sequence[Packet]]) -> MergeAnswer:
+    """Merge; run again, it writes other files and answers the same.
+
+    The packets of these partitions are of two readings: what is new, and the whole log of rebuilt ones.
+    """
+    with (
+        tempfile.TemporaryDirectory() as spill,
+        closing(duckdb.connect(config=_config(spill, work.memory_mb))) as connection,
+    ):
+        task = _Task(work, packets, connection)
         task.merge_offsets()
         task.merge_groups()
         if work.history:
             task.tell_rebalances()
         task.measure_lag()
-        return MergeAnswer(tuple(task.files), task.unmeasured)
+        return MergeAnswer(tuple(task.files), task.unmeasured, task.behind)
 
 
-def _config(spill: str) -> dict[str, str | int]:
-    return {"temp_directory": spill, "threads": 1, "preserve_insertion_order": "false"}
+def _config(spill: str, memory_mb: int) -> dict[str, str | int]:
+    return {
+        "temp_directory": spill,
+        "threads": 1,
+        "preserve_insertion_order": "false",
+        "memory_limit": f"{memory_mb}MiB",
+    }
 
 
 class _Task:
-    def __init__(self, work: MergeWork, connection: Any) -> None:
+    def __init__(self, work: MergeWork, packets: Sequence[Sequence[Packet]], connection: Any) -> None:
         self.work, self.connection = work, connection
+        self.packets, self.packets_again = packets
         self.files: list[WrittenFile] = []
-        self.unmeasured = 0
+        self.unmeasured = self.behind = 0
         self.rebuilt = {number: place for number, place in work.rebuilt if number in work.partitions}
         for table in ("offsets", "open_commits", "group_state"):
             self._view(f"{table}_held", TABLES[table], work.before.get(table, ()))
@@ -268,8 +280,8 @@ class _Task:
         Of rebuilt partitions the whole log counts, and not what is new in it; but activity is of what is new.
         """
         is_activity = kind == "activity"
-        new = (each for each in self.work.packets if is_activity or each.offsets_partition not in self.rebuilt)
-        self.connection.register("packets", rows_of([*new, *self.work.packets_again], kind))
+        new = (each for each in self.packets if is_activity or each.offsets_partition not in self.rebuilt)
+        self.connection.register("packets", rows_of([*new, *self.packets_again], kind))
         self._table_of(f"read_{kind}", "SELECT * FROM packets")
         self.connection.unregister("packets")
 
@@ -372,6 +384,7 @@ class _Task:
             JOIN ({queries.newest_log_ends("log_ends", run_number=run_number)}) e
             ON o.topic = e.topic AND o.partition = e.partition WHERE o.committed_offset < e.log_end_offset"""
         rows = self.connection.execute(f"{behind} LIMIT {MOST_LOOKUPS + 1}").fetchall()
+        self.behind = len(rows)
         if len(rows) > MOST_LOOKUPS:
             self.unmeasured = self.connection.execute(f"SELECT count(*) FROM ({behind})").fetchone()[0] - MOST_LOOKUPS
         wanted: dict[tuple[str, int], list[int]] = {}

@@ -44,7 +44,10 @@ def spread(count: int) -> list[int]:
     return sorted({0, *(count - (1 << power) for power in range(count.bit_length()))}) if count else []
 
 
-SMALL_BYTES = 32 * 1024 * 1024
+TASK_BYTES = 64 * 1024 * 1024
+"""Of log, that a task reads."""
+MERGE_BYTES = 128 * 1024 * 1024
+"""Of the logs whose state a task merges."""
 
 
 class PartitionState(NamedTuple):
@@ -200,8 +203,11 @@ def _new_bytes(state: PartitionState, from_offset: int) -> int:
     return max(state.size_bytes * min(new, span) // span, 1)
 
 
-def packed(works: Sequence[PartitionWork], tasks: int) -> list[list[PartitionWork]]:
-    """Works of like size together, largest first: a task costs a tenth of a second even when it has nothing to do."""
+def packed(works: Sequence[PartitionWork], task_bytes: int = TASK_BYTES) -> list[list[PartitionWork]]:
+    """Tasks of about so many bytes each, largest works first: however many cores there are, or are going to be. A task
+    costs a tenth of a second even when it has nothing to do, so small works share one.
+    """
+    tasks = -(-sum(work.size_bytes for work in works) // task_bytes)
     bins: list[list[PartitionWork]] = [[] for _ in range(max(1, min(tasks, len(works))))]
     sizes = [0] * len(bins)
     for work in sorted(works, key=lambda work: -work.size_bytes):
@@ -211,11 +217,10 @@ def packed(works: Sequence[PartitionWork], tasks: int) -> list[list[PartitionWor
     return [found for found in bins if found]
 
 
-def shared(partitions: Sequence[int], sizes: Mapping[int, int], tasks: int) -> list[tuple[int, ...]]:
-    """Partitions by task, for merging: by the size of their logs, and in one task where that is little."""
-    small = sum(sizes.values()) < SMALL_BYTES
+def shared(partitions: Sequence[int], sizes: Mapping[int, int]) -> list[tuple[int, ...]]:
+    """Partitions by task, for merging: by the size of their logs, which state does not exceed by much."""
     works = [PartitionWork(number, SegmentFiles((), ()), 0, None, False, sizes.get(number, 1)) for number in partitions]
-    bins = packed(works, 1 if small else tasks)
+    bins = packed(works, MERGE_BYTES)
     return [tuple(sorted(work.offsets_partition for work in each)) for each in bins]
 
 

@@ -1,9 +1,7 @@
-"""What the job needs of Spark: a session, the errors of tasks, and secrets that tasks look up where they run.
+"""What the job needs of Spark before it begins: a session, and secrets that tasks look up where they run.
 
-The session has few tasks, no console noise, and the Java that is there.
-
-Spark hands a task's error on as the text of a Java exception. A full disk or a log that was moved away should reach the
-person at the keyboard as one sentence, so an error with a meaning comes back as an answer and is raised again here.
+The session has no console noise, and the Java that is there. Spark's UI is on (http://localhost:4040, or the next port
+that is free), and all else that Spark decides by itself is left to it: notebooks use the same session.
 
 Secrets do not travel. Settings from a file travel without theirs (`config.client.without_secrets`), references travel
 as they are. A secret that a program passes as text is put into a file that only this user may read, for as long as the
@@ -16,14 +14,14 @@ import re
 import socket
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from muster.errors import BadInput, MusterError
+from muster.errors import BadInput
 from muster.java import java_env
 from muster.references import literal_secrets
 
@@ -31,75 +29,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MOST_CHARACTERS = 300
-_JAVA_STACK = re.compile(r"^\s+at [\w.$]+\(|^Driver stacktrace:|^JVM stacktrace:", re.MULTILINE)
+JAVA_STACK = re.compile(r"^\s+at [\w.$]+\(|^Driver stacktrace:|^JVM stacktrace:", re.MULTILINE)
 _SAID = re.compile(r"^(?:: )?([A-Za-z_][\w.]*: \S.*)$", re.MULTILINE)
 """Lines like `ValueError: ...`, and `: org.apache.spark.SparkException: ...` as py4j has it."""
 
 
-_OUR_LINE = re.compile(r'File "[^"]*[/\\\\]muster[/\\\\]([^"]+)", line (\d+)')
-
-
-class Failure(NamedTuple):
-    """Instead of an answer."""
-
-    error: Exception
-
-
-class Told(NamedTuple):
-    """A task that answers `Failure` where there is no point in another attempt. Picklable as the task is."""
-
-    task: Callable[[Any], Any]
-    attempts: int
-    """How often Spark tries. Only the last attempt's `OSError` is told: disks and networks have bad moments."""
-
-    def __call__(self, work: Any) -> Any:
-        try:
-            return self.task(work)
-        except MusterError as error:
-            return Failure(error)
-        except OSError as error:
-            if _attempt() + 1 < self.attempts:
-                raise
-            return Failure(error)
-
-
-def _attempt() -> int:
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    return 0 if context is None else int(context.attemptNumber())
-
-
-def all_answers(given: Sequence[Any]) -> list[Any]:
-    """The answers, if all are; raises the first failure among them."""
-    for each in given:
-        if isinstance(each, Failure):
-            raise each.error
-    return list(given)
-
-
-def attempts(master: str, most_failures: str | None) -> int:
-    """How often a task is tried under this master: once on one machine, unless it is written local[N,F]."""
-    if master.startswith("local[") and "," in master:
-        return int(master.rstrip("]").split(",")[1])
-    if master == "local" or master.startswith("local["):
-        return 1
-    return int(most_failures or 4)
-
-
-def ours(error: BaseException) -> str:
-    """What a task raised that nobody foresaw, and where in muster: a mistake. Empty where it is Spark's own trouble."""
-    before_java = _JAVA_STACK.split(str(error), maxsplit=1)[0]
-    places = _OUR_LINE.findall(before_java)
-    if "Traceback (most recent" not in before_java or not places:
-        return ""
-    file, line = places[-1]
-    return f"{gist(error)} (in a task, {file}, line {line})"
-
-
-def gist(error: BaseException) -> str:
+def in_one_line(error: BaseException) -> str:
     """What Spark's error is about, in one line: the end of a Python traceback inside, or Java's own first words."""
-    before_java = _JAVA_STACK.split(str(error), maxsplit=1)[0]
+    before_java = JAVA_STACK.split(str(error), maxsplit=1)[0]
     said = _SAID.findall(before_java)
     if not said:
         return type(error).__name__
@@ -144,6 +81,8 @@ def spark_session(
             os.environ["PYSPARK_PYTHON"] = named
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable if _is_local(master) else "python3")
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+        if _is_local(master):
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # where Spark's UI listens, on every address otherwise
     builder = SparkSession.builder.appName(name).master(master or os.environ.get("SPARK_MASTER", LOCAL))
     for key, value in {**_defaults(master), **(conf or {})}.items():
         builder = builder.config(key, value)
@@ -151,7 +90,7 @@ def spark_session(
         try:
             session = builder.getOrCreate()
         except (PySparkRuntimeError, Py4JError) as error:
-            words = complaint(chatter.read_text(errors="replace")) or gist(error)
+            words = complaint(chatter.read_text(errors="replace")) or in_one_line(error)
             raise BadInput(
                 f"Spark did not start: {words}. "
                 "`python -m muster.java` says which Java it was given; --master and --conf are passed on as they are."
@@ -219,14 +158,10 @@ def _is_local(master: str | None) -> bool:
 
 def _defaults(master: str | None) -> dict[str, str]:
     common = {
-        "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{QUIET} -XX:+UseParallelGC",
-        # What reaches Spark's own operators is small: one state row a key. Two hundred shuffle tasks would only wait.
-        "spark.sql.shuffle.partitions": "4",
-        "spark.sql.adaptive.enabled": "false",
         "spark.sql.parquet.compression.codec": "zstd",
         "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
         "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
@@ -238,7 +173,6 @@ def _defaults(master: str | None) -> dict[str, str]:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "2g",
-        "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
     }
 
 
@@ -291,7 +225,7 @@ def _chatter_aside() -> Iterator[Path]:
 
 
 @contextmanager
-def put_aside(settings: Mapping[str, str], is_local: bool) -> Iterator[dict[str, str]]:
+def secrets_as_references(settings: Mapping[str, str], is_local: bool) -> Iterator[dict[str, str]]:
     """The settings with references for secrets."""
     names = literal_secrets(settings)
     if not names:
