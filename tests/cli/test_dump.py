@@ -15,10 +15,11 @@ import pytest
 from muster.cli.dump import run as running
 from muster.cli.dump.table import columns_for, fitted, shown_time
 from muster.cli.main import app
-from muster.cli.options import parse_time, parse_type
+from muster.cli.options import parse_type
 from muster.cli.status import Status
 from muster.codec.batches import encode_batch
 from muster.codec.columns.schema import RECORDS
+from muster.tables.clocks import parse_time
 from tests.cli import CORPORA, Ran, command, corpus, run, run_on_terminal, run_process
 from tests.segments import START_MS, batch, commit, tombstone, write_segment
 

@@ -1,8 +1,7 @@
-"""`spark.read.format("muster")`, the same as a stream, and rows of Spark's own Kafka source."""
+"""`spark.read.format("muster")` of a log, and rows of Spark's own Kafka source."""
 
 import shutil
 from pathlib import Path
-from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -14,12 +13,13 @@ from muster.codec.offsets_topic import OffsetValue, encode_key, encode_offset_va
 from muster.codec.records import Record
 from muster.errors import BadInput
 from muster.pipeline import datasource
+from muster.pipeline.stream import StreamReader
 from muster.segments.reader import record_batches
 from muster.segments.sources import OFFSETS_TOPIC, Sources
 from muster.tables.schemas import TABLES, published_form
 from muster.tables.times import inner
 from tests.pipeline.test_job import sorted_rows, without
-from tests.pipeline.world import GrowingLog, unpacked
+from tests.pipeline.world import unpacked
 from tests.tables.history import history as all_history
 from tests.tables.history import history_of
 
@@ -117,13 +117,13 @@ def test_numbers_beyond_doubles_survive(muster: "SparkSession", tmp_path: Path) 
     ("options", "sentence"),
     [
         (
-            {"table": "offsets"},
-            "BadInput: the option table=offsets is none of records, commits, group_records, markers.",
+            {"table": "offset"},
+            "BadInput: the option table=offset is none of records, commits, group_records, markers.",
         ),
         ({"mode": "newest"}, "BadInput: the option mode=newest is none of history, latest."),
         ({"tabel": "commits"}, "BadInput: there is no option 'tabel'. Did you mean 'table'?"),
         ({"path": "nothing/here"}, "SourceMissing: nothing/here does not exist"),
-        ({}, "BadInput: --source is missing"),
+        ({}, "BadInput: there is nothing to read: load a directory of published tables"),
         ({"kafka.bootstrap.servers": "127.0.0.1:1"}, "ClusterUnreachable: cannot connect to 127.0.0.1:1"),
     ],
 )
@@ -140,61 +140,22 @@ def test_bad_options_say_what_is_wrong(muster: "SparkSession", options: dict[str
     [
         ({"mod": "latest"}, "there is no option 'mod'. Did you mean 'mode'?"),
         ({"bootstrap.servers": "x:1"}, "Did you mean 'kafka.bootstrap.servers'?"),
-        ({"startingOffsets": "earliest"}, r"no option 'startingOffsets'. There are: path, table, mode, kafka.\*."),
+        (
+            {"includeHeaders": "true"},
+            r"There are: path, table, asOf, run, mode, startingOffsets, .*, storage.\*.",
+        ),
         ({"kafka.security.protocol": "SSL"}, "the option kafka.bootstrap.servers is missing"),
     ],
 )
 def test_an_option_that_nobody_reads_is_a_mistake(options: dict[str, str], sentence: str) -> None:
-    for reader in (datasource.BatchReader, datasource.StreamReader):
+    for reader in (datasource.BatchReader, StreamReader):
         with pytest.raises(BadInput, match=sentence):
             reader(options)
-
-
-def test_a_stream_has_no_newest() -> None:
-    with pytest.raises(BadInput, match="a stream has every record"):
-        datasource.StreamReader({"mode": "latest"})
-
-
-def test_a_stream_does_not_go_back_when_a_log_is_shorter_or_away(log: Path, tmp_path: Path) -> None:
-    whole = datasource.StreamReader({"path": str(log)})
-    start = whole.latestOffset(whole.initialOffset(), None)
-    (log_of_one, *_) = sorted(log.glob(f"{OFFSETS_TOPIC}-*"))
-    shutil.copytree(log_of_one, tmp_path / log_of_one.name)
-    number = log_of_one.name.rpartition("-")[2]
-    ahead = start | {number: start[number] + 100}
-    part = datasource.StreamReader({"path": str(tmp_path)})
-    assert len(start) > 1
-    assert part.latestOffset(ahead, None) == ahead
-    assert part.partitions(ahead, part.latestOffset(ahead, None)) == []
 
 
 def test_spark_finds_it_by_itself(spark: "SparkSession", log: Path) -> None:
     """Sessions look at modules whose names begin with pyspark_; this one was never told anything."""
     assert spark.newSession().read.format("muster").load(str(log)).columns == RECORDS.names
-
-
-@pytest.mark.long
-def test_a_stream_gives_each_record_once(muster: "SparkSession", log: Path, tmp_path: Path) -> None:
-    growing = GrowingLog(log, tmp_path / "growing", Random(11))
-    given = tmp_path / "given"
-    sizes = []
-    for last in (False, False, True, True):  # the last time there is nothing new
-        growing.grow(last)
-        stream = muster.readStream.format("muster").option("table", "commits").load(str(growing.target))
-        query = (
-            stream.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .trigger(availableNow=True).start(str(given))
-        )  # fmt: skip
-        assert query.awaitTermination(120)
-        assert query.exception() is None
-        sizes.append(muster.read.parquet(str(given)).count())
-    history = history_of(NAME)
-    expected = history["commits"].to_pylist() + history["open_commits"].to_pylist()
-    found = rows(muster.read.parquet(str(given)), TABLES["commits"])
-    # How a transaction ended is not known to a batch that ends before its marker.
-    ends = ("txn_outcome", "txn_marker_offset")
-    assert sorted_rows(without(found, *ends)) == sorted_rows(without(expected, *ends))
-    assert 0 < sizes[0] <= sizes[1] < sizes[2] == sizes[3]
 
 
 # Rows as Spark's Kafka source gives them

@@ -1,4 +1,4 @@
-"""What several commands share: options, and what people write turned into numbers (times, lengths, sizes, types).
+"""What several commands share: options, and what people write turned into numbers (lengths, sizes, types).
 
 Imported whenever muster starts, so what takes time is imported where it is needed.
 """
@@ -6,7 +6,6 @@ Imported whenever muster starts, so what takes time is imported where it is need
 import os
 import re
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
 from difflib import get_close_matches
 from enum import StrEnum
 from functools import cache
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from muster.cli.output import say
+from muster.tables.clocks import AGO, UNIT_MS
 
 if TYPE_CHECKING:
     from muster.segments.archives import UnpackLimit
@@ -128,37 +128,8 @@ def warn_of_secrets(option: str, settings: Mapping[str, str], instead: str) -> N
         say(f"{option} {name}=…: everybody on this machine can read that in the list of processes. Write {instead}.")
 
 
-AGO = re.compile(r"(\d+)\s*(ms|s|m|h|d|w)(?:\s+ago)?")
-UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
-FEWEST_DIGITS_OF_MS = 11
-"""Epoch milliseconds since 1973; fewer digits are a date such as 20260131, or seconds by mistake."""
-
 CONTROL = "control"
 NEWEST_TYPE_NUMBER = 23
-
-
-def parse_time(text: str, now_ms: int) -> int:
-    """Epoch milliseconds of a date, a time (UTC unless it has a zone), a number of ms, or `2h` before now.
-
-    Raises ValueError with a sentence.
-    """
-    text = text.strip()
-    ago = AGO.fullmatch(text)
-    if ago:
-        return now_ms - int(ago[1]) * UNIT_MS[ago[2]]
-    if text.isdigit() and len(text) >= FEWEST_DIGITS_OF_MS:
-        return int(text)
-    try:
-        if text.isdigit() and len(text) != len("20260131"):
-            raise ValueError(text)
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise ValueError(
-            f"'{text}' is not a time. Write 2026-01-31, 2026-01-31T12:30, 1794805709859 (milliseconds) or 2h (ago)"
-        ) from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return int(moment.timestamp() * 1000)
 
 
 def parse_length_s(option: str, text: str) -> float:

@@ -1,33 +1,39 @@
-"""`spark.read.format("muster")`: an offsets topic as a DataFrame, for notebooks and for jobs of one's own.
+"""`spark.read.format("muster")`: published tables, or an offsets topic itself, as a DataFrame.
 
+    spark.read.format("muster").option("table", "lag").load("tables")                 the last published run
+    ....option("asOf", "2026-11-17T08:00:00Z").load("tables")                         as of a moment
     spark.read.format("muster").load("/var/lib/kafka/data")                           every record, all columns
     ....option("table", "commits").load(path)                                         rows of a table of history
     ....option("mode", "latest").load(path)                                           the newest record of each key
     ....option("kafka.bootstrap.servers", "broker:9092").load()                       a live cluster
     spark.readStream.format("muster").load(path)                                      what is written from now on, too
 
-Several directories are separated by commas. The columns of `records` are the codec's (`docs/pipeline.md`); `commits`,
-`group_records` and `markers` have those of the published tables of these names, and `muster.pipeline.frames` makes
-state of them. One Spark partition is one partition of the offsets topic.
+A path with a `_manifest` has published tables (`published`), any other is a log. Of a log, several directories are
+separated by commas, and one Spark partition is one partition of the offsets topic. The columns of `records` are the
+codec's (`docs/pipeline.md`); `commits`, `group_records` and `markers` have those of the published tables of these
+names, and `muster.pipeline.frames` makes state of them. Streams are in `stream`.
 """
 
-import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from muster.codec.columns.schema import RECORDS
-from muster.errors import BadInput
+from muster.errors import BadInput, SourceMissing
 from muster.pipeline.frames import struct_of
 from muster.pipeline.model import PartitionWork
-from muster.pipeline.plan import PartitionState
+from muster.pipeline.plan import PartitionState, Source
+from muster.pipeline.published import TableReader, are_tables, known_table, struct_of_table
 from muster.pipeline.sources import LIVE, open_source
+from muster.segments.sources import OFFSETS_TOPIC
+from muster.tables.reading import ORDERS
 from muster.tables.schemas import COMMITS, GROUP_RECORDS, MARKERS, published_form
 
 SHAPES = {
@@ -36,11 +42,18 @@ SHAPES = {
     "group_records": published_form(GROUP_RECORDS),
     "markers": published_form(MARKERS),
 }
-KAFKA = "kafka."
+KAFKA, STORAGE = "kafka.", "storage."
 SERVERS = f"{KAFKA}bootstrap.servers"
-NAMES = ("path", "table", "mode")
-"""Options of this source, beside a client's own that begin with `kafka.`."""
+OF_TABLES = ("asOf", "run")
+OF_A_LOG = ("mode",)
+OF_A_STREAM = ("startingOffsets", "failOnDataLoss", "maxOffsetsPerTrigger")
+NAMES = ("path", "table", *OF_TABLES, *OF_A_LOG, *OF_A_STREAM)
+"""Options of this source, beside a client's own that begin with `kafka.` and an object store's with `storage.`."""
+OF_CATALOGS = ("location", "owner", "provider", "comment", "external", "is_managed_location", "collation", "option.")
+"""What Spark adds of its own, for a table of a catalog; `option.` begins some."""
 MODES = ("history", "latest")
+
+Options = Mapping[str, str]
 
 
 class OffsetsTopic(DataSource):
@@ -51,13 +64,33 @@ class OffsetsTopic(DataSource):
         return "muster"
 
     def schema(self) -> StructType:
-        return struct_of(SHAPES[_table(self.options)])
+        options = checked_options(self.options)
+        address = address_of_tables(options)
+        if address is None:
+            return struct_of(SHAPES[table_of_log(options)])
+        return struct_of_table(known_table(options.get("table")))
 
-    def reader(self, schema: StructType) -> "BatchReader":
-        return BatchReader(dict(self.options))
+    def reader(self, schema: StructType) -> DataSourceReader:
+        options = checked_options(self.options)
+        refuse(options, OF_A_STREAM, "is for spark.readStream. Leave it out here")
+        address = address_of_tables(options)
+        if address is None:
+            return BatchReader(options)
+        refuse(options, OF_A_LOG, "is about a log, and these are published tables. Leave it out")
+        table = known_table(options.get("table"))
+        return TableReader(address, beginning(options, STORAGE), table, schema, options.get("asOf"), options.get("run"))
 
-    def streamReader(self, schema: StructType) -> "StreamReader":
-        return StreamReader(dict(self.options))
+    def streamReader(self, schema: StructType) -> Any:
+        from muster.pipeline.stream import StreamReader
+
+        options = checked_options(self.options)
+        address = address_of_tables(options)
+        if address is not None:
+            raise BadInput(
+                f"{address} has published tables, and a stream follows a log. Read them with spark.read, or follow the "
+                "log that they are made of."
+            )
+        return StreamReader(options)
 
 
 def register(spark: Any) -> None:
@@ -65,40 +98,98 @@ def register(spark: Any) -> None:
     spark.dataSource.register(OffsetsTopic)
 
 
-def _check_names(options: Mapping[str, str]) -> None:
-    """An option that nobody reads is a mistake: without it the answer would be to another question."""
-    for name in options:
-        if name.lower() not in NAMES and not name.lower().startswith(KAFKA):
-            near = get_close_matches(name.lower(), [*NAMES, SERVERS], n=1)
-            hint = f"Did you mean '{near[0]}'?" if near else f"There are: {', '.join(NAMES)}, {KAFKA}*."
+def checked_options(given: Mapping[str, str]) -> dict[str, str]:
+    """The options by the names they have here, whatever their case.
+
+    An option that nobody reads is a mistake: without it the answer would be to another question.
+    """
+    names = {name.lower(): name for name in NAMES}
+    options = {}
+    for name, value in given.items():
+        if name.lower() in names:
+            options[names[name.lower()]] = value
+        elif name.lower().startswith((KAFKA, STORAGE)):
+            options[name] = value
+        elif not name.lower().startswith(OF_CATALOGS):
+            near = get_close_matches(name.lower(), [*names, SERVERS], n=1)
+            there = f"There are: {', '.join(NAMES)}, {KAFKA}*, {STORAGE}*."
+            hint = f"Did you mean '{names.get(near[0], near[0])}'?" if near else there
             raise BadInput(f"there is no option '{name}'. {hint}")
-    if any(name.lower().startswith(KAFKA) for name in options) and SERVERS not in options:
+    if beginning(options, KAFKA) and SERVERS not in options:
         raise BadInput(f"the option {SERVERS} is missing: options that begin with {KAFKA} are about a live cluster.")
+    return options
 
 
-def _table(options: Mapping[str, str]) -> str:
-    _check_names(options)
+def refuse(options: Options, names: Sequence[str], why: str) -> None:
+    for name in names:
+        if name in options:
+            raise BadInput(f"the option {name} {why}.")
+
+
+def beginning(options: Options, prefix: str) -> dict[str, str]:
+    """Options whose names begin like this, by the rest of their names."""
+    return {name[len(prefix) :]: value for name, value in options.items() if name.lower().startswith(prefix)}
+
+
+def address_of_tables(options: Options) -> str | None:
+    """Where the published tables are; None where the path is a log, or there is none."""
+    path = options.get("path", "").strip()
+    if not path or SERVERS in options:
+        return None
+    if path.startswith("file:") and not path.startswith("file://"):  # as a catalog of Spark's has it
+        path = path.removeprefix("file:")
+    storage = beginning(options, STORAGE)
+    is_here = "://" not in path or path.startswith("file://")
+    if is_here and not Path(unquote(path.removeprefix("file://")) if "://" in path else path).is_dir():
+        return None
+    return path if are_tables(path, storage) else None
+
+
+def table_of_log(options: Options) -> str:
+    refuse(options, OF_TABLES, f"is about published tables, and {options.get('path', 'a live cluster')} is none")
     table = options.get("table", "records")
-    if table not in SHAPES:
-        raise BadInput(f"the option table={table} is none of {', '.join(SHAPES)}.")
-    return table
+    if table in SHAPES:
+        return table
+    if table in ORDERS:
+        where = options.get("path") or LIVE + options.get(SERVERS, "host:port")
+        raise BadInput(
+            f"the table {table} is made by the pipeline, and {where} is no directory of published tables: it has no "
+            f"_manifest. `muster pipeline run --source {where} --out tables` makes them; then load 'tables'."
+        )
+    raise BadInput(f"the option table={table} is none of {', '.join(SHAPES)}.")
 
 
-def _mode(options: Mapping[str, str]) -> str:
+def _mode(options: Options) -> str:
     mode = options.get("mode", MODES[0])
     if mode not in MODES:
         raise BadInput(f"the option mode={mode} is none of {', '.join(MODES)}.")
     return mode
 
 
-def _states(options: Mapping[str, str]) -> tuple[list[PartitionState], dict[str, str]]:
-    """The partitions there are, and names of topics by id."""
-    kafka = {name.removeprefix(KAFKA): value for name, value in options.items() if name.startswith(KAFKA)}
+def source_of(options: Options) -> Source:
+    """The log that the options name."""
+    kafka = beginning(options, KAFKA)
     servers = kafka.pop("bootstrap.servers", None)
-    paths = (
-        [LIVE + servers] if servers else [path.strip() for path in options.get("path", "").split(",") if path.strip()]
-    )
-    source = open_source(paths, kafka, {})
+    paths = [path.strip() for path in options.get("path", "").split(",") if path.strip()]
+    if not servers and not paths:
+        raise BadInput(
+            "there is nothing to read: load a directory of published tables, or a broker's log directory, or give the "
+            f"option {SERVERS}."
+        )
+    try:
+        return open_source([LIVE + servers] if servers else paths, kafka, beginning(options, STORAGE))
+    except SourceMissing as error:
+        if not all(Path(path).is_dir() for path in paths):
+            raise
+        raise BadInput(
+            f"{', '.join(paths)} is neither a directory of published tables (it has no _manifest) nor a log (it has no "
+            f"{OFFSETS_TOPIC}-N). Load what `muster pipeline run --out` wrote, or a broker's log directory."
+        ) from error
+
+
+def _states(options: Options) -> tuple[list[PartitionState], dict[str, str]]:
+    """The partitions there are, and names of topics by id."""
+    source = source_of(options)
     try:
         return source.partitions({}), source.topic_names()
     finally:
@@ -119,8 +210,9 @@ def _range(state: PartitionState, from_offset: int, to_offset: int, topic_names:
 
 
 class BatchReader(DataSourceReader):
-    def __init__(self, options: Mapping[str, str]) -> None:
-        self._table, self._mode = _table(options), _mode(options)
+    def __init__(self, given: Options) -> None:
+        options = checked_options(given)
+        self._table, self._mode = table_of_log(options), _mode(options)
         self._states, self._names = _states(options)
 
     def partitions(self) -> Sequence[Range]:
@@ -128,46 +220,6 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: Any) -> Iterator[Any]:
         return read_range(partition.work, self._table, self._mode, partition.topic_names)
-
-
-class StreamReader(DataSourceStreamReader):
-    """Offsets are a JSON object: partition to the first log offset that was not read yet.
-
-    A transaction that a batch does not see the end of is `open` in it, and stays so: rows are never given twice. So an
-    offset never falls, nor is a partition forgotten, when a log is shorter or not there for a while.
-    """
-
-    def __init__(self, options: Mapping[str, str]) -> None:
-        self._options, self._table = dict(options), _table(options)
-        if _mode(options) != MODES[0]:
-            raise BadInput("a stream has every record: leave the option mode out.")
-
-    def initialOffset(self) -> dict[str, int]:
-        return {str(state.offsets_partition): state.log_start_offset for state in _states(self._options)[0]}
-
-    def latestOffset(self, start: Any, limit: Any) -> dict[str, int]:
-        read = _offsets(start or {})
-        ends = {str(state.offsets_partition): state.log_end_offset for state in _states(self._options)[0]}
-        return {**read, **{number: max(end, read.get(number, end)) for number, end in ends.items()}}
-
-    def partitions(self, start: Any, end: Any) -> Sequence[Range]:
-        begin, stop = _offsets(start), _offsets(end)
-        states, names = _states(self._options)
-        return [
-            _range(state, begin.get(number, state.log_start_offset), stop[number], names)
-            for state in states
-            if (number := str(state.offsets_partition)) in stop
-            and stop[number] > begin.get(number, state.log_start_offset)
-        ]
-
-    def read(self, partition: Any) -> Iterator[Any]:
-        return read_range(partition.work, self._table, MODES[0], partition.topic_names)
-
-
-def _offsets(given: Any) -> dict[str, int]:
-    """Offsets as Spark hands them over: it may have kept them as text."""
-    offsets: dict[str, int] = json.loads(given) if isinstance(given, str) else given
-    return offsets
 
 
 def read_range(work: PartitionWork, table: str, mode: str, topic_names: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
@@ -187,17 +239,18 @@ def read_range(work: PartitionWork, table: str, mode: str, topic_names: Mapping[
             if newest is not None:
                 newest.update(in_force(piece.chunk, None if piece.is_whole else piece.rows))
             else:
-                yield from _shaped(
+                yield from shaped(
                     piece.chunk, work, None if piece.is_whole else piece.rows, table, found.markers, topic_names
                 )
         if newest is not None:
             for chunk in newest.survivors():
-                yield from _shaped(chunk, work, None, table, found.markers, topic_names)
+                yield from shaped(chunk, work, None, table, found.markers, topic_names)
 
 
-def _shaped(
+def shaped(
     chunk: Any, work: PartitionWork, rows: Any, table: str, markers: Any, topic_names: Mapping[str, str]
 ) -> Iterator[pa.RecordBatch]:
+    """Records of a chunk, all or those of some rows, in the columns of a table."""
     from muster.codec.columns.arrow import to_arrow
     from muster.pipeline.extract.shape import shape
     from muster.tables.times import published

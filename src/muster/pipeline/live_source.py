@@ -108,6 +108,13 @@ class LiveSource:
         newer = (known.leader_epoch + 1, over.end_offset)
         return state._replace(epochs=((over.leader_epoch, state.log_start_offset), newer))
 
+    def last_stable_offsets(self) -> dict[int, int]:
+        """Of each partition of the offsets topic, where its first transaction begins that has not ended."""
+        asked = self._cluster.last_stable_offsets(self._offsets_partitions())
+        for where in asked.problems:
+            raise asked.problems[where]
+        return {where[1]: answer.offset for where, answer in asked.answers.items()}
+
     def topic_names(self) -> dict[str, str]:
         return self._cluster.topic_names()
 

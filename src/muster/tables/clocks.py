@@ -2,8 +2,11 @@
 
 No clock is trusted alone, that of this machine included. A time is not believed where what stands behind it in the log
 is far earlier, or where it is far ahead of now while others are not.
+
+`parse_time` reads the moments that people write.
 """
 
+import re
 from datetime import UTC, datetime
 
 AHEAD_MS = 3_600_000
@@ -27,3 +30,33 @@ def shown(time_ms: int) -> str:
     """A time for people; the number where it is beyond all calendars."""
     time = calendar_time(time_ms)
     return f"{time_ms} ms" if time is None else f"{time} UTC"
+
+
+AGO = re.compile(r"(\d+)\s*(ms|s|m|h|d|w)(?:\s+ago)?")
+UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+FEWEST_DIGITS_OF_MS = 11
+"""Epoch milliseconds since 1973; fewer digits are a date such as 20260131, or seconds by mistake."""
+
+
+def parse_time(text: str, now_ms: int) -> int:
+    """Epoch milliseconds of a date, a time (UTC unless it has a zone), a number of ms, or `2h` before now.
+
+    Raises ValueError with a sentence.
+    """
+    text = text.strip()
+    ago = AGO.fullmatch(text)
+    if ago:
+        return now_ms - int(ago[1]) * UNIT_MS[ago[2]]
+    if text.isdigit() and len(text) >= FEWEST_DIGITS_OF_MS:
+        return int(text)
+    try:
+        if text.isdigit() and len(text) != len("20260131"):
+            raise ValueError(text)
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(
+            f"'{text}' is not a time. Write 2026-01-31, 2026-01-31T12:30, 1794805709859 (milliseconds) or 2h (ago)"
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return int(moment.timestamp() * 1000)

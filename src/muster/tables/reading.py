@@ -127,7 +127,7 @@ class Tables:
         """
         table = self._known(table)
         if as_of_ms is not None:
-            self._check_moment(as_of_ms)
+            self.check_moment(as_of_ms)
         conditions, values = _conditions(table, where or {})
         with self._told():
             relation = self._now(table) if as_of_ms is None else self._moment(as_of_ms).relation(table)
@@ -143,7 +143,8 @@ class Tables:
         moment_ms = self.manifest.observed_at_ms if as_of_ms is None else as_of_ms
         return Answer(rows, schema, incomplete, moment_ms, observed)
 
-    def _check_moment(self, as_of_ms: int) -> None:
+    def check_moment(self, as_of_ms: int) -> None:
+        """Refuse a moment that the tables do not know."""
         if self.manifest.source.get("history") is False:
             raise BadInput(
                 f"the tables at {self.store.address} are of state alone (--state-only): nothing is known of the past. "

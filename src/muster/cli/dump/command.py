@@ -12,8 +12,9 @@ from typing import Annotated, Any
 import typer
 
 from muster.cli.dump import ONLY_TO_FILES, TABLE_LIMIT, Format, Request
-from muster.cli.options import DEBUG, UNPACK_LIMIT, complete_type, parse_time, parse_type, unpack_limit_of
+from muster.cli.options import DEBUG, UNPACK_LIMIT, complete_type, parse_type, unpack_limit_of
 from muster.cli.status import Status
+from muster.tables.clocks import parse_time
 
 
 def _output(*names: str, metavar: str = "", **settings: Any) -> Any:

@@ -26,10 +26,10 @@ from muster.cli.options import (
     chosen_format,
     one_config,
     option,
-    parse_time,
     refuse_both,
 )
 from muster.cli.status import Status
+from muster.tables.clocks import parse_time
 
 if TYPE_CHECKING:
     from muster.cli.groups.cluster import Cluster

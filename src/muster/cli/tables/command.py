@@ -17,11 +17,11 @@ from muster.cli.options import (
     WIDE,
     chosen_format,
     option,
-    parse_time,
     storage_options,
 )
 from muster.cli.status import Status
 from muster.cli.tables import NAMES, Request
+from muster.tables.clocks import parse_time
 
 EPILOG = """
 [bold]Examples[/bold]
