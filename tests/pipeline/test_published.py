@@ -1,6 +1,7 @@
 """Published tables in Spark: by format, as views, and in a catalog."""
 
 import shutil
+import sys
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -10,12 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from muster.errors import BadInput
-from muster.pipeline import datasource, published
+from muster.pipeline import datasource, published, views
 from muster.pipeline.published import TableReader, struct_of_table
 from muster.tables.reading import ORDERS, open_tables
 from muster.tables.schemas import PUBLISHED, TABLES, published_form
 from muster.tables.store import TableStore
 from tests.pipeline.test_job import sorted_rows
+from tests.pipeline.test_stream import Log
 from tests.pipeline.world import GrowingLog, run_here, unpacked
 
 if TYPE_CHECKING:
@@ -192,3 +194,82 @@ def test_a_schema_that_the_table_does_not_have(tables: Path) -> None:
         TableReader(str(tables), {}, "lag", StructType([StructField("group", StringType())]))
     with pytest.raises(BadInput, match=r"the column observed_at of lag is timestamp, not bigint\. Load it as it is"):
         TableReader(str(tables), {}, "lag", StructType([StructField("observed_at", LongType())]))
+
+
+# By name, in SQL
+
+
+def test_views_of_one_run(spark: "SparkSession", log: Path, tables: Path, tmp_path: Path) -> None:
+    shutil.copytree(tables, tmp_path / "tables")
+    names = views(spark, str(tmp_path / "tables"), prefix="kafka_")
+    assert names == [f"kafka_{name}" for name in ORDERS]
+    for table in ("rebalances", "lag", "groups"):
+        assert sorted_rows(rows(spark.table(f"kafka_{table}"))) == sorted_rows(answered(tables, table))
+    with TableStore(tmp_path / "tables").run() as run:
+        run.replace("groups", TABLES["groups"].empty_table())
+        run.publish({}, {})
+    (row,) = spark.sql("SELECT count(*) AS n FROM kafka_groups").collect()
+    assert row.n == len(answered(tables, "groups")) > 0  # still the run that it was made of
+    views(spark, str(tmp_path / "tables"), prefix="kafka_")
+    assert spark.table("kafka_groups").count() == 0
+
+
+class OldSpark:
+    version = "3.5.7"
+
+
+class Spark:
+    version = "4.2.0"
+
+
+def test_what_cannot_be_opened_says_what_to_do(tables: Path, tmp_path: Path) -> None:
+    old: Any = OldSpark()
+    some: Any = Spark()
+    with pytest.raises(BadInput, match=r"Spark 4\.0 to 4\.3, and this is 3\.5\.7: pip install 'pyspark>=4,<5'\."):
+        views(old, str(tables))
+    with pytest.raises(BadInput, match=r"there are no tables at .*: no run was published\. `muster pipeline run"):
+        views(some, str(tmp_path))
+
+
+def test_a_missing_extra_is_named(tables: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "muster.pipeline.published", None)
+    monkeypatch.setitem(sys.modules, "muster.pipeline.datasource", None)
+    some: Any = Spark()
+    with pytest.raises(BadInput, match=r"opening tables needs .*: pip install 'muster\[pipeline\]'\."):
+        views(some, str(tables))
+
+
+def test_tables_of_layout_1_are_refused_with_the_way_out(tables: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    from muster.tables import manifest
+
+    shutil.copytree(tables, tmp_path / "tables")
+    some: Any = Spark()
+    with TableStore(tmp_path / "tables").run() as run:
+        monkeypatch.setattr(manifest, "FORMAT_VERSION", 1)  # as an earlier muster wrote it
+        run.publish({}, {})
+    monkeypatch.undo()
+    way_out = r"have layout 1, .* `muster pipeline migrate --tables .*` rewrites them\."
+    with pytest.raises(BadInput, match=way_out):
+        views(some, str(tmp_path / "tables"))
+    with pytest.raises(BadInput, match=way_out):
+        read_with(tmp_path / "tables", table="lag")
+
+
+def test_rows_that_are_none_are_left_out(tmp_path: Path) -> None:
+    """`latest_rebalances` has a row for a group of which no rebalance is known yet: `at` is NULL in it."""
+    from pyarrow import fs
+
+    pq.write_table(pa.table({"at": [1, None], "group_id": ["a", "b"]}), tmp_path / "some.parquet")
+    columns = pa.schema([("group_id", pa.string())])
+    (batch,) = published.read_file(fs.LocalFileSystem(), str(tmp_path / "some.parquet"), columns, "at")
+    assert batch.to_pylist() == [{"group_id": "a"}]
+
+
+def test_open_commits_without_those_that_were_deleted(tmp_path: Path) -> None:
+    log = Log(tmp_path / "log")
+    log.commit(producer=7, count=2)
+    log.delete(0)
+    run_here(tmp_path / "tables", log.folder)
+    kept = TableStore(tmp_path / "tables").files("open_commits", 0)
+    assert [pq.read_metadata(file).num_rows for file in kept] == [2]
+    assert [row["partition"] for row in read_here(tmp_path / "tables", "open_commits")] == [1]

@@ -59,6 +59,12 @@ class Log:
             more = {"attributes": TRANSACTIONAL, "producer_id": producer, "producer_epoch": 0}
         self._append(partition, encode_batch(records, **more), count)
 
+    def delete(self, key: int, partition: int = 0) -> None:
+        """A tombstone of the commit that was made at an offset."""
+        offset = self.next_offset[partition]
+        record = Record(offset, TIME_MS, encode_key(offset_key("shop", "orders", key)), None)
+        self._append(partition, encode_batch([record]), 1)
+
     def end(self, producer: int, partition: int = 0, *, commit: bool = True) -> None:
         offset = self.next_offset[partition]
         self._append(partition, encode_marker(offset, TIME_MS, producer, 0, commit=commit, coordinator_epoch=0), 1)

@@ -49,8 +49,6 @@ OF_A_LOG = ("mode",)
 OF_A_STREAM = ("startingOffsets", "failOnDataLoss", "maxOffsetsPerTrigger")
 NAMES = ("path", "table", *OF_TABLES, *OF_A_LOG, *OF_A_STREAM)
 """Options of this source, beside a client's own that begin with `kafka.` and an object store's with `storage.`."""
-OF_CATALOGS = ("location", "owner", "provider", "comment", "external", "is_managed_location", "collation", "option.")
-"""What Spark adds of its own, for a table of a catalog; `option.` begins some."""
 MODES = ("history", "latest")
 
 Options = Mapping[str, str]
@@ -105,12 +103,17 @@ def checked_options(given: Mapping[str, str]) -> dict[str, str]:
     """
     names = {name.lower(): name for name in NAMES}
     options = {}
-    for name, value in given.items():
+    for name, value in sorted(given.items(), key=lambda pair: pair[0].lower() != "provider"):
         if name.lower() in names:
             options[names[name.lower()]] = value
         elif name.lower().startswith((KAFKA, STORAGE)):
             options[name] = value
-        elif not name.lower().startswith(OF_CATALOGS):
+        elif name.lower() == "provider":
+            raise BadInput(
+                "a table of a catalog (CREATE TABLE … USING muster) is not read by Spark: it keeps the options of "
+                "such a table to itself. muster.pipeline.views makes temporary views."
+            )
+        else:
             near = get_close_matches(name.lower(), [*names, SERVERS], n=1)
             there = f"There are: {', '.join(NAMES)}, {KAFKA}*, {STORAGE}*."
             hint = f"Did you mean '{names.get(near[0], near[0])}'?" if near else there
@@ -136,8 +139,6 @@ def address_of_tables(options: Options) -> str | None:
     path = options.get("path", "").strip()
     if not path or SERVERS in options:
         return None
-    if path.startswith("file:") and not path.startswith("file://"):  # as a catalog of Spark's has it
-        path = path.removeprefix("file:")
     storage = beginning(options, STORAGE)
     is_here = "://" not in path or path.startswith("file://")
     if is_here and not Path(unquote(path.removeprefix("file://")) if "://" in path else path).is_dir():
