@@ -11,11 +11,11 @@ from muster.errors import BadInput
 from muster.live import download as live
 from muster.pipeline import job
 from muster.pipeline.engine import LocalEngine
-from muster.pipeline.extract.files import is_local, open_store
 from muster.pipeline.extract.partition import extract
 from muster.pipeline.model import LiveLog, PartitionWork, SegmentFiles
 from muster.pipeline.packets import rows_of
 from muster.pipeline.replicas import describe_partition
+from muster.tables.files import is_local, open_store
 from muster.tables.reading import open_tables
 from tests.pipeline.extracting import context_in, run
 from tests.pipeline.world import unpacked

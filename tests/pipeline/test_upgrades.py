@@ -125,8 +125,8 @@ def test_tables_with_columns_of_a_newer_muster_are_read_and_not_written(
             run.publish({}, {})
     with (
         pytest.raises(BadInput, match=r"offsets at .* does not know \(colour\): a newer muster wrote it"),
-        TableStore(tmp_path).run(),
+        TableStore(tmp_path).run() as run,
     ):
-        pass
+        run.files("offsets")
     assert [row["group_id"] for row in rows_of(tmp_path, "offsets")["offsets"]] == ["g"]
     assert TableStore(tmp_path).newest_version("offsets") == 0

@@ -78,6 +78,12 @@ class GrowingLog:
             self._shown[name] += left if all_of_it else self._random.randint(0, left)
             self._show(name, batches[: self._shown[name]])
 
+    def grow_a_little(self, share: float) -> None:
+        """A share of what is left of every partition."""
+        for name, batches in self._batches.items():
+            self._shown[name] += round((len(batches) - self._shown[name]) * share)
+            self._show(name, batches[: self._shown[name]])
+
     def _show(self, name: str, batches: list[tuple[Path, int]]) -> None:
         folder = self.target / name
         folder.mkdir(exist_ok=True)

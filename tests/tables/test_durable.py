@@ -5,7 +5,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 from muster.tables.delta import OneTable
 from muster.tables.store import TableStore
@@ -93,3 +95,19 @@ def test_a_commit_that_a_power_cut_left_empty_is_no_commit(table: str, tmp_path:
     assert [row["committed_offset"] for row in rows_of(tables, "commits")["commits"]] == expected
     run_here(tables, life.root)
     assert [row["committed_offset"] for row in rows_of(tables, "commits")["commits"]] == [0, 1]
+
+
+def test_tasks_describe_their_files_and_the_driver_opens_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = GrowingLog(unpacked("k26", tmp_path / "corpus"), tmp_path / "log", Random(2))
+    log.grow(all_of_it=True)
+    monkeypatch.setattr("muster.tables.delta.pq.read_metadata", lambda *_: pytest.fail("a footer was read"))
+    run_here(tmp_path / "tables", log.target)
+    facts = pa.table(DeltaTable(str(tmp_path / "tables" / "commits")).get_add_actions(flatten=True))
+    rows = rows_of(tmp_path / "tables", "commits")["commits"]
+    assert sum(facts["num_records"].to_pylist()) == len(rows)
+    for column in ("group_id", "log_offset"):
+        assert min(facts[f"min.{column}"].to_pylist()) == min(row[column] for row in rows)
+        assert max(facts[f"max.{column}"].to_pylist()) == max(row[column] for row in rows)
+    facts = pa.table(DeltaTable(str(tmp_path / "tables" / "group_records")).get_add_actions(flatten=True))
+    unknown = sum(row["group_id"] is None for row in rows_of(tmp_path / "tables", "group_records")["group_records"])
+    assert sum(facts["null_count.group_id"].to_pylist()) == unknown

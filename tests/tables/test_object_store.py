@@ -1,5 +1,6 @@
 """The same store against moto's server, which answers as S3 does."""
 
+import json
 import os
 import socket
 import subprocess
@@ -22,6 +23,7 @@ from muster.tables.delta import TableMoved
 from muster.tables.reading import open_tables
 from muster.tables.schemas import COMMITS
 from muster.tables.store import Run, TableStore
+from muster.tables.upkeep import LONGEST_RUN_MS, Keep
 
 STARTS_WITHIN_S = 60
 LAYOUT_1 = Path(__file__).parent / "layout-1.tar.zst"
@@ -37,7 +39,7 @@ def options() -> Iterator[dict[str, str]]:
         port = free.getsockname()[1]
     url = f"http://127.0.0.1:{port}"
     process = subprocess.Popen(
-        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
+        [sys.executable, "-m", "tests.tables.object_store", str(port)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
@@ -140,6 +142,44 @@ def test_vacuum_leaves_what_is_young(options: dict[str, str]) -> None:
     assert store.vacuum(keep_runs=1).files == 0
     assert store.vacuum(keep_runs=1, leftovers_after_ms=-60_000).files == 2 + 2  # of commits, and of manifests
     assert seen(store.address, options) == [3]
+
+
+def requests(options: dict[str, str]) -> list[tuple[str, str]]:
+    with urllib.request.urlopen(f"{options['AWS_ENDPOINT_URL']}/__requests", timeout=10) as answer:
+        return [(method, path) for method, path in json.load(answer)]
+
+
+def test_a_run_asks_no_more_of_the_store_the_more_runs_were_before_it(
+    options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    every = 2
+    monkeypatch.setattr("muster.tables.upkeep.CHECKPOINT_EVERY", every)
+    store = TableStore("s3://bucket/many", options, Keep(runs=2, grace_ms=0))
+    asked: list[int] = []
+    for number in range(10):
+        before = len(requests(options))
+        with store.run() as run:
+            run.append_rows("commits", commits(number))
+            run.replace("open_commits", commits(number))
+            run.publish({}, {})
+        asked.append(len(requests(options)) - before)
+    assert sorted(asked[-2 * every : -every]) == sorted(asked[-every:])
+    assert max(asked) <= 50 * 3  # of three tables, the manifest among them
+    files, root = filesystem(store.address, options)
+    left = files.get_file_info(fs.FileSelector(root, recursive=True))
+    assert len([info for info in left if info.is_file and "/open_commits/" in info.path]) <= 4 + 3 * every
+    assert seen(store.address, options) == list(range(10))
+
+
+def test_a_run_that_took_days_is_not_published(options: dict[str, str]) -> None:
+    """Its first files could be taken for leavings by another that cleans up."""
+    store = TableStore("s3://bucket/long", options)
+    with store.run() as run:
+        run.append_rows("commits", commits(1))
+        run._opened_at_ms -= LONGEST_RUN_MS + 1
+        with pytest.raises(BadInput, match="took more than 2 days"):
+            run.publish({}, {})
+    assert store.manifest() is None
 
 
 def test_an_unreachable_store_is_a_sentence(options: dict[str, str]) -> None:

@@ -259,3 +259,22 @@ def test_a_deletion_kept_beside_open_commits_ends_them(tmp_path: Path) -> None:
         assert [row["log_offset"] for row in rows(tables, "commits", as_of_ms=9)] == [2]
         assert [row["group_id"] for row in rows(tables, "groups", as_of_ms=1)] == ["g"]
         assert rows(tables, "offsets", as_of_ms=9) == []
+
+
+@pytest.mark.parametrize("table", ["offsets", "open_commits", "group_state", "groups", "members", "lag", "commits"])
+def test_asking_for_some_groups_at_a_moment_gives_their_rows_of_all(tmp_path: Path, table: str) -> None:
+    """The condition goes down to the files; where the log ended then is told by all groups of a partition."""
+    state = state_at_the_end("k43-full")
+    published(tmp_path, state)
+    times = sorted(time for time in state["commits"]["timestamp_ms"].to_pylist() if time is not None)
+    groups = sorted({group for group in state["commits"]["group_id"].to_pylist() if group is not None})
+    for as_of_ms in (times[len(times) // 3], times[-1]):
+        with open_tables(tmp_path) as tables:
+            everything = rows(tables, table, as_of_ms=as_of_ms)
+            for asked in ([groups[0]], groups[1:3], [f"{groups[0][:3]}*"], ["it's none"]):
+                found = rows(tables, table, as_of_ms=as_of_ms, where={"group_id": asked})
+                assert found == [row for row in everything if _matches(row["group_id"], asked)], asked
+
+
+def _matches(group: str, patterns: list[str]) -> bool:
+    return any(group == one or (one.endswith("*") and group.startswith(one[:-1])) for one in patterns)

@@ -21,6 +21,7 @@ from muster.tables.manifest import PartitionProgress
 from muster.tables.schemas import COMMITS, MARKERS, published_form
 from muster.tables.store import RowsFile, Run, TableStore
 from muster.tables.times import published
+from muster.tables.upkeep import CHECKPOINT_EVERY, Keep
 from tests.tables.made import made
 
 PROGRESS = {0: PartitionProgress(10, 3, 0, 4, None, 1_000), 7: PartitionProgress(0, -1, 0, 0, None, None)}
@@ -224,18 +225,157 @@ def test_vacuum_removes_what_no_kept_run_names(store: TableStore, monkeypatch: p
     assert store.vacuum(keep_runs=2).files == 0
 
 
+AT_ONCE = Keep(runs=2, grace_ms=0)
+
+
+def found(store: TableStore, table: str) -> tuple[list[str], list[str]]:
+    """Names of the files of a table, and of the entries of its log."""
+    folder = Path(store.address) / table
+    return sorted(path.name for path in folder.glob("*.parquet")), sorted(
+        path.name for path in (folder / "_delta_log").glob("0*")
+    )
+
+
+def test_runs_clear_up_behind_themselves(tmp_path: Path) -> None:
+    """After many runs there is no more to open, to list and to keep than after a few."""
+    store = TableStore(tmp_path / "tables", keep=AT_ONCE)
+    sizes = {}
+    for number in range(1, 26):
+        with store.run() as run:
+            run.append_rows("commits", commits(number))
+            run.replace("offsets", made("offsets", {"log_offset": number}))
+            run.publish(PROGRESS, SOURCE)
+        assert seen(store, "offsets") == [number]
+        sizes[number] = [len(names) for table in ("offsets", "_manifest") for names in found(store, table)]
+        sizes[number].append(len(found(store, "commits")[1]))
+    assert all(size <= 4 * CHECKPOINT_EVERY for number in sizes for size in sizes[number])
+    assert sizes[25] == sizes[20] == sizes[15]
+    assert len(found(store, "offsets")[0]) == 1 + 2  # the newest, and those of the runs that are kept
+    assert [len(store.files("commits", each.tables["commits"])) for each in store.manifests(3)] == [25, 24, 23]
+    assert seen(store) == list(range(1, 26))
+    assert DeltaTable(f"{store.address}/commits").to_pyarrow_table().num_rows == 25
+
+
+def test_a_reader_keeps_what_it_has_opened_for_a_while_whatever_runs_come_after_it(tmp_path: Path) -> None:
+    store = TableStore(tmp_path / "tables", keep=Keep(runs=1, grace_ms=60_000))
+
+    def replaced(number: int, now_ms: int) -> None:
+        with store.run(now_ms=now_ms) as run:
+            run.replace("offsets", made("offsets", {"log_offset": number}))
+            run.publish(PROGRESS, SOURCE, now_ms=now_ms)
+
+    replaced(0, 1_000)
+    opened = store.manifest()
+    assert opened is not None
+    for number in range(1, 20):
+        replaced(number, 2_000 + number)
+    (file,) = store.files("offsets", opened.tables["offsets"])
+    assert pq.ParquetFile(file).read()["log_offset"].to_pylist() == [0]
+    replaced(20, 63_000)
+    assert not Path(file).exists()
+    assert len(found(store, "offsets")[0]) == 2
+    assert seen(store, "offsets") == [20]
+
+
+def test_what_was_removed_by_a_run_that_was_killed_is_removed_once_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = TableStore(tmp_path / "tables", keep=AT_ONCE)
+    for number in range(12):
+        with store.run() as run:
+            run.replace("offsets", made("offsets", {"log_offset": number}))
+            if number == 10:
+                monkeypatch.setattr(run, "_sync", lambda: (_ for _ in ()).throw(KeyboardInterrupt))
+                with pytest.raises(KeyboardInterrupt):
+                    run.publish(PROGRESS, SOURCE)
+                assert seen(store, "offsets") == [9]
+            else:
+                run.publish(PROGRESS, SOURCE)
+                assert seen(store, "offsets") == [number]
+    assert [manifest.run_id for manifest in store.manifests(2)] != []
+    assert seen(store, "offsets") == [11]
+
+
+def test_what_a_run_left_that_did_not_get_to_its_end_is_swept_away_by_the_next(tmp_path: Path) -> None:
+    store = TableStore(tmp_path / "tables", keep=AT_ONCE)
+    publish(store, 1)
+    stray = Path(store.address) / "commits" / "task-7.parquet"
+
+    def broken() -> None:
+        with store.run() as run:
+            run.append_rows("markers", MARKER)
+            stray.write_bytes(b"half a file")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        broken()
+    publish(store, 2)
+    assert not stray.exists()
+    assert found(store, "markers")[0] == []
+    assert DeltaTable(f"{store.address}/markers").to_pyarrow_table().num_rows == 0  # and nobody sees its commit
+    stray.write_bytes(b"half a file")
+    publish(store, 3)
+    assert stray.exists()  # the last run ended well: there is no reason to look
+    assert seen(store) == [1, 2, 3]
+
+
 def test_vacuum_shortens_the_log_behind_a_checkpoint(store: TableStore) -> None:
-    for offset in range(4):
+    for offset in range(2 * CHECKPOINT_EVERY + 4):
         publish(store, offset)
-        DeltaTable(f"{store.address}/commits").create_checkpoint()
-    entries = Path(store.address) / "commits" / "_delta_log"
-    before = len(list(entries.iterdir()))
+    before = len(found(store, "commits")[1])
     store.vacuum(keep_runs=2)
-    assert len(list(entries.iterdir())) < before
-    assert seen(store) == [0, 1, 2, 3]
-    publish(store, 4)
-    assert seen(store) == [0, 1, 2, 3, 4]
-    assert [len(store.files("commits", each.tables["commits"])) for each in store.manifests(3)] == [5, 4, 3]
+    assert len(found(store, "commits")[1]) < before
+    offsets = list(range(2 * CHECKPOINT_EVERY + 4))
+    assert seen(store) == offsets
+    publish(store, 99)
+    assert seen(store) == [*offsets, 99]
+    count = len(offsets) + 1
+    assert [len(store.files("commits", each.tables["commits"])) for each in store.manifests(3)] == [
+        count,
+        count - 1,
+        count - 2,
+    ]
+
+
+def offsets_in(run: Run, *offsets: int) -> list[RowsFile]:
+    return [run._write("offsets", made("offsets", *({"log_offset": offset} for offset in offsets)))] if offsets else []
+
+
+def test_some_buckets_of_a_state_table_are_replaced_and_the_others_stay(store: TableStore) -> None:
+    with store.run() as run:
+        assert run.bucket_files("offsets") is None
+        run.replace("offsets", offsets_in(run, 7))
+        run.publish({}, {})
+    with store.run() as run:
+        assert run.bucket_files("offsets") is None
+        run.replace_buckets("offsets", {0: offsets_in(run, 1), 1: offsets_in(run, 2), 2: []})
+        run.publish({}, {})
+    assert seen(store, "offsets") == [1, 2]
+    earlier = store.manifest()
+    with store.run() as run:
+        version = store.newest_version("offsets")
+        held = run.bucket_files("offsets")
+        assert held is not None
+        assert {bucket: len(files) for bucket, files in held.items()} == {0: 1, 1: 1, 2: 0}
+        run.replace_buckets("offsets", {1: offsets_in(run, 20), 2: [*offsets_in(run, 30), *offsets_in(run, 31)]})
+        assert store.newest_version("offsets") == version + 1
+        now = run.bucket_files("offsets")
+        assert now is not None
+        assert now[0] == held[0]
+        run.replace_buckets("offsets", {})
+        assert store.newest_version("offsets") == version + 1  # nothing new, nothing written
+        run.publish({}, {})
+    assert seen(store, "offsets") == [1, 20, 30, 31]
+    assert earlier is not None
+    assert len(store.files("offsets", earlier.tables["offsets"])) == 2
+    with store.run() as run:
+        run.replace_buckets("offsets", {2: []})
+    assert seen(store, "offsets") == [1, 20, 30, 31]
+    with store.run() as run:
+        run.replace("offsets", offsets_in(run, 5))
+        assert run.bucket_files("offsets") is None
+        run.publish({}, {})
+    assert seen(store, "offsets") == [5]
 
 
 def test_at_least_one_run_is_kept(store: TableStore) -> None:

@@ -104,7 +104,10 @@ def run_pipeline(
         ),
     ] = False,
     keep_runs: Annotated[
-        int, typer.Option(min=1, help="Versions of state tables that are kept for readers; older files are removed.")
+        int,
+        typer.Option(
+            min=1, help="Runs that readers can go on with; files of older ones are removed after ten minutes."
+        ),
     ] = 10,
     unpack_limit: Annotated[str | None, UNPACK_LIMIT] = None,
     master: Annotated[
@@ -138,8 +141,10 @@ def run_pipeline(
     from muster.pipeline.job import Request, run
     from muster.pipeline.sources import open_source
     from muster.tables.store import TableStore
+    from muster.tables.upkeep import Keep
 
-    request = Request(source, out, options, config, not state_only, retention_ms, unpacked, accept_truncation)
+    keep = Keep(runs=keep_runs)
+    request = Request(source, out, options, config, not state_only, retention_ms, unpacked, accept_truncation, keep)
     store = TableStore(out, options)  # what cannot work should say so before Spark takes its seconds to start
     store.manifest()
     try:
@@ -157,7 +162,6 @@ def run_pipeline(
         with _bar(not quiet) as watch, _writing(out):
             summary = run(SparkEngine(spark), request, watch)
             request = replace(request, accept_truncation=False)  # said of the log as it is now, not of later ones
-            store.vacuum(keep_runs)
         return summary
 
     show = _show_json if as_json else _show_nothing if quiet else _show
@@ -345,6 +349,50 @@ def migrate_tables(
             f"{sum(done.rows.values()):,} rows of {len(done.rows)} tables ({done.size_bytes / 1e6:,.1f} MB) rewritten "
             f"from layout {done.layout_before} to {done.layout} in {done.seconds:.1f} s."
         )
+    return Status.OK
+
+
+@app.command("compact", no_args_is_help=True)
+def compact_tables(
+    tables: Annotated[
+        str, typer.Option(metavar="TABLES", envvar="MUSTER_TABLES", show_envvar=True, help="Where the tables are kept.")
+    ],
+    storage_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="For TABLES in an object store; repeatable. Secrets as ${env:NAME} or ${file:PATH}, or in the "
+            "environment.",
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The closing summary as one JSON object.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No summary.")] = False,
+    debug: Annotated[bool, DEBUG] = False,
+) -> int:
+    """Join the small files of history now. Runs do it by themselves, where enough have come together.
+
+    The rows stay the same; of `log_ends` older observations are thinned out. Readers are not disturbed, and no Spark
+    is needed.
+
+    [bold]Example[/bold]
+
+      [cyan]muster pipeline compact --tables tables[/cyan]
+    """
+    from muster.tables.compact import compact
+    from muster.tables.store import TableStore
+
+    store = TableStore(tables, storage_options(storage_option))
+    if store.manifest() is None:
+        raise BadInput(f"there are no tables at {store.address}: nothing to compact.")
+    with _writing(tables):
+        done = compact(store)
+    if as_json:
+        print(json.dumps({table: joined._asdict() for table, joined in done.items()}), flush=True)
+    elif not quiet and not done:
+        say(f"the tables at {store.address} have no small files to join.")
+    elif not quiet:
+        for table, joined in done.items():
+            say(f"{table}: {joined.files_before:,} files ({joined.size_bytes / 1e6:,.1f} MB) are {joined.files:,} now.")
     return Status.OK
 
 

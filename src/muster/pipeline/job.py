@@ -11,7 +11,7 @@ from muster.pipeline.engine import Engine, Reading
 from muster.pipeline.extract.partition import extract
 from muster.pipeline.log_ends import ends_digest, moment_of, numbered
 from muster.pipeline.merge import MergeWork, merge_task
-from muster.pipeline.model import ExtractContext, PartitionReport, PartitionWork, WrittenFile
+from muster.pipeline.model import ExtractContext, PartitionReport, PartitionWork
 from muster.pipeline.plan import (
     Cut,
     PartitionState,
@@ -30,9 +30,12 @@ from muster.pipeline.session import secrets_as_references
 from muster.pipeline.sources import open_source
 from muster.segments.archives import DEFAULT_LIMIT, UnpackLimit
 from muster.tables.clocks import shown
+from muster.tables.compact import join_small_files
+from muster.tables.files import WrittenFile
 from muster.tables.manifest import Manifest, PartitionProgress
 from muster.tables.schemas import HISTORY, STATE
 from muster.tables.store import Run, TableStore
+from muster.tables.upkeep import KEEP, Keep
 
 WEEK_MS = 7 * 24 * 3600 * 1000
 FROM_THE_LOG = ("commits", "group_records", "markers")
@@ -55,6 +58,7 @@ class Request:
     """How much may come out of a source that is an archive."""
     accept_truncation: bool = False
     """Withdraw what the source's log does not have, even where no newer leader epoch says that it was cut."""
+    keep: Keep = KEEP
 
 
 @dataclass(slots=True)
@@ -96,7 +100,7 @@ def run(engine: Engine, request: Request, watch: Watch | None = None) -> Summary
 
 
 def _run(engine: Engine, request: Request, watch: Watch) -> Summary:
-    store = TableStore(request.tables, request.storage_options)
+    store = TableStore(request.tables, request.storage_options, request.keep)
     with (
         closing(
             open_source(request.sources, request.kafka_config, request.storage_options, request.unpack_limit)
@@ -341,6 +345,7 @@ class _Job:
             "behind": self.behind,
             "rows": self.summary.rows,
         }
+        join_small_files(self.changes)
         self.changes.publish(progress, source)
 
     def _known(self, name: str) -> Any:

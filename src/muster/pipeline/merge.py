@@ -13,12 +13,11 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from muster.pipeline.extract.files import TableWriter
-from muster.pipeline.model import WrittenFile
 from muster.pipeline.packets import Packet, rows_of
 from muster.pipeline.plan import Cut, Times
 from muster.pipeline.rebalances import COLUMNS, rebalance_batches, with_first_commit
 from muster.tables import queries
+from muster.tables.files import TableWriter, WrittenFile
 from muster.tables.relations import add_relation
 from muster.tables.schemas import (
     COMMITS,

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from muster.errors import BadInput
-from muster.pipeline.extract.files import TableWriter
 from muster.pipeline.progress import Advance
+from muster.tables.files import TableWriter
 from muster.tables.manifest import FORMAT_VERSION
 from muster.tables.schemas import TABLES
 from muster.tables.store import Run, TableStore

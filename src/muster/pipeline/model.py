@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from muster.pipeline.packets import Packet
+from muster.tables.files import WrittenFile
 
 
 class SegmentFiles(NamedTuple):
@@ -55,15 +56,6 @@ class ExtractContext(NamedTuple):
     """Files of the `activity` table: when groups committed before the new range."""
     progress: str | None = None
     """A directory where tasks write down how much they have read; None: the progress is not shown."""
-
-
-class WrittenFile(NamedTuple):
-    """A Parquet file; `path` is relative to the table's directory."""
-
-    table: str
-    path: str
-    size_bytes: int
-    rows: int
 
 
 class PartitionReport(NamedTuple):

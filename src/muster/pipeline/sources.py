@@ -14,11 +14,11 @@ from pyarrow import fs
 
 from muster.config.properties import parse_properties
 from muster.errors import BadInput
-from muster.pipeline.extract.files import open_store
 from muster.pipeline.model import SegmentFiles
 from muster.pipeline.plan import Look, PartitionState, Source, Times, Wanted
 from muster.segments.archives import DEFAULT_LIMIT, UnpackLimit, is_archive, unpack
 from muster.segments.sources import OFFSETS_TOPIC, PARTITION_NAME, SEGMENT_NAME, Sources
+from muster.tables.files import open_store
 from muster.tables.manifest import PartitionProgress
 from muster.tables.schemas import LOG_ENDS, TIMES
 

@@ -119,6 +119,7 @@ def _s3_arguments(options: Mapping[str, str]) -> dict[str, Any]:
         endpoint_override=endpoint,
         scheme="http" if endpoint is not None and endpoint.startswith("http://") else None,
         anonymous=True if _first(options, "aws_skip_signature", "skip_signature") == "true" else None,
+        allow_delayed_open=True,  # a small file is one request then, not three
     )
 
 

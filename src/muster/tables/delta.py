@@ -3,24 +3,22 @@
 Files are Parquet and lie in the table's directory before they are committed; a commit only names them. deltalake would
 repeat a commit that met another's on a later version, and so mix two writers: here it is told not to.
 
-Clearing up stands at the end: files that no kept manifest names, entries of Delta's log that no kept version needs, old
-staging.
+deltalake makes no checkpoints and removes nothing by itself: `store` decides when (see `upkeep`).
 """
 
 import json
-import re
 import time
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
-from deltalake.transaction import AddAction, create_table_with_add_actions
+from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 from pyarrow import fs
 
 from muster.errors import BadInput, MusterError
@@ -28,14 +26,17 @@ from muster.tables.addresses import is_local
 from muster.tables.disk import sync
 
 ONE_ATTEMPT = CommitProperties(max_commit_retries=0)
-HOOKS = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
-"""Old log entries are removed by `vacuum` alone, which knows what the manifests still name."""
+HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+"""Old log entries are removed by muster alone, which knows what the manifests still name."""
 
-CONFIGURATION: dict[str, str | None] = {"delta.enableExpiredLogCleanup": "false"}
+CONFIGURATION: dict[str, str | None] = {
+    "delta.enableExpiredLogCleanup": "false",
+    "delta.deletedFileRetentionDuration": "interval 1 hours",  # else a checkpoint has every file of the last week
+}
 DELTA_LOG = "_delta_log"
 LAST_CHECKPOINT = "_last_checkpoint"
 ENTRY_DIGITS = 20
-WITH_BOUNDS = ("offsets_partition", "log_offset", "timestamp", "observed_at", "at")
+WITH_BOUNDS = ("offsets_partition", "log_offset", "timestamp", "observed_at", "at", "group_id")
 """Columns whose smallest and largest value are told with each file, so that readers can leave files out."""
 
 
@@ -52,6 +53,9 @@ class WrittenFile(Protocol):
     def size_bytes(self) -> int: ...
     @property
     def rows(self) -> int: ...
+    @property
+    def statistics(self) -> str | None:
+        """Delta's statistics of it, as `described` tells them; None has the footer read."""
 
 
 class OneTable:
@@ -73,6 +77,8 @@ class OneTable:
         self._filesystem = filesystem
         self._path = path
         self._table: DeltaTable | None = None
+        self.dropped: set[str] = set()
+        """Names of files that were in this table and are no more, since it was opened."""
 
     def open(self, version: int | None = None) -> bool:
         """Look at the newest version, or at one; False if there is no such table."""
@@ -99,7 +105,21 @@ class OneTable:
         """
         if self._table is None:
             return []
-        return sorted(f"{self._uri}/{uri.rsplit('/', 1)[1]}" for uri in self._table.file_uris())
+        return sorted(f"{self._uri}/{name}" for name in self.names())
+
+    def names(self) -> list[str]:
+        """Names of these files in the table's directory."""
+        return [] if self._table is None else [uri.rsplit("/", 1)[1] for uri in self._table.file_uris()]
+
+    def facts(self) -> pa.Table:
+        """Of each file `path`, `size_bytes`, `num_records`, and bounds of columns as `min.NAME` and `max.NAME`."""
+        assert self._table is not None, "no such table"
+        return pa.table(self._table.get_add_actions(flatten=True))
+
+    def made_at_ms(self) -> int:
+        """When the version in sight was committed, by the clock of its writer."""
+        assert self._table is not None, "no such table"
+        return int(self._table.history(1)[0].get("timestamp") or 0)
 
     def append(self, schema: pa.Schema, files: Sequence[WrittenFile]) -> None:
         self._commit(schema, files, "append")
@@ -113,7 +133,7 @@ class OneTable:
         assert self._table is not None, "nothing to rewrite"
         before = self._table.version()
         with self._told():
-            actions = [self._add_action(file) for file in files]
+            actions = [self._add_action(file, False) for file in files]
             self._table.create_write_transaction(
                 [*actions], "overwrite", Schema.from_arrow(schema), commit_properties=ONE_ATTEMPT,
                 post_commithook_properties=HOOKS,
@@ -126,6 +146,12 @@ class OneTable:
                 )
             self._look_at(before + 2)
 
+    def swap(self, schema: pa.Schema, names: Iterable[str], files: Sequence[WrittenFile], *, same_rows: bool) -> None:
+        """Put files in the place of some, and leave the others. `same_rows` tells readers of changes that none came."""
+        now_ms = time.time_ns() // 1_000_000
+        out = [RemoveAction(name, not same_rows, now_ms) for name in names]
+        self._commit(schema, files, "append", out, same_rows)
+
     def delete(self, predicate: str) -> int:
         """Delete the rows that match an SQL predicate; how many they were."""
         if self._table is None:
@@ -133,15 +159,17 @@ class OneTable:
         before = set(self.files())
         with self._told():
             counts = self._table.delete(predicate, commit_properties=ONE_ATTEMPT, post_commithook_properties=HOOKS)
+        left = set(self.files())
+        self.dropped |= {file.rsplit("/", 1)[1] for file in before - left}
         if is_local(self._uri):
-            for file in set(self.files()) - before:  # what is left of files that had such rows
+            for file in left - before:  # what is left of files that had such rows
                 sync(file)
         return int(counts.get("num_deleted_rows") or 0)
 
     def restore(self, version: int) -> None:
         """Make an earlier version's content the newest again, as a version of its own; -1 stands for no rows."""
         assert self._table is not None, "nothing to restore"
-        before = self._table.version()
+        before, held = self._table.version(), set(self.names())
         if version < 0:
             with self._told():
                 self._table.create_write_transaction(
@@ -152,6 +180,16 @@ class OneTable:
             with self._told():
                 self._table.restore(version, commit_properties=ONE_ATTEMPT, post_commithook_properties=HOOKS)
         self._look_at(before + 1)
+        self.dropped |= held.difference(self.names())
+
+    def checkpoint(self) -> None:
+        """Write down what the version in sight is made of, so that nothing before it need be read."""
+        assert self._table is not None, "no such table"
+        with self._told():
+            self._table.create_checkpoint()
+        if is_local(self._uri):
+            for name in (checkpoint_name(self.version), LAST_CHECKPOINT):
+                sync(Path(self._path) / DELTA_LOG / name)
 
     def sync(self, since: int) -> None:
         """Wait until the log entries behind a version, and the names of all files, are on the disk, if there is one."""
@@ -165,9 +203,16 @@ class OneTable:
         for directory in (log, log.parent, log.parent.parent):
             sync(directory)
 
-    def _commit(self, schema: pa.Schema, files: Sequence[WrittenFile], mode: str) -> None:
+    def _commit(
+        self,
+        schema: pa.Schema,
+        files: Sequence[WrittenFile],
+        mode: str,
+        out: Sequence[RemoveAction] = (),
+        same_rows: bool = False,
+    ) -> None:
         with self._told():
-            actions = [self._add_action(file) for file in files]
+            actions = [self._add_action(file, same_rows) for file in files]
             if self._table is None:
                 create_table_with_add_actions(
                     self._uri, Schema.from_arrow(schema), actions, "error", description=self._description,
@@ -178,8 +223,9 @@ class OneTable:
             self._add_missing_columns(schema)
             before = self._table.version()
             self._table.create_write_transaction(
-                [*actions], mode, self._table.schema(), commit_properties=ONE_ATTEMPT, post_commithook_properties=HOOKS
-            )
+                [*out, *actions], mode, self._table.schema(), commit_properties=ONE_ATTEMPT,
+                post_commithook_properties=HOOKS,
+            )  # fmt: skip
         self._look_at(before + 1)
 
     def _add_missing_columns(self, schema: pa.Schema) -> None:
@@ -193,19 +239,26 @@ class OneTable:
 
     def _look_at(self, version: int) -> None:
         """See the version that a commit just made, and not what another may have put on top of it."""
+        assert self._table is not None
+        before = set(self.names())
         with self._told():
-            self._table = DeltaTable(self._uri, version=version, storage_options=self._options)
+            self._table.load_as_version(version)
+        self.dropped |= before.difference(self.names())
 
-    def _add_action(self, file: WrittenFile) -> AddAction:
-        with self._filesystem.open_input_file(f"{self._path}/{file.path}") as opened:
-            footer = pq.read_metadata(opened)
-        if footer.num_rows != file.rows:
+    def _add_action(self, file: WrittenFile, same_rows: bool) -> AddAction:
+        statistics = self._read_statistics(file) if file.statistics is None else file.statistics
+        rows = json.loads(statistics)["numRecords"]
+        if rows != file.rows:
             raise MusterError(
-                f"{self.name}/{file.path} has {footer.num_rows} rows where {file.rows} were written. "
+                f"{self.name}/{file.path} has {rows} rows where {file.rows} were written. "
                 "Nothing was committed; run again."
             )
         now_ms = time.time_ns() // 1_000_000
-        return AddAction(file.path, file.size_bytes, {}, now_ms, True, json.dumps(statistics(footer)))
+        return AddAction(file.path, file.size_bytes, {}, now_ms, not same_rows, statistics)
+
+    def _read_statistics(self, file: WrittenFile) -> str:
+        with self._filesystem.open_input_file(f"{self._path}/{file.path}") as opened:
+            return described(pq.read_metadata(opened))
 
     @contextmanager
     def _told(self) -> Iterator[None]:
@@ -215,10 +268,10 @@ class OneTable:
         except TableNotFoundError:
             raise
         except CommitFailedError as error:
-            raise self._moved() from error
+            raise self.moved() from error
         except DeltaError as error:
             if "already exists" in str(error):  # created by another since we looked
-                raise self._moved() from error
+                raise self.moved() from error
             raise self._failed(error) from error
         except OSError as error:
             if error.errno is not None:  # it says itself what happened: no space, no rights
@@ -231,17 +284,18 @@ class OneTable:
             "Check the address, the rights on it and the storage options; what was published before still holds."
         )
 
-    def _moved(self) -> TableMoved:
+    def moved(self) -> TableMoved:
         return TableMoved(
             f"somebody else has written to the table {self.name} at {self._uri} since this run began. Nothing of this "
             "run was published; run again when the other has ended."
         )
 
 
-def statistics(footer: Any) -> dict[str, Any]:
+def described(footer: Any) -> str:
     """Delta's statistics of one file, from the footer that its writer made."""
-    smallest: dict[str, int | str] = {}
-    largest: dict[str, int | str] = {}
+    smallest: dict[str, Any] = {}
+    largest: dict[str, Any] = {}
+    nulls: dict[str, int] = {}
     places = {footer.schema.column(place).path: place for place in range(footer.num_columns)}
     for name in WITH_BOUNDS:
         if name not in places:
@@ -250,7 +304,19 @@ def statistics(footer: Any) -> dict[str, Any]:
         if found and all(each is not None and each.has_min_max for each in found):
             smallest[name] = _told_bound(min(each.min for each in found))
             largest[name] = _told_bound(max(each.max for each in found))
-    return {"numRecords": footer.num_rows, "minValues": smallest, "maxValues": largest, "nullCount": {}}
+        if found and all(each is not None and each.has_null_count for each in found):
+            nulls[name] = sum(each.null_count for each in found)
+    told = {"numRecords": footer.num_rows, "minValues": smallest, "maxValues": largest, "nullCount": nulls}
+    return json.dumps(told)
+
+
+def entry_name(version: int) -> str:
+    """The name of the entry of Delta's log that made a version."""
+    return f"{version:0{ENTRY_DIGITS}}.json"
+
+
+def checkpoint_name(version: int) -> str:
+    return f"{version:0{ENTRY_DIGITS}}.checkpoint.parquet"
 
 
 def _told_bound(value: int | datetime) -> int | str:
@@ -262,92 +328,3 @@ def _told_bound(value: int | datetime) -> int | str:
 
 def _first_line(error: Exception) -> str:
     return str(error).strip().splitlines()[0].rstrip(".") if str(error).strip() else type(error).__name__
-
-
-STAGING = "_staging"
-ENTRY = re.compile(r"(\d{20})\.(?:json|crc|checkpoint(?:\.\d{10}\.\d{10})?\.parquet)")
-
-
-class Vacuumed(NamedTuple):
-    """What was removed."""
-
-    files: int
-    size_bytes: int
-
-
-class Store(Protocol):
-    """What of a `TableStore` is needed here."""
-
-    @property
-    def filesystem(self) -> fs.FileSystem: ...
-    @property
-    def root(self) -> str: ...
-    @property
-    def address(self) -> str: ...
-    def files(self, table: str, version: int) -> list[str]: ...
-    def newest_version(self, table: str) -> int: ...
-
-
-def vacuum(store: Store, kept: Mapping[str, Set[int]], before_ms: int | None) -> Vacuumed:
-    """Remove what the kept versions do not need and what is older than a moment (None: of any age).
-
-    The newest version of a table always counts as kept: another engine may be reading it.
-    """
-    removed: list[fs.FileInfo] = []
-    for table in _directories(store, store.root):
-        if table == STAGING:
-            removed += _listed(store, f"{store.root}/{STAGING}", before_ms)
-        elif store.newest_version(table) >= 0:
-            versions = set(kept.get(table, ())) | {store.newest_version(table)}
-            removed += _unnamed(store, table, versions, before_ms)
-            removed += _old_entries(store, table, min(versions), before_ms)
-    for info in removed:
-        store.filesystem.delete_file(info.path)
-    _remove_empty_staging(store)
-    return Vacuumed(len(removed), sum(info.size for info in removed))
-
-
-def _unnamed(store: Store, table: str, versions: Set[int], before_ms: int | None) -> list[fs.FileInfo]:
-    directory = f"{store.root}/{table}"
-    prefix = f"{store.address}/{table}/"
-    named = {uri.removeprefix(prefix) for version in versions for uri in store.files(table, version)}
-    found = {info.path[len(directory) + 1 :]: info for info in _listed(store, directory, before_ms)}
-    return [
-        info
-        for name, info in found.items()
-        if name.endswith(".parquet") and not name.startswith(f"{DELTA_LOG}/") and name not in named
-    ]
-
-
-def _old_entries(store: Store, table: str, oldest: int, before_ms: int | None) -> list[fs.FileInfo]:
-    """Entries before the newest checkpoint that the oldest kept version can be read from."""
-    entries = {
-        info: int(match[1])
-        for info in _listed(store, f"{store.root}/{table}/{DELTA_LOG}", before_ms)
-        if (match := ENTRY.fullmatch(info.base_name))
-    }
-    checkpoints = [version for info, version in entries.items() if ".checkpoint." in info.base_name]
-    first_needed = max((version for version in checkpoints if version <= oldest), default=0)
-    return [info for info, version in entries.items() if version < first_needed]
-
-
-def _listed(store: Store, directory: str, before_ms: int | None) -> list[fs.FileInfo]:
-    found = store.filesystem.get_file_info(fs.FileSelector(directory, allow_not_found=True, recursive=True))
-    return [
-        info
-        for info in found
-        if info.type == fs.FileType.File and (before_ms is None or (info.mtime_ns or 0) <= before_ms * 1_000_000)
-    ]
-
-
-def _directories(store: Store, root: str) -> list[str]:
-    found = store.filesystem.get_file_info(fs.FileSelector(root, allow_not_found=True))
-    return sorted(info.base_name for info in found if info.type == fs.FileType.Directory)
-
-
-def _remove_empty_staging(store: Store) -> None:
-    staging = f"{store.root}/{STAGING}"
-    for run in _directories(store, staging):
-        left = store.filesystem.get_file_info(fs.FileSelector(f"{staging}/{run}", allow_not_found=True, recursive=True))
-        if not any(info.type == fs.FileType.File for info in left):
-            store.filesystem.delete_dir(f"{staging}/{run}")

@@ -19,8 +19,11 @@ LOCK_FILE = "_lock"
 
 
 @contextmanager
-def locked(root: Path, now_ms: int) -> Iterator[None]:
-    """Hold the tables in `root` for one run; a second taker fails at once and is told who has them."""
+def locked(root: Path, now_ms: int) -> Iterator[bool]:
+    """Hold the tables in `root` for one run; a second taker fails at once and is told who has them.
+
+    Gives whether the last holder did not get to its end: its name is still there.
+    """
     path = root / LOCK_FILE
     # Never removed: who unlinks a locked file lets two others lock two files of one name.
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
@@ -32,10 +35,11 @@ def locked(root: Path, now_ms: int) -> Iterator[None]:
                 f"another run is writing to the tables in {root}{_holder(path)}. Wait for it to end, or stop it; "
                 "reading them is possible all the while."
             ) from None
+        was_cut_short = os.fstat(descriptor).st_size > 0
         os.ftruncate(descriptor, 0)
         holder = {"pid": os.getpid(), "host": socket.gethostname(), "since_ms": now_ms}
         os.pwrite(descriptor, json.dumps(holder).encode(), 0)
-        yield
+        yield was_cut_short
         os.ftruncate(descriptor, 0)
     finally:
         os.close(descriptor)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ MANIFEST = pa.schema(
         pa.field("tables", pa.map_(pa.string(), pa.int64())),
         pa.field("progress", pa.string()),
         pa.field("source", pa.string()),
+        pa.field("upkeep", pa.string()),
     ]
 )
 """The one row of the table `_manifest`."""
@@ -39,6 +41,38 @@ class PartitionProgress(NamedTuple):
     """Offset and timestamp of some records that were read, rising: by them the log is known again."""
 
 
+class Dropped(NamedTuple):
+    """What one run took out of the tables. Runs before it still name these files, so they stay for a while."""
+
+    run_number: int
+    at_ms: int
+    """When the run was published."""
+    files: Mapping[str, list[str]]
+    """By table, names in its directory."""
+    entries: Mapping[str, tuple[int, int]]
+    """By table, the versions whose entries of Delta's log a new checkpoint replaces: the first, and the checkpoint."""
+
+
+class Upkeep(NamedTuple):
+    """What runs tell each other about keeping the tables small and quick to open."""
+
+    checkpoints: Mapping[str, int] = MappingProxyType({})
+    """By table, the version of its newest checkpoint; 0 where there is none yet."""
+    dropped: tuple[Dropped, ...] = ()
+    """What is to be removed one day, oldest first."""
+    swept_at_ms: int | None = None
+    """When directories were last looked through for files that no run has named."""
+    buckets: Mapping[str, Mapping[str, list[str]]] = MappingProxyType({})
+    """By state table and bucket, names of files, where a table is replaced bucket by bucket."""
+
+    def as_json(self) -> str:
+        told = self._asdict() | {"dropped": [each._asdict() for each in self.dropped]}
+        return json.dumps({name: dict(value) if isinstance(value, Mapping) else value for name, value in told.items()})
+
+
+NO_UPKEEP = Upkeep()
+
+
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """One run's result, as readers see it."""
@@ -50,6 +84,7 @@ class Manifest:
     progress: Mapping[int, PartitionProgress] = field(default_factory=dict)
     source: Mapping[str, Any] = field(default_factory=dict)
     """Which cluster it was: `cluster_id`, `kind`, topic names by id, and whatever else the run wants to find again."""
+    upkeep: Upkeep = NO_UPKEEP
 
     @property
     def observed_at_ms(self) -> int:
@@ -76,6 +111,7 @@ class Manifest:
             "tables": sorted(self.tables.items()),
             "progress": json.dumps({str(number): progress._asdict() for number, progress in self.progress.items()}),
             "source": json.dumps(dict(self.source)),
+            "upkeep": self.upkeep.as_json(),
         }
         return pa.Table.from_pylist([row], schema=MANIFEST)
 
@@ -91,7 +127,19 @@ def manifest_of(row: Mapping[str, Any], address: str, layout: int = FORMAT_VERSI
             f"with {layout}. `muster pipeline migrate --tables {address}` rewrites them."
         )
     progress = {int(number): _progress_of(fields) for number, fields in json.loads(row["progress"]).items()}
-    return Manifest(row["run_id"], row["created_at_ms"], dict(row["tables"]), progress, json.loads(row["source"]))
+    source, upkeep = json.loads(row["source"]), _upkeep_of(json.loads(row.get("upkeep") or "{}"))
+    return Manifest(row["run_id"], row["created_at_ms"], dict(row["tables"]), progress, source, upkeep)
+
+
+def _upkeep_of(fields: Mapping[str, Any]) -> Upkeep:
+    known = {name: fields[name] for name in Upkeep._fields if name in fields}
+    known["dropped"] = tuple(_dropped_of(each) for each in fields.get("dropped", ()))
+    return Upkeep(**known)
+
+
+def _dropped_of(fields: Mapping[str, Any]) -> Dropped:
+    entries = {table: (first, checkpoint) for table, (first, checkpoint) in fields["entries"].items()}
+    return Dropped(fields["run_number"], fields["at_ms"], fields["files"], entries)
 
 
 def _progress_of(fields: Mapping[str, Any]) -> PartitionProgress:

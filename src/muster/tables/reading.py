@@ -100,7 +100,7 @@ class Tables:
         self.manifest = manifest
         self._connection = duckdb.connect(config={"temp_directory": tempfile.gettempdir()})
         self._opened: set[str] = set()
-        self._moments: dict[int, Moment] = {}
+        self._moments: dict[tuple[int, str | None], Moment] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -130,7 +130,8 @@ class Tables:
             self.check_moment(as_of_ms)
         conditions, values = _conditions(table, where or {})
         with self._told():
-            relation = self._now(table) if as_of_ms is None else self._moment(as_of_ms).relation(table)
+            only = _groups(table, where or {})
+            relation = self._now(table) if as_of_ms is None else self._moment(as_of_ms, only).relation(table)
         sql = f"SELECT {_names(table)} FROM {relation} q {conditions} ORDER BY {ORDERS[table]}"
         if limit is not None:
             sql += f" LIMIT {int(limit)}"
@@ -242,10 +243,12 @@ class Tables:
         self._open(table)
         return table
 
-    def _moment(self, as_of_ms: int) -> Moment:
-        if as_of_ms not in self._moments:
-            self._moments[as_of_ms] = Moment(self._connection, self._history, as_of_ms, f"moment{len(self._moments)}")
-        return self._moments[as_of_ms]
+    def _moment(self, as_of_ms: int, only: str | None = None) -> Moment:
+        key = as_of_ms, only
+        if key not in self._moments:
+            name = f"moment{len(self._moments)}"
+            self._moments[key] = Moment(self._connection, self._history, as_of_ms, name, only)
+        return self._moments[key]
 
     def _one(self, sql: str, values: Sequence[str] = ()) -> tuple[Any, ...]:
         with self._told():
@@ -284,6 +287,15 @@ def _conditions(table: str, where: Mapping[str, Sequence[str]]) -> tuple[str, li
             clauses.append("(" + " OR ".join(f'q."{column}" {_operator(each)} ?' for each in patterns) + ")")
             values += [_glob(pattern) for pattern in patterns]
     return ("WHERE " + " AND ".join(clauses) if clauses else ""), values
+
+
+def _groups(table: str, where: Mapping[str, Sequence[str]]) -> str | None:
+    """A condition on the groups asked for, for all that a moment is derived from; None: all groups."""
+    patterns = where.get("group_id")
+    if not patterns or "group_id" not in TABLES[table].names:
+        return None
+    texts = [_glob(pattern).replace("'", "''") for pattern in patterns]
+    return " OR ".join(f"group_id {_operator(pattern)} '{text}'" for pattern, text in zip(patterns, texts, strict=True))
 
 
 def _operator(pattern: str) -> str:

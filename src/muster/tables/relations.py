@@ -71,6 +71,7 @@ def _duckdb_type(kind: pa.DataType) -> str:
 
 
 FROM_THE_LOG = ("commits", "open_commits", "group_records", "markers")
+OF_GROUPS = ("commits", "open_commits", "group_records")
 STATE_OF_GROUPS = ("group_state", "members", "offsets", "open_commits")
 
 
@@ -78,11 +79,19 @@ class Moment:
     """The log of each partition before the first record with a later time, and what follows from it.
 
     `now` gives the relation of a table as it is today. What is made here has names of its own, which begin with `name`.
+    With a condition on groups, `only`, theirs are the only rows that anything is derived from; where a partition's log
+    ends at that moment is told by the records of all groups, but only of partitions that these groups are in.
     """
 
     def __init__(
-        self, connection: duckdb.DuckDBPyConnection, now: Callable[[str], str], as_of_ms: int, name: str
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        now: Callable[[str], str],
+        as_of_ms: int,
+        name: str,
+        only: str | None = None,
     ) -> None:
+        self._only = only
         self._connection = connection
         self._now = now
         self._as_of_ms = int(as_of_ms)
@@ -119,14 +128,28 @@ class Moment:
 
     def _commits(self) -> str:
         """Commits, deletions and transactions that were open then; too many to be made a table of."""
-        return f"({queries.commits_before(self._now('commits'), self._now('open_commits'), self._ends())})"
+        return f"({queries.commits_before(self._some('commits'), self._some('open_commits'), self._ends())})"
 
     def _before(self, table: str) -> str:
         names = [f'"{name}"' for name in TABLES[table].names]
-        return f"({queries.before(self._now(table), names, self._ends())})"
+        return f"({queries.before(self._some(table), names, self._ends())})"
+
+    def _some(self, table: str) -> str:
+        """Rows of a table as it is today, of the groups asked for."""
+        if self._only is None or "group_id" not in TABLES[table].names:
+            return self._now(table)
+        return f"(SELECT * FROM {self._now(table)} g WHERE {self._only})"
 
     def _ends(self) -> str:
-        return self._kept("ends", lambda: queries.prefix_ends(*map(self._now, FROM_THE_LOG), as_of_ms=self._as_of_ms))
+        return self._kept("ends", self._prefix_ends)
+
+    def _prefix_ends(self) -> str:
+        history = [self._now(table) for table in FROM_THE_LOG]
+        if self._only is not None:
+            found = " UNION ".join(f"SELECT offsets_partition FROM {self._some(table)} p" for table in OF_GROUPS)
+            numbers = ", ".join(str(number) for (number,) in self._connection.execute(found).fetchall())
+            history = [f"(SELECT * FROM {one} h WHERE offsets_partition IN ({numbers or 'NULL'}))" for one in history]
+        return queries.prefix_ends(*history, as_of_ms=self._as_of_ms)
 
     def _kept(self, table: str, query: Callable[[], str]) -> str:
         """Make a table once: state is small, and asked for several times."""

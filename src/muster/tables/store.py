@@ -3,13 +3,13 @@
 Readers ask the manifest for the version of each table, so they see the last run that was published and nothing of one
 that is under way or was killed. A run begins where the manifest is: a table that has moved on since holds what a
 killed run left, and is rolled back first. Nothing is ever published twice; a run that ends without `publish` changes
-nothing for readers.
+nothing for readers. A table is opened when the run first needs it.
 """
 
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from os import link
 from pathlib import Path
@@ -23,15 +23,30 @@ from muster.errors import BadInput, MusterError
 from muster.references import resolved
 from muster.tables.addresses import checked, filesystem, is_local
 from muster.tables.columns import ABOUT
-from muster.tables.delta import STAGING, OneTable, TableMoved, Vacuumed, WrittenFile, vacuum
+from muster.tables.delta import OneTable, TableMoved, WrittenFile, described
 from muster.tables.disk import locked, sync
-from muster.tables.manifest import FORMAT_VERSION, MANIFEST, Manifest, PartitionProgress, manifest_of
+from muster.tables.manifest import FORMAT_VERSION, MANIFEST, Dropped, Manifest, PartitionProgress, Upkeep, manifest_of
 from muster.tables.schemas import PUBLISHED, without_comments
 from muster.tables.times import published
+from muster.tables.upkeep import (
+    CHECKPOINT_EVERY,
+    DAY_MS,
+    KEEP,
+    LEFTOVERS_MS,
+    LONGEST_RUN_MS,
+    STAGING,
+    Keep,
+    Place,
+    Vacuumed,
+    is_checkpoint_due,
+    is_over,
+    paths,
+    remove,
+    sweep,
+)
 
 MANIFEST_TABLE = "_manifest"
 COMPRESSION = "zstd"
-DAY_MS = 86_400_000
 
 
 class RowsFile(NamedTuple):
@@ -40,13 +55,17 @@ class RowsFile(NamedTuple):
     path: str
     size_bytes: int
     rows: int
+    statistics: str | None = None
 
 
 class TableStore:
     """The tables at one address. Opening it reads and makes nothing."""
 
-    def __init__(self, address: str | Path, storage_options: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, address: str | Path, storage_options: Mapping[str, str] | None = None, keep: Keep = KEEP
+    ) -> None:
         self.storage_options = resolved(storage_options or {})
+        self.keep = keep
         self.address = checked(address, self.storage_options)
         self._opened: tuple[fs.FileSystem, str] | None = None
 
@@ -111,40 +130,36 @@ class TableStore:
 
         A `layout` before today's is for the run that rewrites it (`muster.pipeline.migrate`).
         """
-        now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+        now_ms = _now_ms() if now_ms is None else now_ms
         run_id = run_id or f"{datetime.fromtimestamp(now_ms / 1000, UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
-        with self._alone(now_ms):
+        with self._alone(now_ms) as was_cut_short:
             if is_local(self.address):  # the lock is ours, so whatever is staged was left by a run that was killed
                 self.clear(STAGING)
-            run = Run(self, run_id, now_ms, layout)
+            run = Run(self, run_id, now_ms, layout, was_cut_short)
             try:
                 yield run
             finally:
                 run.clear_staging()
 
     def vacuum(self, keep_runs: int = 10, leftovers_after_ms: int | None = None) -> Vacuumed:
-        """Remove the files that none of the last `keep_runs` manifests names, and what killed runs left in staging.
+        """Remove at once the files that none of the last `keep_runs` manifests names, and what killed runs left.
 
-        Refused while a run is under way. An object store cannot tell: there nothing younger than `leftovers_after_ms`
-        is touched (a day unless told).
+        Runs clear up by themselves, a little at a time (`upkeep`). This is refused while a run is under way. An object
+        store cannot tell: there nothing younger than `leftovers_after_ms` is touched (three days unless told).
         """
         if keep_runs < 1:
             raise BadInput("at least one run must be kept. Delete the directory to be rid of all tables.")
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = _now_ms()
         with self._alone(now_ms):
-            if is_local(self.address):
-                Run(self, "vacuum", now_ms)  # rolls back, so that no table's newest version names a removed file
-            manifests = self.manifests(keep_runs)
-            kept: dict[str, set[int]] = {}
-            for manifest in manifests:
-                for table, version in manifest.tables.items():
-                    kept.setdefault(table, set()).add(version)
-            newest = self._table(MANIFEST_TABLE)
-            if newest.open():
-                kept[MANIFEST_TABLE] = {newest.version - age for age in range(len(manifests))}
             if leftovers_after_ms is None and not is_local(self.address):
-                leftovers_after_ms = DAY_MS
-            return vacuum(self, kept, None if leftovers_after_ms is None else now_ms - leftovers_after_ms)
+                leftovers_after_ms = LEFTOVERS_MS
+            before_ms = None if leftovers_after_ms is None else now_ms - leftovers_after_ms
+            run = Run(self, "vacuum", now_ms)
+            return run.sweep(run.number - keep_runs, before_ms, rolls_back=is_local(self.address))
+
+    @property
+    def place(self) -> Place:
+        return Place(self.address, self.storage_options, self.filesystem, self.root)
 
     def clear(self, folder: str) -> None:
         """Remove a folder below the address, if it is there."""
@@ -152,15 +167,20 @@ class TableStore:
         if self.filesystem.get_file_info(directory).type == fs.FileType.Directory:
             self.filesystem.delete_dir(directory)
 
-    def _alone(self, now_ms: int) -> ExitStack:
-        """The lock, where there is such a thing; and a check that files can be committed here at all."""
-        stack = ExitStack()
-        if is_local(self.address):
-            root = Path(self.address)
-            root.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(locked(root, now_ms))
+    @contextmanager
+    def _alone(self, now_ms: int) -> Iterator[bool]:
+        """The lock, where there is such a thing; and a check that files can be committed here at all.
+
+        Gives whether the run before did not get to its end, as far as that can be told.
+        """
+        if not is_local(self.address):
+            yield False
+            return
+        root = Path(self.address)
+        root.mkdir(parents=True, exist_ok=True)
+        with locked(root, now_ms) as was_cut_short:
             _check_links(root)
-        return stack
+            yield was_cut_short
 
     def _table(self, name: str) -> OneTable:
         return OneTable(
@@ -188,7 +208,14 @@ class TableStore:
 class Run:
     """One run's changes, on top of what the manifest named when it began."""
 
-    def __init__(self, store: TableStore, run_id: str, now_ms: int, layout: int = FORMAT_VERSION) -> None:
+    def __init__(
+        self,
+        store: TableStore,
+        run_id: str,
+        now_ms: int,
+        layout: int = FORMAT_VERSION,
+        was_cut_short: bool = False,
+    ) -> None:
         self.store = store
         self._layout = layout
         self.run_id = run_id
@@ -199,7 +226,11 @@ class Run:
         """What the last published run left; None for the first."""
         self.number = self._manifest_table.version + 1
         """Higher than that of every run published before."""
-        self._tables = {name: self._begin(name) for name in PUBLISHED}
+        self._upkeep = self.manifest.upkeep if self.manifest else Upkeep()
+        self._buckets = {table: dict(buckets) for table, buckets in self._upkeep.buckets.items()}
+        self._tables: dict[str, OneTable] = {}
+        self._opened_at_ms = _now_ms()
+        self._was_cut_short = was_cut_short
         self._written = 0
         self._published = False
 
@@ -210,13 +241,13 @@ class Run:
 
     def files(self, table: str) -> list[str]:
         """Files of the table as this run sees it: the manifest's version, and what the run did since."""
-        return self._tables[table].files()
+        return self._table(table).files()
 
     def append(self, table: str, files: Sequence[WrittenFile]) -> None:
         """Commit Parquet files that tasks have written into the table's directory; no files, no commit."""
         self._assert_open()
         if files:
-            self._tables[table].append(PUBLISHED[table], files)
+            self._table(table).append(PUBLISHED[table], files)
 
     def append_rows(self, table: str, rows: pa.Table) -> None:
         """Write inner rows and commit them; no rows, no commit."""
@@ -227,27 +258,74 @@ class Run:
         """Make these files, or these inner rows, the whole table."""
         self._assert_open()
         files = [self._write(table, content)] if isinstance(content, pa.Table) else content
-        self._tables[table].replace(PUBLISHED[table], files)
+        self._table(table).replace(PUBLISHED[table], files)
+        self._buckets.pop(table, None)
 
     def rewrite(self, table: str, files: Sequence[WrittenFile]) -> None:
         """Make these files the whole table, and today's columns its columns: earlier versions keep theirs."""
         self._assert_open()
-        self._tables[table].rewrite(PUBLISHED[table], files)
+        self._table(table).rewrite(PUBLISHED[table], files)
+        self._buckets.pop(table, None)
+
+    def bucket_files(self, table: str) -> dict[int, list[str]] | None:
+        """Files of a table by bucket, as this run sees it; None where it was last replaced as a whole."""
+        if table not in self._buckets:
+            return None
+        directory = f"{self.store.address}/{table}"
+        return {
+            int(bucket): [f"{directory}/{name}" for name in names] for bucket, names in self._buckets[table].items()
+        }
+
+    def replace_buckets(self, table: str, files: Mapping[int, Sequence[WrittenFile]]) -> None:
+        """Make these files the content of some buckets of a table, and leave its other buckets as they are.
+
+        A bucket is a part of the table that is only ever replaced as a whole, in one commit with the others. The first
+        time a table is replaced so, what it had is replaced altogether.
+        """
+        self._assert_open()
+        added = [file for some in files.values() for file in some]
+        if table not in self._buckets:
+            self._table(table).replace(PUBLISHED[table], added)
+            self._buckets[table] = {}
+        else:
+            held = self._buckets[table]
+            out = [name for bucket in files for name in held.get(str(bucket), ())]
+            if out or added:
+                self._table(table).swap(PUBLISHED[table], out, added, same_rows=False)
+        self._buckets[table] |= {str(bucket): [file.path for file in some] for bucket, some in files.items()}
+
+    def swap(self, table: str, names: Sequence[str], files: Sequence[WrittenFile], *, same_rows: bool) -> None:
+        """Put files in the place of some of the table's, by name; with the same rows, or with fewer."""
+        self._assert_open()
+        self._table(table).swap(PUBLISHED[table], names, files, same_rows=same_rows)
+
+    def facts(self, table: str) -> pa.Table:
+        """What is known of each file of a table (`OneTable.facts`)."""
+        return self._table(table).facts()
+
+    def has_opened(self, table: str) -> bool:
+        """Whether this run has looked at the table yet."""
+        return table in self._tables
+
+    def has(self, table: str) -> bool:
+        """Whether there is such a table yet."""
+        return self._table(table).version >= 0
 
     def withdraw(self, table: str, predicate: str) -> int:
         """Delete rows by an SQL predicate (what a truncation of the log cut off); how many there were."""
         self._assert_open()
-        return self._tables[table].delete(predicate)
+        return self._table(table).delete(predicate)
 
     def publish(
         self, progress: Mapping[int, PartitionProgress], source: Mapping[str, Any], now_ms: int | None = None
     ) -> Manifest:
         """Show readers everything at once; the run is then over. On a disk all of it is durable before it is shown."""
         self._assert_open()
+        now_ms = _now_ms() if now_ms is None else now_ms
+        self._check_duration()
+        upkeep = self._keep_up(now_ms)
         self._sync()
-        now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
-        versions = {name: table.version for name, table in self._tables.items() if table.version >= 0}
-        manifest = Manifest(self.run_id, now_ms, versions, dict(progress), dict(source))
+        manifest = Manifest(self.run_id, now_ms, self._versions(), dict(progress), dict(source), upkeep)
         file = self._write_file(MANIFEST_TABLE, manifest.as_row())
         before = self._manifest_table.version
         if is_local(self.store.address):
@@ -256,6 +334,62 @@ class Run:
         self._manifest_table.sync(before)
         self._published = True
         return manifest
+
+    def _versions(self) -> dict[str, int]:
+        held = dict(self.manifest.tables) if self.manifest else {}
+        return held | {name: table.version for name, table in self._tables.items() if table.version >= 0}
+
+    def _check_duration(self) -> None:
+        if not is_local(self.store.address) and _now_ms() - self._opened_at_ms > LONGEST_RUN_MS:
+            raise BadInput(
+                f"this run took more than {LONGEST_RUN_MS // DAY_MS} days, and on an object store its first files may "
+                "have been cleared away meanwhile. Nothing was published; run again, with more cores."
+            )
+
+    def _keep_up(self, now_ms: int) -> Upkeep:
+        """Make checkpoints that are due, remove what earlier runs dropped if its time is over, sweep now and then."""
+        keep = self.store.keep
+        checkpoints, entries = dict(self._upkeep.checkpoints), dict[str, tuple[int, int]]()
+        for name, table in [*self._tables.items(), (MANIFEST_TABLE, self._manifest_table)]:
+            if table.version >= 0 and is_checkpoint_due(name, table.version, checkpoints.get(name, 0)):
+                table.checkpoint()
+                if name in checkpoints or table.version <= 2 * CHECKPOINT_EVERY:  # else a sweep finds what there is
+                    entries[name] = (checkpoints.get(name, 0), table.version)
+                checkpoints[name] = table.version
+        over = [each for each in self._upkeep.dropped if is_over(each, self.number - keep.runs, now_ms - keep.grace_ms)]
+        remove(self.store.place, [path for each in over for path in paths(each)])
+        swept_at_ms = self._upkeep.swept_at_ms
+        if self._was_cut_short or (swept_at_ms is not None and now_ms - swept_at_ms >= DAY_MS):
+            self.sweep(self.number - keep.runs, None if is_local(self.store.address) else now_ms - LEFTOVERS_MS)
+            swept_at_ms = now_ms
+        files = {name: sorted(table.dropped) for name, table in self._tables.items() if table.dropped}
+        files[MANIFEST_TABLE] = self._manifest_table.names()
+        dropped = Dropped(self.number, now_ms, files, entries)
+        left = tuple(each for each in self._upkeep.dropped if each not in over)
+        return Upkeep(checkpoints, (*left, dropped), swept_at_ms or now_ms, self._buckets)
+
+    def sweep(self, oldest_run: int, before_ms: int | None, *, rolls_back: bool = True) -> Vacuumed:
+        """Remove what no run from the oldest kept one on names; what a killed run committed is rolled back first."""
+        named: dict[str, set[str]] = {MANIFEST_TABLE: set(self._manifest_table.names())}
+        for name in PUBLISHED:
+            newest = self._table(name) if rolls_back else self._newest(name)
+            if newest.version >= 0:
+                named[name] = set(newest.names())
+                published = -1 if self.manifest is None else self.manifest.tables.get(name, -1)
+                if 0 <= published < newest.version:
+                    named[name].update(file.rsplit("/", 1)[1] for file in self.store.files(name, published))
+        return sweep(self.store.place, named, self._upkeep, oldest_run, before_ms)
+
+    def _newest(self, name: str) -> OneTable:
+        table = self.store._table(name)
+        table.open()
+        return table
+
+    def _table(self, name: str) -> OneTable:
+        """A table as this run sees it; at first as the manifest has it."""
+        if name not in self._tables:
+            self._tables[name] = self._begin(name)
+        return self._tables[name]
 
     def _sync(self) -> None:
         """Wait for the names and the log entries of everything that came since the last published run."""
@@ -283,6 +417,8 @@ class Run:
         if table.version < version:
             raise TableMoved(f"the table {name} at {self.store.address} is older than its manifest says. Restore it.")
         if table.version > version:
+            if table.made_at_ms() > self._opened_at_ms:  # no lock tells on an object store
+                raise table.moved()
             table.restore(version)
         return table
 
@@ -310,15 +446,21 @@ class Run:
         if is_local(self.store.address):
             files.create_dir(directory)
         with files.open_output_stream(f"{directory}/{name}") as out:
-            pq.write_table(rows, out, compression=COMPRESSION)
+            writer = pq.ParquetWriter(out, rows.schema, compression=COMPRESSION)
+            writer.write_table(rows)
+            writer.close()
             size_bytes = out.tell()
         if is_local(self.store.address):
             sync(f"{directory}/{name}")
-        return RowsFile(name, size_bytes, rows.num_rows)
+        return RowsFile(name, size_bytes, rows.num_rows, described(writer.writer.metadata))
 
     def _assert_open(self) -> None:
         if self._published:
             raise MusterError(f"the run {self.run_id} is over: it has been published.")
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _check_links(root: Path) -> None:

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from muster.codec.columns.activity import NONE, UNSEEN
-from muster.pipeline.extract.files import Options, open_store
 from muster.pipeline.extract.shape import COMMIT, DELETED, EXPIRED
+from muster.tables.files import Options, open_store
 from muster.tables.schemas import ACTIVITY, OFFSETS, published_name
 from muster.tables.times import inner
 

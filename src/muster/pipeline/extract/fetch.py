@@ -5,10 +5,10 @@ from typing import Any
 
 from pyarrow import fs
 
-from muster.pipeline.extract.files import is_local, local_path, open_store
 from muster.pipeline.model import LiveLog, PartitionWork, SegmentFiles
 from muster.segments.checkpoints import LEADER_EPOCHS
 from muster.segments.sources import SEGMENT_NAME
+from muster.tables.files import is_local, local_path, open_store
 
 
 def is_here(source: SegmentFiles | LiveLog) -> bool:

@@ -30,7 +30,6 @@ from muster.codec.columns.select import in_force
 from muster.errors import BadInput
 from muster.pipeline.extract.activity import Past, PreviousActivity, PreviousOffsets
 from muster.pipeline.extract.fetch import fetch_to_segments, is_here
-from muster.pipeline.extract.files import ProgressFile
 from muster.pipeline.extract.ranges import RangeChunk, RangeReader, joined, survey
 from muster.pipeline.extract.rows import History, Outputs, PartitionRows
 from muster.pipeline.model import ExtractContext, Extracted, PartitionReport, PartitionWork, SegmentFiles
@@ -39,6 +38,7 @@ from muster.pipeline.replicas import Lineage, agreeing
 from muster.segments.reader import Progress
 from muster.segments.sources import segments_of
 from muster.tables.clocks import AHEAD_MS, is_ahead
+from muster.tables.files import ProgressFile
 
 NO_TIME = -1
 

@@ -9,15 +9,15 @@ import uuid
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
 from muster.errors import BadInput
-from muster.pipeline.model import WrittenFile
 from muster.tables.addresses import OBJECT_STORES, filesystem
+from muster.tables.delta import described
 from muster.tables.disk import sync
 from muster.tables.schemas import PUBLISHED, published_form, without_comments
 from muster.tables.times import published
@@ -67,7 +67,7 @@ _RISING = frozenset({
 })  # fmt: skip
 
 # What readers look for: the rest would cost a fifth of the writing.
-_WITH_STATISTICS = frozenset({"offsets_partition", "log_offset", "timestamp", "group_id", "record_type"})
+_WITH_STATISTICS = frozenset({"offsets_partition", "log_offset", "timestamp", "group_id", "record_type", "at"})
 
 
 def parquet_options(schema: Any) -> dict[str, Any]:
@@ -96,6 +96,17 @@ def _leaves(schema: Any) -> list[str]:
         return [path]
 
     return [leaf for field in schema for leaf in below(field.name, field.type)]
+
+
+class WrittenFile(NamedTuple):
+    """A Parquet file; `path` is relative to the table's directory."""
+
+    table: str
+    path: str
+    size_bytes: int
+    rows: int
+    statistics: str | None = None
+    """What Delta's log tells of it (`tables.delta.described`), so that nobody need open it for that."""
 
 
 class TableWriter:
@@ -157,7 +168,8 @@ class TableWriter:
         self._file.close()
         if self._syncs:
             sync(f"{self._directory}/{self._name}")
-        self.files.append(WrittenFile(self._table, self._name, size_bytes, self._file_rows))
+        footer = self._writer.writer.metadata  # of the file as it was written: nothing is read again
+        self.files.append(WrittenFile(self._table, self._name, size_bytes, self._file_rows, described(footer)))
         self._writer, self._file, self._file_rows = None, None, 0
 
     def close(self) -> None:

@@ -1,0 +1,182 @@
+"""Small files of history joined into large ones, and observations of ends thinned out as they grow old.
+
+Every run adds a file or a few to each history table. Files are sorted into *sizes*, each sixteen times the one before;
+where more than sixteen of a size have come together, they are joined into one of the next. So a row is rewritten three
+or four times in all, up to files of 128 MB, and a table has a few dozen small files at most, however many runs it took.
+(A day would be no good measure: a quiet cluster writes 100 KB in one, and years are thousands of days.)
+
+Rows stay what they are, but for `log_ends`. A joined file is in the order of partitions of the offsets topic and of
+groups, so that one group's history lies side by side, and bounds of the others say that it is not there. A commit to
+Delta's log takes the small files out and the large ones in, as part of a run: readers see it when that is published.
+
+`log_ends`: time lag is interpolated between observations, and every run reads them. All of the last hour are kept; of
+earlier ones so many that no two lie farther apart than an eighth of their age, always whole runs, and the first of all.
+So the time lag that is interpolated from what is left is off by an eighth at most, and a year of observing each minute
+leaves less than two hundred.
+"""
+
+import tempfile
+from collections.abc import Sequence
+from contextlib import closing
+from typing import Any, NamedTuple
+
+import duckdb
+import pyarrow as pa
+
+from muster.errors import MusterError
+from muster.tables.files import FILE_BYTES, TableWriter, WrittenFile
+from muster.tables.relations import add_relation
+from muster.tables.schemas import HISTORY
+from muster.tables.store import Run, TableStore
+
+ENOUGH = 16
+"""Files of one size; one more, and they are joined."""
+SIZE_FACTOR = 16
+FIRST_SIZE = 64 * 1024
+MOST_BYTES = 2 * FILE_BYTES
+"""Of all files that are joined by one run on its way; by hand there is no limit."""
+MEMORY = "1GB"
+"""What sorting takes before it goes to disk."""
+BATCH_ROWS = 1 << 17
+HOUR_MS = 3_600_000
+OF_AGE = 8
+
+_BY_GROUP = "offsets_partition, group_id, log_offset"
+ORDERS = {
+    "commits": _BY_GROUP,
+    "group_records": _BY_GROUP,
+    "markers": "offsets_partition, log_offset",
+    "rebalances": _BY_GROUP,
+    "log_ends": "topic, partition, observed_at_ms",
+}
+
+
+class Small(NamedTuple):
+    """A file that may be joined with others."""
+
+    name: str
+    size_bytes: int
+    rows: int
+
+
+class Joined(NamedTuple):
+    """What became of one table."""
+
+    files_before: int
+    files: int
+    size_bytes: int
+
+
+def compact(store: TableStore) -> dict[str, Joined]:
+    """Join all small files of all tables, as a run of its own; by table, where there were any."""
+    with store.run() as run:
+        if run.manifest is None:
+            return {}
+        done = join_small_files(run, by_hand=True)
+        if done:
+            run.publish(run.manifest.progress, run.manifest.source)
+    return done
+
+
+def join_small_files(run: Run, *, by_hand: bool = False) -> dict[str, Joined]:
+    """Join files of the history tables that this run has opened, where enough have come together; or all small ones."""
+    done: dict[str, Joined] = {}
+    left = MOST_BYTES
+    for table in HISTORY:
+        if not (by_hand or run.has_opened(table)) or not run.has(table):
+            continue
+        for files in _due(table, run.facts(table), by_hand):
+            size_bytes = sum(file.size_bytes for file in files)
+            if not by_hand and size_bytes > left:
+                continue
+            left -= size_bytes
+            made = _joined(run, table, files)
+            run.swap(table, [file.name for file in files], made, same_rows=table != "log_ends")
+            before = done.get(table, Joined(0, 0, 0))
+            done[table] = Joined(
+                before.files_before + len(files), before.files + len(made), before.size_bytes + size_bytes
+            )
+    return done
+
+
+def _due(table: str, facts: pa.Table, by_hand: bool) -> list[list[Small]]:
+    """Files to be joined, in lots; the files of a lot lie beside each other in time."""
+    rows = sorted(facts.to_pylist(), key=lambda row: row["modification_time"])
+    small = [
+        Small(row["path"], row["size_bytes"], row["num_records"]) for row in rows if row["size_bytes"] < FILE_BYTES // 2
+    ]
+    by_size: dict[int, list[Small]] = {}
+    for file in small:
+        by_size.setdefault(0 if by_hand else _size(file.size_bytes), []).append(file)
+    enough = [files for files in by_size.values() if len(files) > (1 if by_hand else ENOUGH)]
+    if table == "log_ends":
+        return [small] if enough else []
+    return [lot for files in enough for lot in _lots(files)]
+
+
+def _size(size_bytes: int) -> int:
+    number = 0
+    while size_bytes >= FIRST_SIZE:
+        size_bytes, number = size_bytes // SIZE_FACTOR, number + 1
+    return number
+
+
+def _lots(files: Sequence[Small]) -> list[list[Small]]:
+    lots: list[list[Small]] = [[]]
+    for file in files:
+        if sum(each.size_bytes for each in lots[-1]) + file.size_bytes > FILE_BYTES:
+            lots.append([])
+        lots[-1].append(file)
+    return [lot for lot in lots if len(lot) > 1]
+
+
+def _joined(run: Run, table: str, files: Sequence[Small]) -> list[WrittenFile]:
+    store, schema = run.store, HISTORY[table]
+    directory = f"{store.address}/{table}"
+    writer = TableWriter(table, schema, directory, tuple(store.storage_options.items()), run.run_id)
+    with tempfile.TemporaryDirectory() as spill, closing(duckdb.connect(config=_config(spill))) as connection:
+        paths = [f"{directory}/{file.name}" for file in files]
+        add_relation(connection, "small", schema, paths, store.address, store.storage_options)
+        names = ", ".join(f'"{name}"' for name in schema.names)
+        condition = kept_observations(connection, "small") if table == "log_ends" else "TRUE"
+        sql = f"SELECT {names} FROM small WHERE {condition} ORDER BY {ORDERS[table]}"
+        for batch in connection.sql(sql).to_arrow_reader(BATCH_ROWS):
+            writer.append(pa.Table.from_batches([batch]).cast(schema))
+        writer.close()
+    before, after = sum(file.rows for file in files), sum(file.rows for file in writer.files)
+    if after != before and table != "log_ends":
+        raise MusterError(
+            f"{after} rows of {table} came out of {before} when its files were joined. Nothing was changed; run again."
+        )
+    return writer.files
+
+
+def _config(spill: str) -> dict[str, str | int]:
+    return {"temp_directory": spill, "threads": 1, "memory_limit": MEMORY}
+
+
+def kept_observations(connection: Any, log_ends: str) -> str:
+    """A condition on rows of `log_ends`: those of the runs that are kept."""
+    sql = f"""
+        SELECT e.run_number, max(e.observed_at_ms) AS at_ms FROM {log_ends} e
+        GROUP BY e.run_number, CASE WHEN e.run_number IS NULL THEN e.observed_at_ms END
+        ORDER BY e.run_number DESC NULLS LAST, at_ms DESC"""
+    kept = thinned(connection.execute(sql).fetchall())
+    runs = ", ".join(str(number) for number, _ in kept if number is not None)
+    moments = ", ".join(str(at_ms) for number, at_ms in kept if number is None)
+    return f"(run_number IN ({runs or 'NULL'}) OR (run_number IS NULL AND observed_at_ms IN ({moments or 'NULL'})))"
+
+
+def _is_wide(later_ms: int, earlier_ms: int, now_ms: int) -> bool:
+    """Whether nothing between two moments is too little."""
+    return later_ms - earlier_ms > (now_ms - earlier_ms) // OF_AGE
+
+
+def thinned(runs: Sequence[tuple[int | None, int]]) -> list[tuple[int | None, int]]:
+    """The runs whose observations are kept, of all by number and moment, newest first."""
+    kept: list[tuple[int | None, int]] = []
+    for place, (number, at_ms) in enumerate(runs):
+        is_last = place == len(runs) - 1
+        if runs[0][1] - at_ms <= HOUR_MS or is_last or _is_wide(kept[-1][1], runs[place + 1][1], runs[0][1]):
+            kept.append((number, at_ms))
+    return kept

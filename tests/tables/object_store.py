@@ -1,0 +1,31 @@
+"""moto's server, which answers as S3 does, counting what it is asked: `python -m tests.tables.object_store PORT`.
+
+`GET /__requests` gives all requests since the start, as a JSON list of methods and paths.
+"""
+
+import json
+import logging
+import sys
+from typing import Any
+
+from moto.server import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import run_simple
+
+
+class Counted:
+    def __init__(self) -> None:
+        self._answer = DomainDispatcherApplication(create_backend_app)
+        self._requests: list[tuple[str, str]] = []
+
+    def __call__(self, environment: dict[str, str], start: Any) -> Any:
+        path = environment["PATH_INFO"]
+        if path == "/__requests":
+            start("200 OK", [("Content-Type", "application/json")])
+            return [json.dumps(self._requests).encode()]
+        self._requests.append((environment["REQUEST_METHOD"], path))
+        return self._answer(environment, start)
+
+
+if __name__ == "__main__":
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    run_simple("127.0.0.1", int(sys.argv[1]), Counted(), threaded=True)
