@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from rich.cells import cell_len
 
@@ -22,7 +23,7 @@ from muster.pipeline import job
 from muster.pipeline.engine import LocalEngine
 from muster.tables.manifest import PartitionProgress
 from muster.tables.reading import ORDERS
-from muster.tables.schemas import MOMENTS, PUBLISHED, TABLES
+from muster.tables.schemas import MOMENTS, PUBLISHED, TABLES, published_form
 from tests.cli import corpus, plain, run, run_on_terminal, run_process
 from tests.tables.history import PUBLISHED_AT_MS, published, state_at_the_end
 
@@ -279,3 +280,60 @@ def test_it_is_quick_and_starts_no_spark(tables: Path) -> None:
     assert float(seconds) < 1.5, time.monotonic() - began
     assert len(ended.stdout.splitlines()) == 93
     assert run_process("table", "--help").status == Status.OK
+
+
+@pytest.mark.parametrize("name", ["rows.parquet", "rows.csv", "rows.jsonl"])
+def test_a_table_in_a_file(made: Path, tmp_path: Path, name: str) -> None:
+    file = tmp_path / name
+    ran = run("table", "members", "--tables", made, "-o", file)
+    assert ran.status == Status.OK
+    assert ran.out == ""
+    shown = objects(run("table", "members", "--tables", made, "--json").out)
+    assert f"muster: {len(shown):,} rows in {file}.\n" in ran.err
+    if name.endswith("parquet"):
+        found = pq.read_table(file)
+        assert found.schema.equals(published_form(TABLES["members"]))
+        assert [row["member_id"] for row in found.to_pylist()] == [row["member_id"] for row in shown]
+    elif name.endswith("csv"):
+        assert file.read_text() == run("table", "members", "--tables", made, "--csv").out
+    else:
+        assert objects(file.read_text()) == shown
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_file_is_not_overwritten_unless_told(made: Path, tmp_path: Path) -> None:
+    file = tmp_path / "rows"
+    file.write_text("mine")
+    asked = ("table", "groups", "--tables", made, "-o", file, "--format", "csv")
+    refused = run(*asked)
+    assert refused.status == Status.BAD_INPUT
+    assert refused.err.endswith(f"{file} is there already. --force replaces it, or choose another name.\n")
+    assert file.read_text() == "mine"
+    assert run(*asked, "--force").status == Status.OK
+    assert file.read_text() == run("table", "groups", "--tables", made, "--format", "csv").out
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("-o", "rows"), "does not tell a format. Add --format parquet, csv or json"),
+        (("--format", "parquet"), "parquet is for a file: name one with -o FILE"),
+        (("--format", "csv", "--json"), "it does not go with --json"),
+        (("-o", "rows.csv", "--wide"), "it is for a terminal: a file is parquet, csv or json"),
+        (("--force",), "it is about a file: name one with -o FILE"),
+        (("-o", "no/such/rows.csv"), "there is no directory no/such. Create it first."),
+    ],
+)
+def test_files_that_cannot_be_written(made: Path, options: tuple[str, ...], sentence: str) -> None:
+    ran = run("table", "groups", "--tables", made, *options)
+    assert ran.status in (Status.USAGE, Status.BAD_INPUT)
+    assert sentence in " ".join(plain(ran.err).replace("│", " ").split())
+
+
+def test_an_interrupted_file_is_not_there(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> bytes:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("muster.cli.tables.run._json_lines", broken)
+    run("table", "groups", "--tables", made, "-o", tmp_path / "rows.json")
+    assert list(tmp_path.iterdir()) == []

@@ -1,6 +1,7 @@
 """`muster table`: the pipeline's tables, read without Spark. `command.py` makes a `Request`, `run.py` fulfils it."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from muster.cli.options import Format
 
@@ -22,7 +23,8 @@ NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What was asked for, checked and complete. `limit` None is none; `name` None asks for the list of tables."""
+    """What was asked for, checked and complete. `limit` None is none; `name` None asks for the list of tables.
+    `out` None is standard output."""
 
     name: str | None
     tables: str
@@ -31,3 +33,6 @@ class Request:
     where: dict[str, list[str]]
     limit: int | None
     format: Format
+    out: Path | None = None
+    is_parquet: bool = False
+    is_forced: bool = False

@@ -4,6 +4,8 @@ Here options become a `Request`; `run.py` fulfils it. Nothing heavy is imported 
 """
 
 import time
+from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -15,6 +17,7 @@ from muster.cli.options import (
     DEBUG,
     OUTPUT,
     WIDE,
+    Format,
     chosen_format,
     option,
     storage_options,
@@ -34,6 +37,9 @@ What had a group committed last Tuesday at 14:05?
 
 Who is behind, for a program:
   [cyan]muster table lag --tables s3://bucket/tables --storage-option AWS_REGION=eu-central-1 --json[/cyan]
+
+All commits of a group, in a file:
+  [cyan]muster table commits --tables tables --group orders-app -o commits.parquet[/cyan]
 """
 
 
@@ -80,6 +86,21 @@ LIMIT = option(
     min=0,
     help=f"At most N rows; 0 for all. Default: {TABLE_LIMIT} as text, else all.",
 )
+
+
+class FileFormat(StrEnum):
+    PARQUET = "parquet"
+    CSV = "csv"
+    JSON = "json"
+
+
+FILE_FORMAT = option(
+    "--format", "-f", panel=OUTPUT, metavar="FORMAT", help="parquet, csv or json; else what the name of FILE tells."
+)
+OUT = option(
+    "--out", "-o", panel=OUTPUT, metavar="FILE", help="Write to a file, all rows; it appears when it is whole."
+)
+FORCE = option("--force", panel=OUTPUT, help="Replace FILE if it is there.")
 AS_JSON = option("--json", panel=OUTPUT, help="An object a line, with the columns of docs/pipeline.md.")
 
 
@@ -95,12 +116,19 @@ def table(
     as_csv: Annotated[bool, CSV] = False,
     csv_exact: Annotated[bool, CSV_EXACT] = False,
     wide: Annotated[bool, WIDE] = False,
+    format: Annotated[FileFormat | None, FILE_FORMAT] = None,
+    out: Annotated[Path | None, OUT] = None,
+    force: Annotated[bool, FORCE] = False,
     debug: Annotated[bool, DEBUG] = False,
 ) -> Status:
     """Show a table of the pipeline, as it is now or was at a moment. Needs neither Spark nor Java."""
-    format = chosen_format(as_json, as_csv, csv_exact, wide)
+    shown_as, is_parquet = _format(chosen_format(as_json, as_csv, csv_exact, wide), format, out)
+    if force and out is None:
+        raise typer.BadParameter("it is about a file: name one with -o FILE", param_hint="--force")
+    if out is not None and name is None:
+        raise typer.BadParameter("which table is to be written? `muster table offsets -o FILE`", param_hint="NAME")
     if limit is None:
-        limit = TABLE_LIMIT if format.is_for_people else 0
+        limit = TABLE_LIMIT if shown_as.is_for_people else 0
     request = Request(
         name,
         tables,
@@ -108,11 +136,32 @@ def table(
         _moment(as_of),
         {column: patterns for column, patterns in (("group_id", group), ("topic", topic)) if patterns},
         limit or None,
-        format,
+        shown_as,
+        out,
+        is_parquet,
+        force,
     )
     from muster.cli.tables.run import list_tables, show_table
 
     return list_tables(request) if name is None else show_table(request)
+
+
+def _format(shown_as: Format, format: FileFormat | None, out: Path | None) -> tuple[Format, bool]:
+    """What rows are written as, and whether that is Parquet."""
+    from muster.cli.tables.export import format_of_file
+
+    if shown_as is not Format.TEXT:
+        if format is not None:
+            raise typer.BadParameter(f"it does not go with --{shown_as}", param_hint="--format")
+        if out is None or not shown_as.is_for_people:
+            return shown_as, False
+        raise typer.BadParameter("it is for a terminal: a file is parquet, csv or json", param_hint="--wide")
+    if out is None and format is FileFormat.PARQUET:
+        raise typer.BadParameter("parquet is for a file: name one with -o FILE", param_hint="--format")
+    if out is None and format is None:
+        return shown_as, False
+    chosen = format_of_file(out, format) if out is not None else str(format)
+    return {"csv": Format.CSV, "json": Format.JSON}.get(chosen, Format.JSON), chosen == FileFormat.PARQUET
 
 
 def _moment(text: str | None) -> int | None:

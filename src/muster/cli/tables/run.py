@@ -83,6 +83,8 @@ def _write(request: Request, name: str, answer: "Answer") -> int:
     from muster.tables.schemas import TABLES
     from muster.tables.times import as_text, inner
 
+    if request.out is not None:
+        return _write_file(request, answer)
     if request.format.is_for_people:
         rows = inner(answer.table(), TABLES[name]).to_pylist()
         show(view(name, rows[: request.limit]), request.format)
@@ -98,6 +100,25 @@ def _write(request: Request, name: str, answer: "Answer") -> int:
             write_to_stdout(_csv_lines([[_csv_value(value, exact) for value in row.values()] for row in rows]))
         else:
             write_lines_to_stdout(_json_lines(rows, answer))
+    return count
+
+
+def _write_file(request: Request, answer: "Answer") -> int:
+    from muster.cli.tables.export import export
+    from muster.tables.times import as_text
+
+    assert request.out is not None
+    is_csv, exact = request.format is not Format.JSON, request.format is Format.CSV_EXACT
+
+    def encode(batch: Any) -> bytes:
+        rows = as_text(batch).to_pylist()
+        if is_csv:
+            return _csv_lines([[_csv_value(value, exact) for value in row.values()] for row in rows])
+        return _json_lines(rows, answer)
+
+    header = _csv_lines([answer.schema.names]) if is_csv else b""
+    count = export(request.out, request.is_forced, answer, None if request.is_parquet else encode, header)
+    say(f"{count:,} rows in {request.out}.")
     return count
 
 
