@@ -278,3 +278,17 @@ def test_asking_for_some_groups_at_a_moment_gives_their_rows_of_all(tmp_path: Pa
 
 def _matches(group: str, patterns: list[str]) -> bool:
     return any(group == one or (one.endswith("*") and group.startswith(one[:-1])) for one in patterns)
+
+
+def test_another_groups_record_ends_the_log_of_a_moment_for_the_group_asked_for(tmp_path: Path) -> None:
+    """A clock stepped back: what stands behind a later record was not there yet, whoever wrote that."""
+    given = [
+        {"log_offset": 0, "timestamp_ms": 50, "committed_offset": 1},
+        {"log_offset": 1, "timestamp_ms": 500, "group_id": "other", "committed_offset": 2},
+        {"log_offset": 2, "timestamp_ms": 100, "committed_offset": 3},
+    ]
+    published(tmp_path, commits(*given))
+    with open_tables(tmp_path) as tables:
+        for where in ({}, {"group_id": ["g"]}):
+            (row,) = rows(tables, "offsets", as_of_ms=200, where=where)
+            assert row["committed_offset"] == 1
