@@ -172,7 +172,6 @@ def test_a_worker_killed_inside_a_task_changes_nothing(packed: dict[str, str], l
     assert digests(tables) == digests(tmp_path / "here")
 
 
-@pytest.mark.xfail(strict=True, reason="a session of Spark Connect has no sparkContext, which the job asks for")
 def test_spark_connect_gives_what_one_process_gives(
     cluster: SparkCluster, packed: dict[str, str], tmp_path: Path
 ) -> None:
@@ -185,7 +184,6 @@ def test_spark_connect_gives_what_one_process_gives(
     assert digests(tmp_path / "tables") == digests(tmp_path / "here")
 
 
-@pytest.mark.xfail(strict=True, reason="the job does not ask `worker_trouble` yet")
 @pytest.mark.parametrize(
     ("python", "sentence"),
     [
