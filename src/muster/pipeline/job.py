@@ -12,6 +12,7 @@ from muster.pipeline.extract.partition import extract
 from muster.pipeline.log_ends import ends_digest, moment_of, numbered
 from muster.pipeline.merge import MergeWork, merge_task
 from muster.pipeline.model import ExtractContext, PartitionReport, PartitionWork
+from muster.pipeline.pieces import in_pieces, joined
 from muster.pipeline.plan import (
     Cut,
     PartitionState,
@@ -197,7 +198,7 @@ class _Job:
             previous_offsets=tuple(self.changes.files("offsets")),
             previous_activity=tuple(self.changes.files("activity")),
         )
-        tasks = packed(works)
+        tasks = packed(in_pieces(works, self.states))
         size_bytes = sum(work.size_bytes for work in works)
         with self.watch.reading(size_bytes, self.engine.is_local) as folder:
             told = context._replace(progress=folder)
@@ -208,10 +209,12 @@ class _Job:
         return tuple(sorted(self.request.storage_options.items()))
 
     def _reports(self) -> list[PartitionReport]:
-        return [report for each in self.readings[0].found for report in each.reports]
+        return joined(report for each in self.readings[0].found for report in each.reports)
 
     def _odd(self, report: PartitionReport) -> list[str]:
         notes = list(report.damage)
+        if report.untold_damage:
+            notes.append(f"{report.untold_damage} more places are damaged.")
         if report.unread:
             notes.append(
                 f"partition {report.offsets_partition}: {report.unread} records of a kind or version unknown here are "
@@ -316,6 +319,7 @@ class _Job:
             log_ends=tuple(files("log_ends")),
             memory_mb=self.engine.task_memory_mb,
             run_number=self.changes.number,
+            offsets_retention_ms=self.request.offsets_retention_ms,
             times=self.source.times(),
         )
 

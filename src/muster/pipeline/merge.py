@@ -13,6 +13,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from muster.pipeline.late_rows import LateRows
 from muster.pipeline.packets import Packet, rows_of
 from muster.pipeline.plan import Cut, Times
 from muster.pipeline.rebalances import COLUMNS, rebalance_batches, with_first_commit
@@ -205,6 +206,7 @@ class MergeWork(NamedTuple):
     memory_mb: int
     """Of the task's duckdb, which spills beyond it."""
     run_number: int
+    offsets_retention_ms: int
     times: Times
 
 
@@ -254,8 +256,14 @@ class _Task:
         for table in ("offsets", "open_commits", "group_state"):
             self._view(f"{table}_held", TABLES[table], work.before.get(table, ()))
             self._view_of(f"{table}_before", f"SELECT * FROM {table}_held WHERE {not_in(self.rebuilt)}")
+        self._view("activity_held", TABLES["activity"], work.before.get("activity", ()))
+        self.late = LateRows(connection, self.packets, "new", work.offsets_retention_ms)
+        self.late_again = LateRows(connection, self.packets_again, "again", work.offsets_retention_ms)
         for name in ("winners_commits", "open_commits", "winners_groups"):
             self._read(name)
+        winners = ("read_winners_commits", "read_winners_groups")
+        self.late.finish_winners(*winners, with_ended=not work.history, but_not_in=self.rebuilt)
+        self.late_again.finish_winners(*winners, with_ended=True)
 
     # Relations
 
@@ -313,7 +321,7 @@ class _Task:
         self._write("offsets", "SELECT * FROM offsets")
         self._write("open_commits", "SELECT * FROM open_commits")
         if self.work.history:
-            self._write("commits", "SELECT * FROM resolved")
+            self._write("commits", f"SELECT * FROM resolved UNION ALL SELECT * FROM {self.late.commits}")
             if self.rebuilt:
                 self._view_of(
                     "open_commits_lost", f"SELECT * FROM open_commits_held WHERE NOT ({not_in(self.rebuilt)})"
@@ -345,12 +353,17 @@ class _Task:
 
     def tell_rebalances(self) -> None:
         cut = {each.offsets_partition for each in self.work.cuts}
-        self._view("new_group_records", GROUP_RECORDS, self.work.new.get("group_records", ()))
+        self._write("group_records", f"SELECT * FROM {self.late.groups}")
+        self._view("whole_group_records", GROUP_RECORDS, self.work.new.get("group_records", ()))
+        self._view_of(
+            "new_group_records", f"SELECT * FROM whole_group_records UNION ALL SELECT * FROM {self.late.groups}"
+        )
+        self._view("latest_rebalances_held", LATEST_REBALANCES, self.work.before.get("latest_rebalances", ()))
         for table in ("latest_rebalances", "activity"):
-            self._view(f"{table}_held", TABLES[table], self.work.before.get(table, ()))
             self._view_of(f"{table}_before", f"SELECT * FROM {table}_held WHERE {not_in(cut)}")
         self._view_of("group_state_known", f"SELECT * FROM group_state_held WHERE {not_in(cut)}")
         self._read("activity")
+        self.connection.execute(f"INSERT INTO read_activity BY NAME SELECT * FROM {self.late.activity}")
         known = (
             self._rows("group_state_known", GROUP_RECORDS),
             self._rows("latest_rebalances_before", TABLES["latest_rebalances"]),

@@ -36,6 +36,10 @@ class PartitionWork(NamedTuple):
     state_from_scratch: bool
     """The winners are those of the whole log, not of the new range: something in between may have been cleaned away."""
     size_bytes: int
+    is_first: bool = True
+    """What is before the range is in the tables; False: it is in another piece (`pipeline/pieces.py`)."""
+    range_end: int | None = None
+    """Of a piece that another one follows: where the last of them ends."""
 
 
 class ExtractContext(NamedTuple):
@@ -81,6 +85,14 @@ class PartitionReport(NamedTuple):
     """Some of the records (`pipeline/plan.py`)."""
     dated_ahead: int | None = None
     """The latest time that cannot be, as others far earlier stand behind it; it is not `newest_timestamp_ms`."""
+    from_offset: int = 0
+    """Where the range begins."""
+    last_timestamp_ms: int | None = None
+    """Of the last record."""
+    has_batches: bool = True
+    """False: no batch was met, and the leader epoch is from elsewhere."""
+    untold_damage: int = 0
+    """Damaged places beyond those that are told."""
 
 
 class Extracted(NamedTuple):

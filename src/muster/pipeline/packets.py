@@ -5,6 +5,9 @@
     open_commits        OPEN_COMMITS   commits whose transaction the range does not end
     winners_groups      GROUP_RECORDS  the newest record of each group, member and so on
     activity            ACTIVITY       when groups committed
+    late_commits        COMMITS        of a piece: deletions of something that is not in it
+    late_groups         LATE_GROUPS    of a piece: classic groups' records with commits around them that are not in it
+    piece_activity      PIECE_ACTIVITY of a piece: when groups committed in it
 
 The rows of a packet are an Arrow stream in a binary column: for Spark a packet is one row, which it keeps, shuffles by
 partition and never looks into. A packet is of bounded size, so a partition has as many as it needs.
@@ -18,11 +21,25 @@ import pyarrow as pa
 from muster.tables.schemas import ACTIVITY, COMMITS, GROUP_RECORDS, OPEN_COMMITS
 from muster.tables.times import all_bounded
 
+LATE_GROUPS = pa.schema([
+    *GROUP_RECORDS,
+    pa.field("piece_offset", pa.int64(), False),  # where its piece begins
+    pa.field("is_begun_before", pa.bool_(), False),  # the commit before it is not in the piece
+    pa.field("goes_on_behind", pa.bool_(), False),  # the commit after it is not in the piece
+])  # fmt: skip
+PIECE_ACTIVITY = pa.schema([
+    *ACTIVITY,
+    pa.field("piece_offset", pa.int64(), False),
+    pa.field("has_committed", pa.bool_(), False),  # False: the piece has records of the group, and no commit
+])  # fmt: skip
 KINDS = {
     "winners_commits": COMMITS,
     "open_commits": OPEN_COMMITS,
     "winners_groups": GROUP_RECORDS,
     "activity": ACTIVITY,
+    "late_commits": COMMITS,
+    "late_groups": LATE_GROUPS,
+    "piece_activity": PIECE_ACTIVITY,
 }
 PACKET_BYTES = 8 * 1024 * 1024
 """Rows are gathered until they are as large as this, before they are compressed."""

@@ -62,6 +62,8 @@ class PartitionState(NamedTuple):
     size_bytes: int
     parting: Parting | None = None
     """Where it differs from what earlier runs read, if it does."""
+    segments: tuple[tuple[int, int], ...] = ()
+    """Of files: where each segment of the leading replica begins, and its bytes."""
 
 
 Wanted = Mapping[tuple[str, int], Sequence[int]]

@@ -17,7 +17,7 @@ from muster.errors import BadInput
 from muster.pipeline.model import SegmentFiles
 from muster.pipeline.plan import Look, PartitionState, Source, Times, Wanted
 from muster.segments.archives import DEFAULT_LIMIT, UnpackLimit, is_archive, unpack
-from muster.segments.sources import OFFSETS_TOPIC, PARTITION_NAME, SEGMENT_NAME, Sources
+from muster.segments.sources import OFFSETS_TOPIC, PARTITION_NAME, SEGMENT_NAME, Sources, segments_of
 from muster.tables.files import open_store
 from muster.tables.manifest import PartitionProgress
 from muster.tables.schemas import LOG_ENDS, TIMES
@@ -104,9 +104,10 @@ class LogDirectories:
             leader, epochs, before = source.directories[0], source.epochs, known.get(number)
             if before is not None and not epochs and last_epoch > before.leader_epoch:
                 epochs = survey(Path(leader), start, None).lineage  # without a checkpoint the batches tell
-            size = sum(file.stat().st_size for file in Path(source.directories[0]).glob("*.log"))
+            segments = tuple((each.base_offset, each.size_bytes) for each in segments_of(Path(leader)))
+            size = sum(size for _, size in segments)
             differs = None if before is None else parting(leader, before.landmarks)
-            states.append(PartitionState(number, source, start, end, epochs, size, differs))
+            states.append(PartitionState(number, source, start, end, epochs, size, differs, segments))
         return states
 
     def topic_names(self) -> dict[str, str]:
@@ -186,7 +187,8 @@ class RemoteDirectories:
 
     def __init__(self, addresses: Sequence[str], options: Mapping[str, str]) -> None:
         self._options = tuple(sorted(options.items()))
-        self._found: dict[int, tuple[str, int, int]] = {}
+        self._found: dict[int, str] = {}
+        self._segments: dict[int, list[tuple[int, int]]] = {}
         self.cluster_id: str | None = None
         for address in addresses:
             self._look(address.rstrip("/"))
@@ -208,13 +210,13 @@ class RemoteDirectories:
             if match and segment and match["topic"] == OFFSETS_TOPIC:
                 number = int(match["partition"])
                 place = address + directory.removeprefix(path)
-                known = self._found.get(number, (place, int(segment[1]), 0))
-                if known[0] != place:
+                known = self._found.setdefault(number, place)
+                if known != place:
                     raise BadInput(
-                        f"partition {number} is in {known[0]} and in {place}. Replicas are compared only on a disk: "
+                        f"partition {number} is in {known} and in {place}. Replicas are compared only on a disk: "
                         "copy them, or point at one broker's directory."
                     )
-                self._found[number] = (place, min(known[1], int(segment[1])), known[2] + entry.size)
+                self._segments.setdefault(number, []).append((int(segment[1]), entry.size))
 
     def _check_cluster(self, address: str, text: str) -> None:
         cluster = dict(parse_properties(text)).get("cluster.id")
@@ -227,11 +229,13 @@ class RemoteDirectories:
     def partitions(self, known: Mapping[int, PartitionProgress]) -> list[PartitionState]:
         """Ends are not known before the segments are read; a truncation shows by the checkpoint of leader epochs."""
         states = []
-        for number, (place, start, size) in sorted(self._found.items()):
+        for number, place in sorted(self._found.items()):
+            segments = tuple(sorted(self._segments[number]))
+            start, size = segments[0][0], sum(size for _, size in segments)
             system, path = open_store(place, self._options)
             lineage = _epochs(_text(system, f"{path}/{CHECKPOINT}"))
             source = SegmentFiles((place,), lineage, self._options)
-            states.append(PartitionState(number, source, start, UNKNOWN_END, lineage, size))
+            states.append(PartitionState(number, source, start, UNKNOWN_END, lineage, size, segments=segments))
         return states
 
     def topic_names(self) -> dict[str, str]:

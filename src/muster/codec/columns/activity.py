@@ -338,10 +338,21 @@ class Activity:
         rows = self._group_rows[first : self._counts[N_GROUP_ROWS]]
         return rows[:, G_OFFSET].copy(), rows[:, G_BEFORE_MS].copy(), rows[:, G_AFTER_MS].copy()
 
-    def groups(self) -> Groups:
-        """Every group that has committed."""
+    def waiting(self) -> Longs:
+        """Offsets of the classic group records that no commit and no other record of the group has followed yet."""
+        rows = self._group_entries()[:, A_WAITING]
+        return np.sort(self._group_rows[rows[rows >= 0], G_OFFSET])
+
+    def _group_entries(self) -> Longs:
         entries = self._entries[: self._counts[N_ENTRIES]]
-        entries = entries[((entries[:, A_IDENTITY] & GROUP_BIT) != 0) & (entries[:, A_COMMIT_MS] != UNSEEN)]
+        found: Longs = entries[(entries[:, A_IDENTITY] & GROUP_BIT) != 0]
+        return found
+
+    def groups(self, all_of_them: bool = False) -> Groups:
+        """Every group that has committed; or all, `last_commit_ms` UNSEEN for those that have not."""
+        entries = self._group_entries()
+        if not all_of_them:
+            entries = entries[entries[:, A_COMMIT_MS] != UNSEEN]
         places, lengths = entries[:, A_PLACE].copy(), entries[:, A_IDENTITY] & (GROUP_BIT - 1)
         return Groups(self._arena, places, lengths, entries[:, A_FIRST_MS].copy(), entries[:, A_COMMIT_MS].copy())
 

@@ -125,7 +125,9 @@ class Past:
         deleted_at_ms = _longs(records.column("timestamp_ms"))[places]
         known = (commit_ms >= 0) & (deleted_at_ms >= 0)
         due = ((expire_ms >= 0) & (expire_ms <= deleted_at_ms)) | (deleted_at_ms - commit_ms >= self._retention_ms)
-        kinds = np.full(len(records), COMMIT, np.int8)
+        # A deletion in a transaction that was aborted, or is open, has deleted nothing: it is not among the places.
+        is_deletion = records.column("is_tombstone").to_numpy(zero_copy_only=False)
+        kinds = np.where(is_deletion, DELETED, COMMIT).astype(np.int8)
         kinds[places] = np.where(known & due, EXPIRED, DELETED)
         times = np.full(len(records), NONE, np.int64)
         times[places] = commit_ms

@@ -1,7 +1,10 @@
 """Logs that are not on this machine, as segments that are: downloaded for a task, and gone with it."""
 
+import tempfile
+from collections.abc import Generator, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyarrow import fs
 
@@ -9,6 +12,17 @@ from muster.pipeline.model import LiveLog, PartitionWork, SegmentFiles
 from muster.segments.checkpoints import LEADER_EPOCHS
 from muster.segments.sources import SEGMENT_NAME
 from muster.tables.files import is_local, local_path, open_store
+
+OFFSETS_AT_ONCE = 100_000
+"""Of a live log, where only markers are looked for: some ten megabytes."""
+
+
+class Stretch(NamedTuple):
+    """A directory with segments, and the range of offsets that they are of."""
+
+    directory: Path
+    from_offset: int
+    to_offset: int
 
 
 def is_here(source: SegmentFiles | LiveLog) -> bool:
@@ -36,6 +50,33 @@ def fetch_to_segments(work: PartitionWork, directory: Path) -> SegmentFiles:
         copy_segments(address, source.storage_options, from_offset, work.to_offset, target)
         copies.append(str(target))
     return SegmentFiles(tuple(copies), source.epochs)
+
+
+def fetch_behind(work: PartitionWork, directory: Path) -> Generator[Stretch]:
+    """What comes behind a piece, stretch by stretch as it is asked for; each is gone when the next one is."""
+    source, begin, end = work.source, work.to_offset, work.range_end
+    if begin is None or end is None:  # it is no piece, or the last one
+        return
+    if isinstance(source, SegmentFiles) and is_here(source):
+        yield Stretch(local_path(source.directories[0]), begin, end)
+        return
+    for first, last in _stretches(work, begin, end):
+        with tempfile.TemporaryDirectory(dir=directory) as folder:
+            wanted = work._replace(from_offset=first, to_offset=last)
+            fetched = fetch_to_segments(wanted, Path(folder))
+            yield Stretch(Path(fetched.directories[0]), first, last)
+
+
+def _stretches(work: PartitionWork, from_offset: int, end: int) -> Iterator[tuple[int, int]]:
+    """Ranges that are worth fetching at once: a segment each, or so many offsets of a live log."""
+    if isinstance(work.source, LiveLog):
+        cuts: Sequence[int] = range(from_offset, end, OFFSETS_AT_ONCE)
+    else:
+        store, path = open_store(work.source.directories[0], work.source.storage_options)
+        found = store.get_file_info(fs.FileSelector(path))
+        names = sorted(one.base_name for one in found if SEGMENT_NAME.match(one.base_name))
+        cuts = [from_offset, *(base for base in map(_base_offset, names) if from_offset < base < end)]
+    yield from pairwise([*cuts, end])
 
 
 def peek(address: str, options: tuple[tuple[str, str], ...], target: Path) -> None:

@@ -6,6 +6,7 @@
       winners    the newest visible record of each key -> packets `winners_commits`, `winners_groups`; without history
                  also all commits of transactions that have ended, committed or aborted
       activity   when groups committed -> packets `activity`, with history only
+      late rows  of a piece: what only the merge can finish -> packets `late_commits`, `late_groups`, `piece_activity`
       other replicas            -> records that the leading one's cleaner has removed, history only
 
 The newest record is taken by log order among plain records and those of transactions that the range has committed. So a
@@ -14,7 +15,7 @@ deletion that stands before a commit does not delete it, wherever the marker sta
 
 import tempfile
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,14 +26,15 @@ from muster.codec.columns.activity import Activity
 from muster.codec.columns.chunks import Longs, Scratch
 from muster.codec.columns.commits import C_KIND, K_BAD, K_CONTROL, K_UNKNOWN
 from muster.codec.columns.latest import LatestTable
-from muster.codec.columns.scan import B_LEADER_EPOCH, B_SIZE, R_BATCH, R_OFFSET, R_TIMESTAMP
+from muster.codec.columns.scan import B_LAST_OFFSET, B_LEADER_EPOCH, B_SIZE, R_BATCH, R_OFFSET, R_TIMESTAMP
 from muster.codec.columns.select import in_force
 from muster.errors import BadInput
 from muster.pipeline.extract.activity import Past, PreviousActivity, PreviousOffsets
-from muster.pipeline.extract.fetch import fetch_to_segments, is_here
-from muster.pipeline.extract.ranges import RangeChunk, RangeReader, joined, survey
-from muster.pipeline.extract.rows import History, Outputs, PartitionRows
+from muster.pipeline.extract.fetch import fetch_behind, fetch_to_segments, is_here
+from muster.pipeline.extract.ranges import RangeChunk, RangeReader, Survey, ended_behind, joined, survey
+from muster.pipeline.extract.rows import History, Outputs, PartitionRows, Piece
 from muster.pipeline.model import ExtractContext, Extracted, PartitionReport, PartitionWork, SegmentFiles
+from muster.pipeline.pieces import MOST_DAMAGE_TOLD
 from muster.pipeline.plan import Landmark, spread, thinned
 from muster.pipeline.replicas import Lineage, agreeing
 from muster.segments.reader import Progress
@@ -125,9 +127,6 @@ class Gaps:
             self._begin_at(self.from_offset, self._first[1])
 
 
-MOST_DAMAGE_TOLD = 100
-
-
 class PartitionExtract:
     """`run`, once."""
 
@@ -139,9 +138,10 @@ class PartitionExtract:
         outputs: Outputs,
         scratch: Scratch,
         progress: Progress,
+        folder: Path,
     ) -> None:
         self._work, self._context, self._outputs = work, context, outputs
-        self._scratch, self._progress = scratch, progress
+        self._scratch, self._progress, self._folder = scratch, progress, folder
         self._leader, *self._others = map(Path, source.directories)
         self._epochs: Lineage = source.epochs
         # Records before the range are read for the winners only.
@@ -150,13 +150,13 @@ class PartitionExtract:
         self._records = 0
         self._size_bytes = 0
         self._unread = 0
-        self._newest_ms = -1
+        self._newest_ms = self._last_ms = NO_TIME
         self._landmarks: list[Landmark] = []
         self._dated_ahead: int | None = None
         self._damage: list[str] = []
 
     def run(self) -> PartitionReport:
-        first = survey(self._leader, self._start, self._work.to_offset)
+        first = self._survey()
         lineage = self._epochs or first.lineage
         markers = first.markers
         if self._context.history and self._others:
@@ -164,18 +164,36 @@ class PartitionExtract:
             markers = joined(markers, *(other.markers for other in others))
         context, work = self._context, self._work
         options, number = context.storage_options, work.offsets_partition
-        previous = PreviousOffsets(context.previous_offsets, options, number)
+        # What is before a piece that is not the first is in no table yet: the merge looks for it.
+        offsets, activity = (context.previous_offsets, context.previous_activity) if work.is_first else ((), ())
         past = Past(
-            previous, PreviousActivity(context.previous_activity, options, number), context.offsets_retention_ms
+            PreviousOffsets(offsets, options, number),
+            PreviousActivity(activity, options, number),
+            context.offsets_retention_ms,
         )
-        rows = PartitionRows(work.offsets_partition, markers, past, dict(context.topic_names), self._outputs)
-        reader = RangeReader(self._leader, self._start, first.next_offset, self._scratch, self._progress)
+        piece = Piece(work.from_offset, work.is_first, work.range_end is None)
+        rows = PartitionRows(number, markers, past, dict(context.topic_names), self._outputs, piece)
+        end = first.next_offset if piece.is_last else work.to_offset
+        assert end is not None, "a piece that another one follows has an end"
+        reader = RangeReader(self._leader, self._start, end, self._scratch, self._progress, work.range_end)
         self._read_leader(reader, rows)
         self._gaps.finish(max(reader.next_offset, work.from_offset))
         if context.history and self._gaps.missing:
             for other in self._others:
                 self._read_other(other, reader.next_offset, rows, lineage)
         return self._report(reader, lineage)
+
+    def _survey(self) -> Survey:
+        """Headers of the range; and those behind a piece, as far as its transactions go on."""
+        work = self._work
+        found = survey(self._leader, self._start, work.to_offset, (), work.range_end)
+        if found.open_producers:
+            with closing(fetch_behind(work, self._folder)) as stretches:
+                for directory, from_offset, to_offset in stretches:
+                    found = ended_behind(directory, found, from_offset, to_offset)
+                    if not found.open_producers:
+                        break
+        return found
 
     def _read_leader(self, reader: RangeReader, rows: PartitionRows) -> None:
         activity, latest = Activity(), LatestTable()
@@ -200,6 +218,7 @@ class PartitionExtract:
         self._damage += reader.damage
         if self._context.history:
             self._unread = history.unread
+        if self._context.history or not rows.piece.is_whole:
             rows.write_activity(activity)
 
     def _count(self, piece: RangeChunk) -> Longs:
@@ -215,7 +234,11 @@ class PartitionExtract:
         self._records += len(new)
         self._take_times(times_ms)
         first, last = chunk.records[new[[0, -1]], R_BATCH].tolist()
-        self._size_bytes += int(chunk.batches[first : last + 1, B_SIZE].sum())
+        batches = chunk.batches[first : last + 1]
+        end = self._work.to_offset
+        if self._work.range_end is not None and end is not None:  # a batch that is cut counts where it ends
+            batches = batches[batches[:, B_LAST_OFFSET] < end]
+        self._size_bytes += int(batches[:, B_SIZE].sum())
         kinds = chunk.classes[new, C_KIND]
         self._unread += int(((kinds == K_BAD) | (kinds == K_UNKNOWN)).sum())
         marks = np.flatnonzero((kinds != K_CONTROL) & (times_ms >= 0))
@@ -226,6 +249,7 @@ class PartitionExtract:
     def _take_times(self, times_ms: Longs) -> None:
         """The newest time that what stands behind it does not contradict."""
         newest_ms, last_ms = max(self._newest_ms, int(times_ms.max())), int(times_ms[-1])
+        self._last_ms = last_ms
         if last_ms >= 0 and is_ahead(newest_ms, last_ms):
             self._dated_ahead = max(newest_ms, self._dated_ahead or newest_ms)
             newest_ms = int(times_ms[times_ms <= last_ms + AHEAD_MS].max())
@@ -261,9 +285,6 @@ class PartitionExtract:
         epoch = reader.leader_epoch
         if epoch is None:
             epoch = lineage[-1][0] if lineage else -1
-        damage = self._damage
-        if len(damage) > MOST_DAMAGE_TOLD:
-            damage = [*damage[:MOST_DAMAGE_TOLD], f"{len(damage) - MOST_DAMAGE_TOLD} more places are damaged."]
         return PartitionReport(
             offsets_partition=self._work.offsets_partition,
             log_start_offset=segments[0].base_offset if segments else self._start,
@@ -275,10 +296,14 @@ class PartitionExtract:
             complete_since_ms=self._gaps.since_ms,
             newest_timestamp_ms=self._newest_ms if self._newest_ms >= 0 else None,
             unread=self._unread,
-            damage=tuple(damage),
+            damage=tuple(self._damage[:MOST_DAMAGE_TOLD]),
             size_bytes=self._size_bytes,
             landmarks=thinned(self._landmarks),
             dated_ahead=self._dated_ahead,
+            from_offset=self._work.from_offset,
+            last_timestamp_ms=self._last_ms if self._last_ms >= 0 else None,
+            has_batches=reader.leader_epoch is not None,
+            untold_damage=len(self._damage[MOST_DAMAGE_TOLD:]),
         )
 
 
@@ -308,7 +333,7 @@ def _extract_partition(
     with ExitStack() as stack:
         folder = Path(".") if is_here(work.source) else Path(stack.enter_context(tempfile.TemporaryDirectory()))
         source = fetch_to_segments(work, folder)
-        return PartitionExtract(work, _checked(source), context, outputs, scratch, progress.add).run()
+        return PartitionExtract(work, _checked(source), context, outputs, scratch, progress.add, folder).run()
 
 
 def _checked(source: SegmentFiles) -> SegmentFiles:

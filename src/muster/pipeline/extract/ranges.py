@@ -6,6 +6,10 @@ by compacted ones. So a range is followed by offset, never by file: when a liste
 listed again and reading goes on with the next offset. Nothing comes twice, because what is below that offset is dropped
 wherever it stands; and what a compaction took in between shows as a gap, as it does when it was there before us.
 
+A range may be a piece of a larger one. Then it is records that are cut, and not batches: the piece has the records that
+are in it, of every batch of the larger range. Transactions go on behind a piece, so headers are read on from its end
+(`ended_behind`), but only until the last transaction that is open there has ended.
+
 An offset is believed only where it can be: not below its segment's name, nor in or behind the next segment. A checksum
 does not cover a batch's own offset, and one wild offset believed would hide everything behind it.
 """
@@ -20,7 +24,7 @@ from numpy.typing import NDArray
 from muster.codec.columns import scan
 from muster.codec.columns.chunks import Chunk, Longs, Scratch
 from muster.codec.columns.scan import MARKER_COLUMNS, R_BATCH, R_OFFSET, find_markers
-from muster.codec.columns.transactions import Markers
+from muster.codec.columns.transactions import OPEN, Markers
 from muster.errors import LogDamaged
 from muster.pipeline.replicas import Lineage, agreeing, lineage_of
 from muster.segments.reader import HEADER_ROOM, Damage, Progress, read_headers, read_segment
@@ -88,42 +92,110 @@ class Survey(NamedTuple):
     """Behind the last whole batch, or the beginning of the range where nothing is in it."""
     lineage: Lineage
     """The leader epochs met, each with the first offset under it."""
+    open_producers: frozenset[int] = frozenset()
+    """Of a piece: those whose transaction is open at its end."""
 
 
-def survey(directory: Path, from_offset: int, to_offset: int | None, lineage: Lineage = ()) -> Survey:
+def survey(
+    directory: Path,
+    from_offset: int,
+    to_offset: int | None,
+    lineage: Lineage = (),
+    range_end: int | None = None,
+) -> Survey:
     """The first pass: markers of the range, its end, and the leader epochs in it.
 
     Batches that a lineage (if given) contradicts do not count. Checksums are left to the second pass, but for those of
-    the markers.
+    the markers. A range that is a piece of a larger one has `range_end`, the end of that.
     """
     end = NO_END if to_offset is None else to_offset
-    found = np.empty((HEADER_ROOM, MARKER_COLUMNS), np.int64)
-    kept: list[Longs] = []
-    epochs: list[Longs] = []
-    next_offset = from_offset
+    headers = _Headers(directory, from_offset, end, lineage, end if range_end is None else range_end)
+    last_of: dict[int, int] = {}
+    for batches in headers.read():
+        if range_end is not None:
+            last_of |= _in_transactions(batches)
+    rows = headers.markers()
+    markers = Markers.of(rows[rows[:, 1] >= from_offset])
+    still_open = {producer for producer, last in last_of.items() if markers.outcome(producer, last) == OPEN}
+    return Survey(markers, headers.next_offset, lineage_of(headers.epochs), frozenset(still_open))
 
-    def read(placed: PlacedSegment) -> Iterator[None]:
-        nonlocal next_offset
-        for buffer, batches in read_headers(placed.segment, next_offset, may_grow=placed.is_last):
+
+def ended_behind(directory: Path, first: Survey, from_offset: int, range_end: int) -> Survey:
+    """The survey of a piece, with markers that stand behind it in a directory: the first of each producer whose
+    transaction was open. Reading ends as soon as none is.
+    """
+    waiting = set(first.open_producers)
+    headers = _Headers(directory, from_offset, range_end, (), range_end)
+    for _ in headers.read():
+        waiting -= {producer for producer, *_ in headers.newest_markers}
+        if not waiting:
+            break
+    rows = np.stack(first.markers, 1)
+    markers = Markers.of(np.concatenate([rows, headers.markers()]))
+    return first._replace(markers=markers, open_producers=frozenset(waiting))
+
+
+def _in_transactions(batches: Longs) -> dict[int, int]:
+    """The producers that write in transactions, each with the last offset of its newest batch."""
+    kinds = batches[:, scan.B_ATTRIBUTES] & (scan.TRANSACTIONAL_BIT | scan.CONTROL_BIT)
+    written = batches[(kinds == scan.TRANSACTIONAL_BIT) & (batches[:, scan.B_MAGIC] == 2)]
+    return dict(written[:, [scan.B_PRODUCER_ID, scan.B_LAST_OFFSET]].tolist())
+
+
+class _Headers:
+    """The headers of a range: `read`, once, gives batches that are in it, and notes what they say."""
+
+    def __init__(self, directory: Path, from_offset: int, to_offset: int, lineage: Lineage, range_end: int) -> None:
+        self._directory, self._lineage = directory, lineage
+        self._to_offset, self._range_end = to_offset, range_end
+        self._room = np.empty((HEADER_ROOM, MARKER_COLUMNS), np.int64)
+        self._markers: list[Longs] = []
+        self.next_offset = from_offset
+        self.epochs: list[Longs] = []
+
+    def markers(self) -> Longs:
+        """Rows of (producer id, offset, commit)."""
+        return np.concatenate(self._markers) if self._markers else np.empty((0, MARKER_COLUMNS), np.int64)
+
+    @property
+    def newest_markers(self) -> list[list[int]]:
+        """Those of the last batches given."""
+        found: list[list[int]] = self._markers[-1].tolist() if self._markers else []
+        return found
+
+    def read(self) -> Iterator[Longs]:
+        return follow(self._directory, lambda: self.next_offset, self._to_offset, self._read)
+
+    def _read(self, placed: PlacedSegment) -> Iterator[Longs]:
+        for buffer, batches in read_headers(placed.segment, self.next_offset, may_grow=placed.is_last):
             last = batches[:, scan.B_LAST_OFFSET]
-            wanted = placed.believable(batches) & (last >= next_offset) & (last < end)
-            wanted &= agreeing(lineage, batches[:, scan.B_BASE_OFFSET], batches[:, scan.B_LEADER_EPOCH])
+            wanted = placed.believable(batches) & (last >= self.next_offset) & (last < self._range_end)
+            wanted &= agreeing(self._lineage, batches[:, scan.B_BASE_OFFSET], batches[:, scan.B_LEADER_EPOCH])
+            if self._to_offset < self._range_end:
+                wanted &= _reaching_into(batches, wanted, self.next_offset, self._to_offset)
             chosen = batches if wanted.all() else np.ascontiguousarray(batches[wanted])
             if not len(chosen):
                 continue
-            next_offset = int(chosen[:, scan.B_LAST_OFFSET].max()) + 1
-            markers = find_markers(buffer, chosen, len(chosen), found)
+            self.next_offset = min(int(chosen[:, scan.B_LAST_OFFSET].max()) + 1, self._to_offset)
+            markers = find_markers(buffer, chosen, len(chosen), self._room)
             if markers:
-                kept.append(found[:markers].copy())
+                self._markers.append(self._room[:markers].copy())
             changes = np.flatnonzero(np.diff(chosen[:, scan.B_LEADER_EPOCH], prepend=-2))
-            epochs.append(chosen[changes][:, [scan.B_LEADER_EPOCH, scan.B_BASE_OFFSET]])
-        yield None
+            self.epochs.append(chosen[changes][:, [scan.B_LEADER_EPOCH, scan.B_BASE_OFFSET]])
+            yield chosen
+            if self.next_offset >= self._to_offset:
+                return
 
-    for _ in follow(directory, lambda: next_offset, end, read):
-        pass
-    rows = np.concatenate(kept) if kept else np.empty((0, MARKER_COLUMNS), np.int64)
-    rows = rows[rows[:, 1] >= from_offset]
-    return Survey(Markers.of(rows), next_offset, lineage_of(epochs))
+
+def _reaching_into(batches: Longs, wanted: Flags, next_offset: int, to_offset: int) -> Flags:
+    """Which of these batches may have records before an offset: those before which the log has not come so far.
+
+    A batch of the old formats goes by the offset of its last message, so its own base does not tell.
+    """
+    behind = np.maximum.accumulate(np.where(wanted, batches[:, scan.B_LAST_OFFSET] + 1, next_offset))
+    before: Longs = np.concatenate([[next_offset], behind[:-1]])
+    flags: Flags = before < to_offset
+    return flags
 
 
 def joined(*markers: Markers) -> Markers:
@@ -147,11 +219,19 @@ class RangeReader:
     """The second pass: `chunks`, once; the rest says how far it has come and what it has met."""
 
     def __init__(
-        self, directory: Path, from_offset: int, to_offset: int, scratch: Scratch, progress: Progress | None = None
+        self,
+        directory: Path,
+        from_offset: int,
+        to_offset: int,
+        scratch: Scratch,
+        progress: Progress | None = None,
+        range_end: int | None = None,
     ) -> None:
         self._directory = directory
         self._from_offset = from_offset
         self._to_offset = to_offset
+        self._range_end = to_offset if range_end is None else range_end
+        self._is_piece = range_end is not None
         self._scratch = scratch
         self._progress = progress
         self.next_offset = from_offset
@@ -177,6 +257,8 @@ class RangeReader:
             if len(chosen.rows):
                 yield chosen
             self._tell(met, first_new)
+            if self._is_piece and self.next_offset >= self._to_offset:
+                return
         self._tell(met, first_new)
 
     def _tell(self, met: list[Damage], first_new: int) -> None:
@@ -194,23 +276,27 @@ class RangeReader:
         believable = placed.believable(batches)
         if not (good <= believable).all():
             self._tell_unbelievable(batches[good & ~believable], placed)
-        seen = good & believable & (last < self._to_offset)
+        seen = good & believable & (last < self._range_end)
+        if self._is_piece:
+            seen &= _reaching_into(batches, seen, self.next_offset, self._to_offset)
         if seen.any():
             self.leader_epoch = int(batches[np.flatnonzero(seen)[-1], scan.B_LEADER_EPOCH])
         new = seen & (last >= self.next_offset)
         self._drop_repeated(batches, new, placed)
         offsets = np.ascontiguousarray(chunk.records[:, R_OFFSET])
         rows = np.arange(len(offsets))
-        if not new.all() or (len(offsets) and (offsets[0] < self.next_offset or offsets[-1] > last[-1])):
+        end = min(int(last[-1]), self._to_offset - 1) if len(last) else NO_END
+        if not new.all() or (len(offsets) and (offsets[0] < self.next_offset or offsets[-1] > end)):
             of_batch = chunk.records[:, R_BATCH]
-            rows = np.flatnonzero(new[of_batch] & (offsets >= self.next_offset) & (offsets <= last[of_batch]))
+            ours = (offsets >= self.next_offset) & (offsets <= last[of_batch]) & (offsets < self._to_offset)
+            rows = np.flatnonzero(new[of_batch] & ours)
             offsets = offsets[rows]
         falls = offsets[1:] <= offsets[:-1]
         if falls.any():
             rising = self._rising(offsets, placed)
             rows, offsets = rows[rising], offsets[rising]
         if new.any():
-            self.next_offset = int(last[new].max()) + 1
+            self.next_offset = min(int(last[new].max()) + 1, self._to_offset)
         return RangeChunk(chunk, rows, offsets, len(rows) == len(chunk.records))
 
     def _drop_repeated(self, batches: Longs, new: Flags, placed: PlacedSegment) -> None:

@@ -1,13 +1,13 @@
 """From chunks to the rows of each table, and into their writers."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from muster.codec.columns.activity import Activity, Deletions
+from muster.codec.columns.activity import UNSEEN, Activity, Deletions
 from muster.codec.columns.arrow import strings, to_arrow
 from muster.codec.columns.chunks import Chunk
 from muster.codec.columns.commits import C_KIND, K_COMMIT_TOMBSTONE, K_CONTROL, K_GROUP, K_GROUP_TOMBSTONE
@@ -17,7 +17,7 @@ from muster.pipeline.extract.activity import Past
 from muster.pipeline.extract.ranges import RangeChunk
 from muster.pipeline.extract.shape import commit_rows, group_rows, marker_rows
 from muster.pipeline.model import ExtractContext
-from muster.pipeline.packets import Packet, PacketWriter
+from muster.pipeline.packets import LATE_GROUPS, PIECE_ACTIVITY, Packet, PacketWriter
 from muster.tables.files import TableWriter, WrittenFile
 from muster.tables.schemas import ACTIVITY, COMMITS, GROUP_RECORDS, MARKERS
 
@@ -46,8 +46,14 @@ class Outputs:
         self.winners_commits = PacketWriter("winners_commits")
         self.winners_groups = PacketWriter("winners_groups")
         self.activity = PacketWriter("activity")
+        self.late_commits = PacketWriter("late_commits")
+        self.late_groups = PacketWriter("late_groups")
+        self.piece_activity = PacketWriter("piece_activity")
         self._files = (self.commits, self.group_records, self.markers)
-        self._packets = (self.open_commits, self.winners_commits, self.winners_groups, self.activity)
+        self._packets = (
+            self.open_commits, self.winners_commits, self.winners_groups, self.activity,
+            self.late_commits, self.late_groups, self.piece_activity,
+        )  # fmt: skip
 
     def close(self) -> tuple[list[WrittenFile], list[Packet]]:
         for writer in (*self._files, *self._packets):
@@ -60,13 +66,31 @@ class Outputs:
             writer.abandon()
 
 
+class Piece(NamedTuple):
+    """Where a range stands among those of its partition (`pipeline/pieces.py`)."""
+
+    from_offset: int
+    is_first: bool = True
+    is_last: bool = True
+
+    @property
+    def is_whole(self) -> bool:
+        return self.is_first and self.is_last
+
+
 class PartitionRows:
     """What is the same for all rows of one partition."""
 
     def __init__(
-        self, offsets_partition: int, markers: Markers, past: Past, topic_names: Mapping[str, str], outputs: Outputs
+        self,
+        offsets_partition: int,
+        markers: Markers,
+        past: Past,
+        topic_names: Mapping[str, str],
+        outputs: Outputs,
+        piece: Piece,
     ) -> None:
-        self.offsets_partition, self.markers, self.past = offsets_partition, markers, past
+        self.offsets_partition, self.markers, self.past, self.piece = offsets_partition, markers, past, piece
         self._topic_names, self.outputs = topic_names, outputs
 
     def commits(self, chunk: Chunk, rows: Longs, deletions: Deletions) -> Array:
@@ -114,26 +138,79 @@ class PartitionRows:
         if len(rows):
             deletions = rows[kinds[rows] == K_COMMIT_TOMBSTONE]
             times = activity.recall(chunk, deletions)
-            winners = self.commits(chunk, rows, Deletions(deletions, *times))
+            known = Deletions(deletions, *times)
+            winners = self.commits(chunk, rows, known)
             self.outputs.winners_commits.append(self.offsets_partition, winners)
+            if with_ended:  # without history, which has sent them
+                self.send_late_commits(winners, rows, known)
         rows = np.flatnonzero(kinds > K_COMMIT_TOMBSTONE)
         if len(rows):
             places = np.flatnonzero((kinds[rows] == K_GROUP) | (kinds[rows] == K_GROUP_TOMBSTONE))
             times = activity.recall(chunk, rows[places])
             table = self.past.with_group_times(self.groups(chunk, rows), places, *times)
             self.outputs.winners_groups.append(self.offsets_partition, table)
+            if with_ended:
+                self.send_late_groups(table, places, times[0], activity.waiting())
+
+    def send_late_commits(self, table: Array, rows: Longs, deletions: Deletions) -> NDArray[np.bool_] | None:
+        """Send the rows for which the log before the piece must be known; says which they are, None for none.
+
+        The table has a row for each of these rows of a chunk.
+        """
+        if self.piece.is_first:
+            return None
+        places, commit_ms, _ = _placed(deletions, rows)
+        late = places[commit_ms == UNSEEN]
+        if not len(late):
+            return None
+        self.outputs.late_commits.append(self.offsets_partition, table.take(late))
+        return _flags(late, len(table))
+
+    def send_late_groups(
+        self, table: Array, places: Longs, before_ms: Longs, waiting: Longs
+    ) -> NDArray[np.bool_] | None:
+        """Send the group records for which the log before or behind the piece must be known; says which they are.
+
+        `places` are those of classic ones; no commit has followed the records at the offsets `waiting` yet.
+        """
+        if self.piece.is_whole or not len(places):
+            return None
+        begun = (before_ms == UNSEEN) & (not self.piece.is_first)
+        goes_on = np.isin(table.column("log_offset").to_numpy()[places], waiting) & (not self.piece.is_last)
+        late = begun | goes_on
+        if not late.any():
+            return None
+        rows = table.take(places[late])
+        columns = [
+            *rows.columns, pa.array(np.full(len(rows), self.piece.from_offset)),
+            pa.array(begun[late]), pa.array(goes_on[late]),
+        ]  # fmt: skip
+        self.outputs.late_groups.append(self.offsets_partition, pa.Table.from_arrays(columns, schema=LATE_GROUPS))
+        return _flags(places[late], len(table))
 
     def write_activity(self, activity: Activity) -> None:
-        """When groups committed, for the next run."""
-        groups = activity.groups()
-        if not len(groups.places):
+        """When groups committed: for the next run, and of a piece for the records in others."""
+        groups = activity.groups(all_of_them=not self.piece.is_whole)
+        count = len(groups.places)
+        if not count:
             return
         columns = [
             strings(groups.names, groups.places, groups.lengths),
-            pa.array(np.full(len(groups.places), self.offsets_partition, np.int32)),
+            pa.array(np.full(count, self.offsets_partition, np.int32)),
             *(pa.array(times, pa.int64(), mask=times < 0) for times in (groups.first_commit_ms, groups.last_commit_ms)),
         ]
-        self.outputs.activity.append(self.offsets_partition, pa.Table.from_arrays(columns, schema=ACTIVITY))
+        if self.piece.is_whole:
+            self.outputs.activity.append(self.offsets_partition, pa.Table.from_arrays(columns, schema=ACTIVITY))
+            return
+        columns += [pa.array(np.full(count, self.piece.from_offset)), pa.array(groups.last_commit_ms != UNSEEN)]
+        table = pa.Table.from_arrays(columns, schema=PIECE_ACTIVITY)
+        self.outputs.piece_activity.append(self.offsets_partition, table)
+
+
+def _flags(places: Longs, count: int) -> NDArray[np.bool_]:
+    flags = np.zeros(count, np.bool_)
+    flags[places] = True
+    return flags
 
 
 def _records_of(batches: Longs) -> Longs:
@@ -179,16 +256,18 @@ class History:
             rows = rows[~is_open[chunk.records[rows, R_BATCH]]]
         if not len(rows):
             return
-        self._rows.outputs.commits.append(self._rows.commits(chunk, rows, deletions))
+        table = self._rows.commits(chunk, rows, deletions)
+        late = self._rows.send_late_commits(table, rows, deletions)
+        self._rows.outputs.commits.append(table if late is None else table.filter(pa.array(~late)))
 
     def _hold(self, table: Array) -> None:
         self.unread += len(table) - table.column("problem").null_count
         self._held.append(table)
         self._held_bytes += table.nbytes
         if self._held_bytes > GROUP_RECORDS_HELD_BYTES:
-            self.finish()
+            self.finish(is_end=False)
 
-    def finish(self) -> None:
+    def finish(self, is_end: bool = True) -> None:
         """Write the group records that are held, with the commits around them that are known by now."""
         if not self._held:
             return
@@ -197,7 +276,9 @@ class History:
         log_offsets = table.column("log_offset").to_numpy()
         places = np.searchsorted(log_offsets, offsets)
         ours = (places < len(table)) & (log_offsets[np.minimum(places, len(table) - 1)] == offsets)
-        table = self._rows.past.with_group_times(table, places[ours], before_ms[ours], after_ms[ours])
-        self._rows.outputs.group_records.append(table)
+        places, before_ms, after_ms = places[ours], before_ms[ours], after_ms[ours]
+        table = self._rows.past.with_group_times(table, places, before_ms, after_ms)
+        late = self._rows.send_late_groups(table, places, before_ms, self._activity.waiting() if is_end else _NOTHING)
+        self._rows.outputs.group_records.append(table if late is None else table.filter(pa.array(~late)))
         self._first_group_row += len(offsets)
         self._held, self._held_bytes = [], 0
