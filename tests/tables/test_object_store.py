@@ -11,6 +11,7 @@ import urllib.request
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -189,3 +190,19 @@ def test_an_unreachable_store_is_a_sentence(options: dict[str, str]) -> None:
         store.run() as run,
     ):
         run.publish({}, {})
+
+
+def test_spark_s_tasks_read_the_published_rows(options: dict[str, str]) -> None:
+    """Options of a data source begin with `storage.`, and Spark makes their names lower case."""
+    from muster.pipeline.datasource import OffsetsTopic
+
+    address = "s3://bucket/spark"
+    store = TableStore(address, options)
+    with store.run() as run:
+        run.append_rows("commits", commits(1, 2))
+        run.publish({}, {})
+    given = {f"storage.{name.lower()}": value for name, value in options.items()}
+    source = OffsetsTopic({"path": address, "table": "commits", **given})
+    reader: Any = source.reader(source.schema())
+    batches = [batch for part in reader.partitions() for batch in reader.read(part)]
+    assert [offset for batch in batches for offset in batch["log_offset"].to_pylist()] == [1, 2]
