@@ -15,6 +15,7 @@ from muster.codec.batches import encode_batch, encode_marker
 from muster.codec.offsets_topic import (
     GroupKey,
     GroupValue,
+    MemberValue,
     OffsetValue,
     encode_group_value,
     encode_key,
@@ -208,8 +209,9 @@ def test_a_time_that_a_later_piece_contradicts_counts_for_nothing() -> None:
 class MadeLog:
     """Batches of one partition: commits, deletions, groups, transactions that end or do not, and holes."""
 
-    def __init__(self, random: Random, steps: int) -> None:
+    def __init__(self, random: Random, steps: int, number: int = 0) -> None:
         self._random, self.offset, self.now_ms = random, 0, START_MS
+        self._groups = [f"orders-app-{number}", f"billing-{number}"]  # a group is in one partition
         self.batches: list[tuple[int, bytes]] = []
         for _ in range(steps):
             self._step()
@@ -250,10 +252,11 @@ class MadeLog:
 
     def _record(self, offset: int, groups: bool) -> Record:
         random = self._random
-        group = random.choice(["orders-app", "billing"])
+        group = random.choice(self._groups)
         kind = random.choices(["commit", "delete", "group", "ungroup"], [6, 3, 3, 1] if groups else [6, 1, 0, 0])[0]
         if kind in ("group", "ungroup"):
-            value = GroupValue("consumer", offset, None, None, self.now_ms, ())
+            member = MemberValue(f"member-{offset}", None, "client", "/10.0.0.1", 60_000, 45_000, b"", b"")
+            value = GroupValue("consumer", offset, "range", member.member_id, self.now_ms, (member,))
             return Record(
                 offset, self.now_ms, encode_key(GroupKey(group)),
                 encode_group_value(value, 3) if kind == "group" else None,
@@ -327,7 +330,7 @@ def test_logs_of_all_kinds_cut_anywhere(
     seed: int, history: bool, at_every_offset: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In two runs, of which the second reads on; a log for each partition."""
-    logs = [MadeLog(Random(f"{seed} {number}"), 40) for number in range(2 if at_every_offset else 8)]
+    logs = [MadeLog(Random(f"{seed} {number}"), 40, number) for number in range(2 if at_every_offset else 8)]
     for share in (0.6, 1.0):
         for number, log in enumerate(logs):
             log.write(tmp_path / "log", number, share)
