@@ -23,7 +23,7 @@ from muster.pipeline import job
 from muster.pipeline.engine import LocalEngine
 from muster.tables.manifest import PartitionProgress
 from muster.tables.reading import ORDERS
-from muster.tables.schemas import MOMENTS, PUBLISHED, TABLES, published_form
+from muster.tables.schemas import ANALYTICS, MOMENTS, PUBLISHED, TABLES, published_form
 from tests.cli import corpus, plain, run, run_on_terminal, run_process
 from tests.tables.history import PUBLISHED_AT_MS, published, state_at_the_end
 
@@ -146,7 +146,7 @@ def test_every_table_can_be_shown_in_every_form(tables: Path, name: str) -> None
     """With all its rows; those that only the job makes are not there, and shown as tables without rows."""
     made = state_at_the_end("k43-full")
     rows = made[name].num_rows if name in made else 0
-    assert (rows > 0) == (name not in ("rebalances", "lag", "log_ends", "activity"))
+    assert (rows > 0) == (name not in ("rebalances", "lag", "log_ends", "activity", *ANALYTICS))
     status, out, _ = run("table", name, "--tables", tables, "--limit", "0")
     assert (status, len(out.splitlines())) == (Status.OK, 1 + rows)
     status, out, _ = run("table", name, "--tables", tables, "--json")
@@ -161,7 +161,7 @@ def test_names_are_the_same_everywhere() -> None:
     for name, columns in SHOWN.items():
         assert set(columns.split()) - {"who"} <= set(TABLES[name].names)
     assert TABLES.keys() - NAMES.keys() == {"latest_rebalances"}  # shown among the rebalances
-    assert [name for name, _ in complete_name("gr")] == ["groups", "group_records", "group_state"]
+    assert [name for name, _ in complete_name("gr")] == ["groups", "group_records", "group_state", "group_hours"]
 
 
 def test_a_long_table_stops_and_says_so(tables: Path) -> None:

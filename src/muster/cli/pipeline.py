@@ -85,6 +85,9 @@ def run_pipeline(
     state_only: Annotated[
         bool, typer.Option("--state-only", help="Only what is in force now; no history, no rebalances.")
     ] = False,
+    no_analytics: Annotated[
+        bool, typer.Option("--no-analytics", help="Leave lag_history, rates and group_hours as they are.")
+    ] = False,
     offsets_retention: Annotated[
         str, typer.Option(metavar="TIME", help="The cluster's offsets.retention.minutes: tells expired from deleted.")
     ] = "7d",
@@ -144,7 +147,9 @@ def run_pipeline(
     from muster.tables.upkeep import Keep
 
     keep = Keep(runs=keep_runs)
-    request = Request(source, out, options, config, not state_only, retention_ms, unpacked, accept_truncation, keep)
+    request = Request(
+        source, out, options, config, not state_only, retention_ms, unpacked, accept_truncation, keep, not no_analytics
+    )
     store = TableStore(out, options)  # what cannot work should say so before Spark takes its seconds to start
     store.manifest()
     try:

@@ -76,6 +76,9 @@ class Engine(Protocol):
     def merge(self, task: MergeTask, works: Sequence[MergeWork], readings: Sequence[Reading]) -> list[MergeAnswer]:
         """The answer to each of these works, in their order; any of them may be done more than once."""
 
+    def with_spark(self, step: str, work: Callable[["SparkSession | None"], Answer]) -> Answer:
+        """Do something with Spark itself, under a name; where there is none, without."""
+
     def forget(self) -> None:
         """Let go of what readings keep."""
 
@@ -153,6 +156,9 @@ class LocalEngine:
             given = [[each for each in one.packets if each.offsets_partition in work.partitions] for one in readings]
             batches += answered(number, partial(task, _copied(work), given))
         return self._answers(batches)
+
+    def with_spark(self, step: str, work: Callable[["SparkSession | None"], Answer]) -> Answer:
+        return work(None)
 
     def forget(self) -> None:
         pass
@@ -240,6 +246,9 @@ class SparkEngine:
                 turns = turns.union(packets)
         key = F.element_at(F.lit(keys_by_partition(count)), F.col("task") + 1)
         return turns.withColumn("key", key).repartition(count, "key")
+
+    def with_spark(self, step: str, work: Callable[["SparkSession | None"], Answer]) -> Answer:
+        return self._waited_for(step, lambda: work(self._spark))
 
     def forget(self) -> None:
         for rows in self._kept:

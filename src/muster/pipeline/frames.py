@@ -5,6 +5,7 @@ inside, and DataFrames are tables as they are published: `inside` and `columns_o
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -18,22 +19,27 @@ from muster.codec.columns.transactions import Markers
 from muster.codec.records import Record
 from muster.errors import BadInput
 from muster.segments.sources import OFFSETS_TOPIC
-from muster.tables import queries
+from muster.tables import intervals, queries
+from muster.tables.relations import FROM_THE_LOG
 from muster.tables.schemas import (
     COMMITS,
+    GROUP_HOURS,
     GROUP_RECORDS,
     GROUPS,
     LAG,
+    LAG_HISTORY,
     MEMBERS,
     MILLISECONDS,
     MOMENTS,
     OFFSETS,
+    RATES,
     published_form,
     published_name,
 )
 from muster.tables.times import published
 
 KEY = ("group_id", "topic", "partition")
+FIVE_MINUTES = timedelta(milliseconds=intervals.INTERVAL_MS)
 
 
 def struct_of(schema: pa.Schema) -> StructType:
@@ -104,6 +110,104 @@ def lag(in_force: DataFrame, log_ends: DataFrame, of_members: DataFrame, times: 
     given = {"offsets": in_force, "log_ends": log_ends, "members": of_members, "times": times}
     rows = _asked(in_force.sparkSession, sql, given)
     return rows.select(*columns_of(LAG))
+
+
+def all_rebalances(rebalances: DataFrame, latest_rebalances: DataFrame) -> DataFrame:
+    """Every rebalance: the table `rebalances` lacks the newest of each group, which may still change."""
+    return rebalances.unionByName(latest_rebalances.where(F.col("at").isNotNull()).select(*rebalances.columns))
+
+
+def lag_history(
+    commits: DataFrame,
+    log_ends: DataFrame,
+    interval: timedelta = FIVE_MINUTES,
+    since: datetime | None = None,
+    before: DataFrame | None = None,
+) -> DataFrame:
+    """How far each group was behind, by partition and interval.
+
+    The rows from `since` on, if that is given, and then `before` is what was in force right before it
+    (`states_before`).
+    """
+    given = {"commits": commits, "log_ends": log_ends} | ({} if before is None else {"before": before})
+    sql = intervals.lag_history(
+        "{commits}", "{log_ends}", _ms_of(interval), _since_ms(since), None if before is None else "{before}"
+    )
+    return _asked(commits.sparkSession, sql, given).select(*columns_of(LAG_HISTORY))
+
+
+def rates(
+    commits: DataFrame,
+    log_ends: DataFrame,
+    interval: timedelta = FIVE_MINUTES,
+    since: datetime | None = None,
+    before: DataFrame | None = None,
+) -> DataFrame:
+    """What groups consumed and how often they committed, by partition and interval; `since` as in `lag_history`."""
+    given = {"commits": commits, "log_ends": log_ends} | ({} if before is None else {"before": before})
+    sql = intervals.rates(
+        "{commits}", "{log_ends}", _ms_of(interval), _since_ms(since), None if before is None else "{before}"
+    )
+    return _asked(commits.sparkSession, sql, given).select(*columns_of(RATES))
+
+
+def states_before(lag_history: DataFrame, in_force: DataFrame, since: datetime) -> DataFrame:
+    """What was in force at a moment, of rows of `lag_history` and `offsets` as one run published them."""
+    sql = intervals.states_before("{lag_history}", "{offsets}", _since_ms(since))
+    rows = _asked(in_force.sparkSession, sql, {"lag_history": lag_history, "offsets": in_force})
+    return rows.withColumn("commit", F.timestamp_millis("commit_ms")).drop("commit_ms")
+
+
+def group_hours(
+    commits: DataFrame, rebalances: DataFrame, since: datetime | None = None, before: DataFrame | None = None
+) -> DataFrame:
+    """Members, rebalances and silence of each group, by hour; `rebalances` with the newest (`all_rebalances`).
+
+    The rows from `since` on, if that is given, and then `before` has the rows of the week before it.
+    """
+    given = {"commits": commits, "rebalances": rebalances} | ({} if before is None else {"before": before})
+    earlier = None if before is None else f"({intervals.hours_before('{before}', _since_ms(since))})"
+    sql = intervals.group_hours("{commits}", "{rebalances}", _since_ms(since), earlier)
+    return _asked(commits.sparkSession, sql, given).select(*columns_of(GROUP_HOURS))
+
+
+def as_of(history: Mapping[str, DataFrame], moment: datetime) -> dict[str, DataFrame]:
+    """`commits`, `open_commits`, `group_records` and `markers` as they were at a moment; `log_ends` too, if given.
+
+    Of each partition of the offsets topic the log before the first record whose time is later. A transaction that
+    ended later is `open` again: `offsets`, `group_state` and the others take these tables as they take those of today.
+    """
+    missing = [name for name in FROM_THE_LOG if name not in history]
+    if missing:
+        raise BadInput(f"a moment in the past needs all of history: {', '.join(missing)} is missing.")
+    spark = history["commits"].sparkSession
+    given = {name: history[name] for name in FROM_THE_LOG}
+    ends = _asked(
+        spark, queries.prefix_ends(*(f"{{{name}}}" for name in FROM_THE_LOG), as_of_ms=_since_ms(moment)), given
+    )
+    made = {}
+    for name in ("group_records", "markers"):
+        sql = queries.before("{rows}", history[name].columns, "{ends}")
+        made[name] = spark.sql(sql, rows=history[name], ends=ends)
+    sql = queries.commits_before("{commits}", "{open_commits}", "{ends}")
+    rows = _asked(spark, sql, {"commits": given["commits"], "open_commits": given["open_commits"], "ends": ends})
+    decided = rows.select(*columns_of(COMMITS))
+    is_open = F.coalesce(F.col("txn_outcome") == "open", F.lit(False))
+    made["commits"], made["open_commits"] = decided.where(~is_open), decided.where(is_open)
+    if "log_ends" in history:
+        made["log_ends"] = history["log_ends"].where(F.col("observed_at") <= F.lit(moment))
+    return made
+
+
+def _ms_of(length: timedelta) -> int:
+    found = length // timedelta(milliseconds=1)
+    if found <= 0:
+        raise BadInput("an interval is a millisecond at least.")
+    return found
+
+
+def _since_ms(since: datetime | None) -> int:
+    return 0 if since is None else int(since.timestamp() * 1000)
 
 
 def _asked(spark: SparkSession, sql: str, tables: Mapping[str, DataFrame]) -> DataFrame:

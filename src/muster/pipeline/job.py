@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from muster.errors import BadInput
+from muster.pipeline.analytics import bring_up, goes_on, maker_on
 from muster.pipeline.engine import Engine, Reading
 from muster.pipeline.extract.partition import extract
 from muster.pipeline.log_ends import ends_digest, moment_of, numbered
@@ -34,7 +35,7 @@ from muster.tables.clocks import shown
 from muster.tables.compact import join_small_files
 from muster.tables.files import WrittenFile
 from muster.tables.manifest import Manifest, PartitionProgress
-from muster.tables.schemas import HISTORY, STATE
+from muster.tables.schemas import ANALYTICS, HISTORY, STATE
 from muster.tables.store import Run, TableStore
 from muster.tables.upkeep import KEEP, Keep
 
@@ -60,6 +61,8 @@ class Request:
     accept_truncation: bool = False
     """Withdraw what the source's log does not have, even where no newer leader epoch says that it was cut."""
     keep: Keep = KEEP
+    analytics: bool = True
+    """False leaves `lag_history`, `rates` and `group_hours` as they are."""
 
 
 @dataclass(slots=True)
@@ -121,6 +124,7 @@ def _run(engine: Engine, request: Request, watch: Watch) -> Summary:
             job.append_history()
             job.observe_log_ends()
             job.merge_state()
+            job.analyse()
         job.publish()
     return job.summary
 
@@ -156,6 +160,8 @@ class _Job:
         """What is new; then, of rebuilt partitions, the whole log."""
         self.behind = 0
         """Places that groups have to read on from."""
+        self.analysed = goes_on(changes)
+        """What the next run wants to know of the tables by interval: as the last one left it, if nothing is new."""
         self.rebuilt: dict[int, int] = {}
         """Partitions whose state comes from the log alone, and how far each had been read before."""
 
@@ -241,6 +247,8 @@ class _Job:
             return False
         if known.get("history") != self.request.history:
             return False
+        if self.request.history and self.request.analytics and self.analysed is None:
+            return False
         if known.get("log_ends_digest") != ends_digest(self.look.log_ends):
             return False
         self.behind = known.get("behind", 0)
@@ -248,6 +256,8 @@ class _Job:
             return False
         self.summary.rows = dict(known["rows"])
         self.summary.new_rows = dict.fromkeys(("log_ends", *(HISTORY if self.request.history else ())), 0)
+        if self.request.history and self.request.analytics:
+            self.summary.new_rows |= dict.fromkeys(ANALYTICS, 0)
         return True
 
     def read_again_where_records_are_missing(self) -> None:
@@ -327,6 +337,17 @@ class _Job:
         files = [file for each in self.readings[0].found for file in each.files if file.table == table]
         return tuple(f"{self.changes.store.address}/{table}/{file.path}" for file in files)
 
+    def analyse(self) -> None:
+        """History by interval, made anew where something is new."""
+        self.analysed = None
+        if self.request.history and self.request.analytics:
+            made = self.engine.with_spark(
+                "lag_history, rates, group_hours",
+                lambda spark: bring_up(self.changes, maker_on(spark), bool(self.cuts), self._options),
+            )
+            self.analysed = made.remembered
+            self.summary.new_rows |= made.rows
+
     def publish(self) -> None:
         progress = dict(self.before)
         starts = {state.offsets_partition: state.log_start_offset for state in self.states}
@@ -347,6 +368,7 @@ class _Job:
             "observed_at_ms": self.look.looked_at_ms,
             "log_ends_digest": ends_digest(self.look.log_ends),
             "behind": self.behind,
+            "analytics": self.analysed,
             "rows": self.summary.rows,
         }
         join_small_files(self.changes)

@@ -271,6 +271,82 @@ ACTIVITY = (
     Column("last_commit_ms", LONG, "its last commit", "it has no time"),
 )  # fmt: skip
 
+LAG_HISTORY = (
+    Column("group_id", STRING, "the group"),
+    Column("topic", STRING, "the topic"),
+    Column("partition", INT, "its partition"),
+    Column("interval_start_ms", LONG, "where the interval begins"),
+    Column("interval_ms", LONG, "how long it is"),
+    Column("at_ms", LONG,
+           "the moment that the row is of: the interval's end, or that of the newest observation of the log's end"),
+    Column("committed_offset", LONG, "in force at the interval's end", "deleted or expired: the series ends here"),
+    Column("log_end_offset", LONG, "where the log ended at `at`",
+           "unknown: not observed in the day before, or not since; or the topic was made anew"),
+    Column("log_end_by", STRING, "`observed`, or `interpolated` between the observations before and after `at`",
+           "`log_end_offset` is NULL"),
+    Column("lag", LONG, "`log_end_offset` minus `committed_offset`, at least 0", "unknown: see `lag_unknown`"),
+    Column("lag_unknown", STRING,
+           "why `lag` is NULL: `deleted`, `end not observed` or `committed after the end was observed`",
+           "`lag` is known"),
+    Column("lag_ms", LONG, "from `behind_since` to `at`; 0 if not behind",
+           "not known: no observations around `behind_since`, or it is more than a day before"),
+    Column("behind_since_ms", LONG, "when the log's end passed `committed_offset`, by interpolation",
+           "not behind, or not known"),
+    Column("commits", LONG, "how many commits in the interval"),
+    Column("last_commit_ms", LONG, "time of the commit in force", "deleted or expired"),
+    Column("log_offset", LONG, "the record in force (or the deletion) in `__consumer_offsets`"),
+    Column("committed_before", LONG, "in force at the interval's start", "nothing was"),
+    Column("log_offset_before", LONG, "its record", "nothing was in force"),
+    Column("commit_before_ms", LONG, "its time", "nothing was in force"),
+)  # fmt: skip
+
+NO_STEP = "nothing was committed before that it could be compared with"
+
+RATES = (
+    Column("group_id", STRING, "the group"),
+    Column("topic", STRING, "the topic"),
+    Column("partition", INT, "its partition"),
+    Column("interval_start_ms", LONG, "where the interval begins"),
+    Column("interval_ms", LONG, "how long it is"),
+    Column("commits", LONG, "how many commits in it, at least 1"),
+    Column("consumed", LONG, "records from commit to commit, rewinds left out", NO_STEP),
+    Column("rewinds", LONG, "commits of a lower offset than the one before", NO_STEP),
+    Column("rewound", LONG, "records that these went back", NO_STEP),
+    Column("mean_distance_ms", LONG, "mean time from the commit before to each of these", NO_STEP),
+    Column("longest_distance_ms", LONG, "the longest of these times", NO_STEP),
+    Column("produced", LONG, "by how much the log's end rose in `produced_in_ms`; interpolated between observations",
+           "an end is not known, or it fell: the topic was made anew"),
+    Column("produced_in_ms", LONG,
+           "from the interval's start to its end, or to the newest observation if this comes before",
+           "`produced` is NULL"),
+)  # fmt: skip
+
+NO_MEMBERS_KNOWN = "no rebalance is known: none was read, or the group was quiet for a week"
+
+GROUP_HOURS = (
+    Column("group_id", STRING, "the group"),
+    Column("hour_ms", LONG, "where the hour begins"),
+    Column("members", INT, "how many at its end", NO_MEMBERS_KNOWN),
+    Column("members_min", INT, "the fewest in it, its start included", NO_MEMBERS_KNOWN),
+    Column("members_max", INT, "the most in it, its start included", NO_MEMBERS_KNOWN),
+    Column("rebalances", LONG, "how many ended in it; what `by_` does not count has another cause"),
+    Column("by_joining", LONG, "of these: `first members`, `member joined`"),
+    Column("by_leaving", LONG, "of these: `member left`, `group emptied`"),
+    Column("by_both", LONG, "of these: `members joined and left`"),
+    Column("by_change", LONG, "of these: another protocol, subscription, topology, or number of partitions or topics"),
+    Column("static_returns", LONG, "static members that came back under a new member id, with a rebalance or without"),
+    Column("members_joined", LONG, "members that were new", "what came before is no longer in the log"),
+    Column("members_left", LONG, "members that were gone", "what came before is no longer in the log"),
+    Column("commits", LONG, "commits of all partitions"),
+    Column("longest_silence_ms", LONG,
+           "longest time between two commits (of any partition) of which the second is in this hour",
+           "none, or one commit with none in the week before it"),
+    Column("interrupted_ms", LONG,
+           "time without commits around rebalances, counted in the hour in which the group committed again; "
+           "not for a group that was empty before or after", "there were rebalances, and of none is it known"),
+    Column("last_commit_ms", LONG, "the group's last commit before the hour's end", "none in the week before"),
+)  # fmt: skip
+
 TABLES: dict[str, tuple[Column, ...]] = {
     "commits": COMMITS,
     "group_records": GROUP_RECORDS,
@@ -285,6 +361,9 @@ TABLES: dict[str, tuple[Column, ...]] = {
     "latest_rebalances": LATEST_REBALANCES,
     "lag": LAG,
     "activity": ACTIVITY,
+    "lag_history": LAG_HISTORY,
+    "rates": RATES,
+    "group_hours": GROUP_HOURS,
 }
 
 ABOUT = {
@@ -301,5 +380,8 @@ ABOUT = {
     "group_state": "the newest record of each key about groups",
     "markers": "ends of transactions",
     "activity": "when each group first and last committed",
+    "lag_history": "how far behind each group was, by interval of five minutes",
+    "rates": "consumption and commits, by interval of five minutes",
+    "group_hours": "members, rebalances and silence of each group, by hour",
 }
 """One line for each table."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
@@ -36,7 +37,16 @@ CONFIGURATION: dict[str, str | None] = {
 DELTA_LOG = "_delta_log"
 LAST_CHECKPOINT = "_last_checkpoint"
 ENTRY_DIGITS = 20
-WITH_BOUNDS = ("offsets_partition", "log_offset", "timestamp", "observed_at", "at", "group_id")
+WITH_BOUNDS = (
+    "offsets_partition",
+    "log_offset",
+    "timestamp",
+    "observed_at",
+    "at",
+    "group_id",
+    "interval_start",
+    "hour",
+)
 """Columns whose smallest and largest value are told with each file, so that readers can leave files out."""
 
 
@@ -120,6 +130,19 @@ class OneTable:
         """When the version in sight was committed, by the clock of its writer."""
         assert self._table is not None, "no such table"
         return int(self._table.history(1)[0].get("timestamp") or 0)
+
+    def files_since(self, column: str, moment_ms: int) -> list[str]:
+        """The same, without files whose bounds say that all moments in a column are earlier, and that none is NULL."""
+        if self._table is None:
+            return []
+        facts = pa.table(self._table.get_add_actions(flatten=True))
+        latest, nulls = f"max.{column}", f"null_count.{column}"
+        if moment_ms <= 0 or latest not in facts.column_names or nulls not in facts.column_names:
+            return self.files()
+        moment = pa.scalar(moment_ms, pa.timestamp("ms", "UTC"))
+        is_earlier = pc.and_(pc.less(facts[latest].cast(pa.timestamp("us", "UTC")), moment), pc.equal(facts[nulls], 0))
+        is_earlier = pc.fill_null(is_earlier, False)
+        return sorted(f"{self._uri}/{path}" for path in facts["path"].filter(pc.invert(is_earlier)).to_pylist())
 
     def append(self, schema: pa.Schema, files: Sequence[WrittenFile]) -> None:
         self._commit(schema, files, "append")

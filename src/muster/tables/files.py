@@ -67,7 +67,9 @@ _RISING = frozenset({
 })  # fmt: skip
 
 # What readers look for: the rest would cost a fifth of the writing.
-_WITH_STATISTICS = frozenset({"offsets_partition", "log_offset", "timestamp", "group_id", "record_type", "at"})
+_WITH_STATISTICS = frozenset({
+    "offsets_partition", "log_offset", "timestamp", "group_id", "record_type", "at", "interval_start", "hour",
+})  # fmt: skip
 
 
 def parquet_options(schema: Any) -> dict[str, Any]:

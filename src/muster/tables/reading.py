@@ -38,7 +38,14 @@ ORDERS = {
     "groups": "group_id",
     "members": "group_id, member_id",
     "activity": "group_id",
+    "lag_history": "group_id, topic, partition, interval_start_ms",
+    "rates": "group_id, topic, partition, interval_start_ms",
+    "group_hours": "group_id, hour_ms",
 }
+
+
+STARTS = ("interval_start_ms", "hour_ms")
+"""Columns that say where an interval of time begins."""
 
 
 class Answer(NamedTuple):
@@ -193,7 +200,9 @@ class Tables:
         for table in ORDERS:
             with self._told():
                 relation = self._now(table)
-            times = [name for name in ("timestamp_ms", "at_ms", "observed_at_ms") if name in TABLES[table].names]
+            times = [
+                name for name in ("timestamp_ms", "at_ms", "observed_at_ms", *STARTS) if name in TABLES[table].names
+            ]
             newest = f"max({times[0]})" if times else "NULL"
             rows, newest_ms = self._one(f"SELECT count(*), {newest} FROM {relation} q")
             version = self.manifest.tables.get(table, -1)

@@ -13,6 +13,7 @@ import pyarrow as pa
 from muster.errors import BadInput
 from muster.tables import queries
 from muster.tables.addresses import filesystem, is_local
+from muster.tables.intervals import HOUR_MS
 from muster.tables.queries import DUCKDB_EXPLODE, lag
 from muster.tables.schemas import MOMENTS, TABLES, published_form, published_name
 
@@ -107,6 +108,11 @@ class Moment:
                 return self._before(table)
             case "log_ends":
                 return f"(SELECT * FROM {self._now(table)} r WHERE r.observed_at_ms <= {self._as_of_ms})"
+            case "lag_history" | "rates":  # of intervals that were over
+                is_over = f"r.interval_start_ms + r.interval_ms <= {self._as_of_ms}"
+                return f"(SELECT * FROM {self._now(table)} r WHERE {is_over})"
+            case "group_hours":
+                return f"(SELECT * FROM {self._now(table)} r WHERE r.hour_ms + {HOUR_MS} <= {self._as_of_ms})"
             case "offsets":
                 return self._kept(table, lambda: queries.offsets(self._commits()))
             case "open_commits":

@@ -16,7 +16,8 @@ from muster.tables.columns import NEVER, Column
 MOMENTS = frozenset({
     "timestamp_ms", "commit_timestamp_ms", "expire_timestamp_ms", "previous_commit_timestamp_ms", "state_timestamp_ms",
     "last_commit_before_ms", "first_commit_after_ms", "last_commit_timestamp_ms", "at_ms", "observed_at_ms",
-    "newest_timestamp_ms", "first_commit_ms", "last_commit_ms",
+    "newest_timestamp_ms", "first_commit_ms", "last_commit_ms", "interval_start_ms", "behind_since_ms",
+    "commit_before_ms", "hour_ms",
 })  # fmt: skip
 """Columns that are moments. Whatever else ends in `_ms` is a length of time."""
 
@@ -68,6 +69,9 @@ LATEST_REBALANCES = _inner(columns.LATEST_REBALANCES)
 LOG_ENDS = _inner(columns.LOG_ENDS)
 LAG = _inner(columns.LAG)
 ACTIVITY = _inner(columns.ACTIVITY)
+LAG_HISTORY = _inner(columns.LAG_HISTORY)
+RATES = _inner(columns.RATES)
+GROUP_HOURS = _inner(columns.GROUP_HOURS)
 
 TIMES = pa.schema(  # the data's own clock: the timestamp of the first record at or after an offset; in no table
     [
@@ -99,7 +103,10 @@ STATE: dict[str, pa.Schema] = {
 }
 """Replaced by every run."""
 
-TABLES = HISTORY | STATE
+ANALYTICS: dict[str, pa.Schema] = {"lag_history": LAG_HISTORY, "rates": RATES, "group_hours": GROUP_HOURS}
+"""Made of history, interval by interval; a run replaces the intervals that its new rows touch."""
+
+TABLES = HISTORY | STATE | ANALYTICS
 """Every table, as it is inside."""
 
 PUBLISHED = {name: _published(columns.TABLES[name]) for name in TABLES}

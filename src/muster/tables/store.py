@@ -243,6 +243,10 @@ class Run:
         """Files of the table as this run sees it: the manifest's version, and what the run did since."""
         return self._table(table).files()
 
+    def files_since(self, table: str, column: str, moment_ms: int) -> list[str]:
+        """The same, without the files of which bounds say that all they have in a column of moments is earlier."""
+        return self._table(table).files_since(column, moment_ms)
+
     def append(self, table: str, files: Sequence[WrittenFile]) -> None:
         """Commit Parquet files that tasks have written into the table's directory; no files, no commit."""
         self._assert_open()

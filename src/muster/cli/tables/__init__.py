@@ -18,6 +18,9 @@ NAMES = {
     "group_state": "the newest record of each key about groups",
     "markers": "ends of transactions",
     "activity": "when each group first and last committed",
+    "lag_history": "how far behind each group was, by interval of five minutes",
+    "rates": "consumption and commits, by interval of five minutes",
+    "group_hours": "members, rebalances and silence of each group, by hour",
 }
 
 

@@ -237,6 +237,9 @@ SHOWN: Mapping[str, str] = {
     "group_state": _RECORD,
     "markers": "offsets_partition log_offset timestamp_ms producer_id producer_epoch type coordinator_epoch",
     "activity": "group_id first_commit_ms last_commit_ms",
+    "lag_history": "group_id topic partition interval_start_ms committed_offset log_end_offset lag lag_ms commits",
+    "rates": "group_id topic partition interval_start_ms commits consumed produced rewinds longest_distance_ms",
+    "group_hours": "group_id hour_ms members rebalances members_joined members_left commits longest_silence_ms",
 }
 
 WHO = ("joined", "left", "replaced")

@@ -1,0 +1,302 @@
+"""The step of a run that brings `lag_history`, `rates` and `group_hours` up to the history that it has appended.
+
+`muster.tables.intervals` defines the tables. On Spark its SQL is run through `frames`, in this process by duckdb; both
+write the same rows.
+
+A run makes the rows anew from the first interval on in which something is new (a commit, an observation of a log's
+end, a rebalance): usually the one that was open when the last run ended. What was before it comes from what that run
+has published. Everything is made anew where the last run did not make these tables, and after a truncation of the log.
+
+Rows that the next run will replace go to files of their own: taking them out again leaves the other files alone.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from muster.tables import intervals
+from muster.tables.files import Options, TableWriter, WrittenFile, is_local, open_store
+from muster.tables.intervals import DUCKDB_SIZE, HOUR_MS, INTERVAL_MS, LOOK_BACK_HOURS, LOOK_BACK_MS
+from muster.tables.relations import add_relation
+from muster.tables.schemas import ANALYTICS, REBALANCES, TABLES, published_form, published_name
+from muster.tables.store import Run
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+STARTS = {"lag_history": "interval_start_ms", "rates": "interval_start_ms", "group_hours": "hour_ms"}
+LENGTHS_MS = {"lag_history": INTERVAL_MS, "rates": INTERVAL_MS, "group_hours": HOUR_MS}
+FROM_THE_START = 0
+ROWS_FOR_SPARK = 1_000_000
+
+
+class Work(NamedTuple):
+    """One table to be made from a moment on."""
+
+    table: str
+    since_ms: int
+    open_ms: int
+    """Rows from here on are going to be replaced."""
+    files: Mapping[str, Sequence[str]]
+    """Of each table that it is made of. What was published by the run before is under `before_` and its name."""
+    commits: int
+    """How many rows of `commits` are in those files."""
+    tables: str
+    storage_options: tuple[tuple[str, str], ...]
+    run_id: str
+
+
+class Made(NamedTuple):
+    """What a run did."""
+
+    remembered: dict[str, Any]
+    """What the next run must find in the manifest."""
+    rows: dict[str, int]
+    """Of each table the rows that are new, or made anew."""
+
+
+class Maker(Protocol):
+    def make(self, work: Work) -> list[WrittenFile]:
+        """Write the rows into the table's directory."""
+
+
+def bring_up(changes: Run, maker: Maker, is_cut: bool, options: Options = ()) -> "Made":
+    """Bring the tables up to date. `is_cut`: the log was truncated."""
+    news = News(changes, is_cut, tuple(options))
+    works = [news.work(table, since_ms) for table, since_ms in news.since_ms.items() if since_ms is not None]
+    rows = dict.fromkeys(ANALYTICS, 0)
+    for work in works:
+        files = maker.make(work)
+        rows[work.table] = sum(file.rows for file in files)
+        since = datetime.fromtimestamp(work.since_ms / 1000, UTC)
+        changes.withdraw(work.table, f"{published_name(STARTS[work.table])} >= '{since:%Y-%m-%dT%H:%M:%SZ}'")
+        changes.append(work.table, files)
+    return Made({"run_number": changes.number, "newest_ms": news.newest_ms}, rows)
+
+
+def goes_on(changes: Run) -> dict[str, Any] | None:
+    """What the last run remembered of these tables, as of this one if nothing is new in it; None if it made none."""
+    last = changes.manifest.source.get("analytics") if changes.manifest is not None else None
+    if last is None or last["run_number"] != changes.number - 1:
+        return None
+    return {**last, "run_number": changes.number}
+
+
+class News:
+    """What is new in a run, and from when on."""
+
+    def __init__(self, changes: Run, is_cut: bool, options: tuple[tuple[str, str], ...]) -> None:
+        self._changes, self._options = changes, options
+        last = goes_on(changes)
+        self._goes_on = last is not None and not is_cut
+        with duckdb.connect() as self._connection:
+            self._view("new_commits", "commits", self._new("commits"))
+            commits_ms = self._first(intervals.first_change("new_commits"))
+            self._view("ends", "log_ends", self._files("log_ends", "observed_at_ms", self._day_before(last)))
+            ends_ms = self._first(intervals.first_observed("ends", changes.number))
+            newest = self._first("SELECT max(observed_at_ms) FROM ends")
+            self.newest_ms = max((time for time in (newest, commits_ms) if time is not None), default=None)
+            """The newest observation: rows of the intervals from there on may still change."""
+            rebalances_ms = self._first_rebalance()
+        self.since_ms = {
+            "lag_history": self._since("lag_history", commits_ms, ends_ms),
+            "rates": self._since("rates", commits_ms, ends_ms),
+            "group_hours": self._since("group_hours", commits_ms, rebalances_ms),
+        }
+
+    def work(self, table: str, since_ms: int) -> Work:
+        changes = self._changes
+        names = {"group_hours": ("commits", "rebalances", "latest_rebalances")}.get(table, ("commits", "log_ends"))
+        files: dict[str, Sequence[str]] = {}
+        for name in names:
+            column, back_ms = {"commits": ("timestamp_ms", 0), "log_ends": ("observed_at_ms", LOOK_BACK_MS)}.get(
+                name, ("", 0)
+            )
+            files[name] = self._files(name, column, since_ms - back_ms)
+        if since_ms > FROM_THE_START:
+            if table == "group_hours":
+                files["before_group_hours"] = self._files(table, "hour_ms", since_ms - LOOK_BACK_HOURS * HOUR_MS)
+            else:
+                files["before_lag_history"] = self._files(
+                    table="lag_history", column="interval_start_ms", since_ms=since_ms
+                )
+                files["before_offsets"] = self._published("offsets")
+        open_ms = _floored(self.newest_ms or 0, LENGTHS_MS[table])
+        with duckdb.connect() as self._connection:
+            self._view("all_commits", "commits", files["commits"])
+            commits = self._first("SELECT count(*) FROM all_commits") or 0
+        return Work(table, since_ms, open_ms, files, commits, changes.store.address, self._options, changes.run_id)
+
+    def _since(self, table: str, *times: int | None) -> int | None:
+        known = [time for time in times if time is not None]
+        if not self._goes_on:
+            return FROM_THE_START
+        return _floored(max(min(known), 0), LENGTHS_MS[table]) if known else None
+
+    def _day_before(self, last: Mapping[str, Any] | None) -> int:
+        newest_ms = last.get("newest_ms") if last is not None else None
+        return 0 if newest_ms is None else newest_ms - LOOK_BACK_MS
+
+    def _first_rebalance(self) -> int | None:
+        self._view("new_rebalances", "rebalances", self._new("rebalances"))
+        self._view("latest_now", "latest_rebalances", self._files("latest_rebalances"))
+        self._view("latest_before", "latest_rebalances", self._published("latest_rebalances"))
+        names = ", ".join(f'"{name}"' for name in REBALANCES.names)
+        both = f"(SELECT {names} FROM new_rebalances UNION ALL SELECT {names} FROM latest_now WHERE at_ms IS NOT NULL)"
+        return self._first(intervals.first_told(both, "latest_before"))
+
+    def _first(self, sql: str) -> int | None:
+        (row,) = self._connection.execute(sql).fetchall()
+        found: int | None = row[0]
+        return found
+
+    def _view(self, name: str, table: str, files: Sequence[str]) -> None:
+        store = self._changes.store
+        add_relation(self._connection, name, TABLES[table], files, store.address, store.storage_options)
+
+    def _files(self, table: str, column: str = "", since_ms: int = 0) -> list[str]:
+        return self._changes.files_since(table, published_name(column), since_ms)
+
+    def _published(self, table: str) -> list[str]:
+        """Files of a table as the last run published it."""
+        manifest = self._changes.manifest
+        if manifest is None or table not in manifest.tables:
+            return []
+        return self._changes.store.files(table, manifest.tables[table])
+
+    def _new(self, table: str) -> list[str]:
+        before = set(self._published(table))
+        return [file for file in self._changes.files(table) if file not in before]
+
+
+def _floored(time_ms: int, length_ms: int) -> int:
+    return time_ms - time_ms % length_ms
+
+
+def written(work: Work, rows: Iterable[pa.Table]) -> list[WrittenFile]:
+    """Inner rows in files of the table, those that stay apart from those that the next run replaces."""
+    schema = ANALYTICS[work.table]
+    directory = f"{work.tables}/{work.table}"
+    stays, open_still = (
+        TableWriter(work.table, schema, directory, work.storage_options, work.run_id) for _ in range(2)
+    )
+    try:
+        for some in rows:
+            is_open = pc.greater_equal(some[STARTS[work.table]], work.open_ms)
+            stays.append(some.filter(pc.invert(is_open)))
+            open_still.append(some.filter(is_open))
+        stays.close()
+        open_still.close()
+    finally:
+        stays.abandon()
+        open_still.abandon()
+    return [*stays.files, *open_still.files]
+
+
+def maker_on(spark: "SparkSession | None") -> Maker:
+    """Who makes the tables: Spark, where there is one and enough to do."""
+    return InProcess() if spark is None else BySize(OnSpark(spark))
+
+
+class InProcess:
+    """The tables by duckdb."""
+
+    def make(self, work: Work) -> list[WrittenFile]:
+        with duckdb.connect() as connection:
+            for name, files in work.files.items():
+                schema = TABLES[name.removeprefix("before_")]
+                add_relation(connection, name, schema, files, work.tables, dict(work.storage_options))
+            schema = ANALYTICS[work.table]
+            batches = connection.sql(self._sql(work)).to_arrow_reader()
+            return written(work, (pa.Table.from_batches([batch]).cast(schema) for batch in batches))
+
+    @staticmethod
+    def _sql(work: Work) -> str:
+        goes_on = work.since_ms > FROM_THE_START
+        if work.table == "group_hours":
+            before = f"({intervals.hours_before('before_group_hours', work.since_ms)})" if goes_on else None
+            rebalances = f"({all_rebalances('rebalances', 'latest_rebalances')})"
+            return intervals.group_hours("commits", rebalances, work.since_ms, before, DUCKDB_SIZE)
+        before = f"({intervals.states_before('before_lag_history', 'before_offsets', work.since_ms)})"
+        made = {"lag_history": intervals.lag_history, "rates": intervals.rates}[work.table]
+        return made("commits", "log_ends", INTERVAL_MS, work.since_ms, before if goes_on else None)
+
+
+def all_rebalances(rebalances: str, latest: str) -> str:
+    """Rows of rebalances, with the newest of each group, which are kept apart."""
+    names = ", ".join(f"r.{name}" for name in REBALANCES.names)
+    return f"SELECT {names} FROM {rebalances} r UNION ALL SELECT {names} FROM {latest} r WHERE r.at_ms IS NOT NULL"
+
+
+class BySize:
+    """Spark for what is large; what is small takes it longer to plan than duckdb to do."""
+
+    def __init__(self, large: Maker) -> None:
+        self._small, self._large = InProcess(), large
+
+    def make(self, work: Work) -> list[WrittenFile]:
+        return (self._small if work.commits < ROWS_FOR_SPARK else self._large).make(work)
+
+
+class OnSpark:
+    """The tables by Spark, from the functions of `frames`."""
+
+    def __init__(self, spark: "SparkSession") -> None:
+        self._spark = spark
+
+    def make(self, work: Work) -> list[WrittenFile]:
+        from muster.pipeline import frames
+
+        rows = frames.inside(self._made(work)).select(*ANALYTICS[work.table].names)
+        schema = ANALYTICS[work.table]
+
+        def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            tables = (pa.Table.from_batches([batch]).cast(schema) for batch in batches)
+            files = written(work, tables)
+            yield from pa.Table.from_pylist([file._asdict() for file in files], _WRITTEN).to_batches()
+
+        told = rows.mapInArrow(
+            write, "table string, path string, size_bytes long, rows long, statistics string"
+        ).collect()
+        return [WrittenFile(*row) for row in told]
+
+    def _made(self, work: Work) -> "DataFrame":
+        from muster.pipeline import frames
+
+        given = {name: self._read(name.removeprefix("before_"), files, work) for name, files in work.files.items()}
+        since = datetime.fromtimestamp(work.since_ms / 1000, UTC) if work.since_ms > FROM_THE_START else None
+        if work.table == "group_hours":
+            rebalances = frames.all_rebalances(given["rebalances"], given["latest_rebalances"])
+            return frames.group_hours(given["commits"], rebalances, since, given.get("before_group_hours"))
+        made = {"lag_history": frames.lag_history, "rates": frames.rates}[work.table]
+        before = None
+        if since is not None:
+            before = frames.states_before(given["before_lag_history"], given["before_offsets"], since)
+        return made(given["commits"], given["log_ends"], since=since, before=before)
+
+    def _read(self, table: str, files: Sequence[str], work: Work) -> "DataFrame":
+        """Spark reads files itself where it can; of an object store only muster has the settings."""
+        from muster.pipeline import frames
+
+        if not files or is_local(work.tables):
+            return frames.read_files(self._spark, files, TABLES[table])
+        schema, options = published_form(TABLES[table]), work.storage_options
+
+        def load(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            from pyarrow import dataset
+
+            for batch in batches:
+                for file in batch.column("file").to_pylist():
+                    store, path = open_store(file, options)
+                    yield from dataset.dataset(path, schema=schema, format="parquet", filesystem=store).to_batches()
+
+        names = self._spark.createDataFrame([(file,) for file in files], "file string")
+        return names.repartition(len(files)).mapInArrow(load, frames.struct_of(schema))
+
+
+_WRITTEN = pa.schema([("table", pa.string()), ("path", pa.string()), ("size_bytes", pa.int64()), ("rows", pa.int64()),
+                      ("statistics", pa.string())])  # fmt: skip
