@@ -46,7 +46,7 @@ fmt: setup ## put the code into shape
 	@$(BIN)/ruff format src tests bench examples
 	@$(BIN)/ruff check --fix src tests bench examples
 
-real: setup ## every Kafka version, and Spark on a Java from a wheel (minutes)
+real: setup ## every Kafka and Spark version, Spark clusters, Delta's own reader (tens of minutes)
 	$(BIN)/python -m pytest -m "matrix" -o faulthandler_timeout=1800 --durations=20
 
 long: setup ## fuzzing, simulation, a fault campaign of a thousand rounds (an hour)

@@ -242,14 +242,14 @@ def show(told: Story, spark: Spark, folder: Path) -> None:
     counts = ", ".join(f"{kept[name]:,} {name}" for name in ("commits", "offsets", "groups", "members"))
     console.print(f"  {bundled.records:,} records: {counts}")
     with open_tables(spark.tables) as tables:
-        show_lag(rows(tables.read("lag")))
-        offsets, groups, members = (rows(tables.read(name)) for name in ("offsets", "groups", "members"))
+        show_lag(rows(tables, "lag"))
+        offsets, groups, members = (rows(tables, name) for name in ("offsets", "groups", "members"))
         answered = check_bundled(CORPUS / "expected" / "groups.json", offsets, groups, members)
     with open_tables(folder / "tables") as tables:
-        rebalances = rows(tables.read("rebalances"))
-        now = {name: rows(tables.read(name)) for name in ("offsets", "members", "groups")}
-        earlier = committed(rows(tables.read("offsets", told.asked_ms - 1)))
-        then = {name: rows(tables.read(name, told.kill_ms)) for name in ("offsets", "members", "groups")}
+        rebalances = rows(tables, "rebalances")
+        now = {name: rows(tables, name) for name in ("offsets", "members", "groups")}
+        earlier = committed(rows(tables, "offsets", told.asked_ms - 1))
+        then = {name: rows(tables, name, told.kill_ms) for name in ("offsets", "members", "groups")}
     show_rebalances(rebalances)
     show_moment(told, then, now)
     console.print()

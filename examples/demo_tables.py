@@ -1,4 +1,4 @@
-"""What the demo prints of tables, and how it checks them. Rows are those of `docs/pipeline.md`."""
+"""What the demo prints of tables, and how it checks them. Times are milliseconds here, as `view` takes them."""
 
 import json
 import sys
@@ -15,6 +15,9 @@ from rich.table import Table
 from muster.cli.options import Format
 from muster.cli.tables.run import view
 from muster.cli.tabular import show
+from muster.tables.reading import Tables
+from muster.tables.schemas import TABLES
+from muster.tables.times import inner
 
 Rows = list[dict[str, Any]]
 console = Console(width=None if sys.stdout.isatty() else 100, highlight=False)
@@ -93,8 +96,8 @@ def print_table(*headings: str, rows: Iterable[Sequence[str]]) -> None:
     console.print(table)
 
 
-def rows(answer: Any) -> Rows:
-    found: Rows = answer.table().to_pylist()
+def rows(tables: Tables, name: str, as_of_ms: int | None = None) -> Rows:
+    found: Rows = inner(tables.read(name, as_of_ms).table(), TABLES[name]).to_pylist()
     return found
 
 
