@@ -132,7 +132,7 @@ def test_a_cluster_gives_what_one_process_gives(cluster: SparkCluster, packed: d
     assert ran.status == 0, ran.err
     assert json.loads(ran.out)["records"] == 2294
     assert all(worker.executors() for worker in cluster.workers)
-    run_here(tmp_path / "here", log)
+    run_here(tmp_path / "here", log, analytics=True)
     assert digests(tmp_path / "tables") == digests(tmp_path / "here")
 
 
@@ -168,7 +168,7 @@ def test_a_worker_killed_inside_a_task_changes_nothing(packed: dict[str, str], l
     assert json.loads(out)["records"] >= RECORDS
     reasons = [task.reason for task in tasks_in(tmp_path / "events")]
     assert "ExecutorLostFailure" in reasons, "the worker had nothing to do when it was killed"
-    run_here(tmp_path / "here", large)
+    run_here(tmp_path / "here", large, analytics=True)
     assert digests(tables) == digests(tmp_path / "here")
 
 
@@ -180,7 +180,7 @@ def test_spark_connect_gives_what_one_process_gives(
         ran = run_on(address, log, tmp_path / "tables", packed)
     assert ran.status == 0, ran.err
     assert json.loads(ran.out)["records"] == 2294
-    run_here(tmp_path / "here", log)
+    run_here(tmp_path / "here", log, analytics=True)
     assert digests(tmp_path / "tables") == digests(tmp_path / "here")
 
 

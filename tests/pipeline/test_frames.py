@@ -250,7 +250,7 @@ def test_runs_over_a_growing_log_keep_them_up(tmp_path: Path) -> None:
         run_here(tmp_path / "tables", growing.target, analytics=run != 1)
         if run != 1:
             check_by_model(tmp_path / "tables")
-    run_here(tmp_path / "once", growing.target)
+    run_here(tmp_path / "once", growing.target, analytics=True)
     steps, once = (check_by_model(tmp_path / name) for name in ("tables", "once"))
     assert in_order(steps["group_hours"]) == in_order(once["group_hours"])
     without_ends = {"produced": None, "produced_in_ms": None}
@@ -260,13 +260,13 @@ def test_runs_over_a_growing_log_keep_them_up(tmp_path: Path) -> None:
 
 def test_state_alone_has_no_history_by_interval(tmp_path: Path) -> None:
     logs = unpacked("mini-zstd-43", tmp_path)
-    run_here(tmp_path / "tables", logs, history=False)
+    run_here(tmp_path / "tables", logs, history=False, analytics=True)
     with open_tables(tmp_path / "tables") as tables:
         assert [tables.read(name).table().num_rows for name in ANALYTICS] == [0, 0, 0]
 
 
 def test_a_moment_shows_the_intervals_that_were_over(tmp_path: Path) -> None:
-    run_here(tmp_path / "tables", unpacked("k43-all", tmp_path))
+    run_here(tmp_path / "tables", unpacked("k43-all", tmp_path), analytics=True)
     with open_tables(tmp_path / "tables") as tables:
         now = tables.read("lag_history").table()
         starts = sorted(set(now["interval_start"].to_pylist()))

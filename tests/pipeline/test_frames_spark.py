@@ -40,7 +40,7 @@ def made_by(maker: InProcess | OnSpark, work: Work) -> list[Row]:
 
 
 def test_spark_makes_what_duckdb_makes(spark: "SparkSession", tmp_path: Path) -> None:
-    run_here(tmp_path / "tables", unpacked("k43-all", tmp_path))
+    run_here(tmp_path / "tables", unpacked("k43-all", tmp_path), analytics=True)
     store = TableStore(tmp_path / "tables")
     manifest = store.manifest()
     assert manifest is not None
@@ -63,7 +63,7 @@ def test_spark_makes_what_duckdb_makes(spark: "SparkSession", tmp_path: Path) ->
 def test_frames_as_of_a_moment(spark: "SparkSession", tmp_path: Path) -> None:
     from muster.pipeline import frames
 
-    run_here(tmp_path / "tables", unpacked("k43-all", tmp_path))
+    run_here(tmp_path / "tables", unpacked("k43-all", tmp_path), analytics=True)
     store = TableStore(tmp_path / "tables")
     manifest = store.manifest()
     assert manifest is not None

@@ -20,14 +20,16 @@ from muster.pipeline import migrate as module
 from muster.pipeline.migrate import migrate
 from muster.tables import columns
 from muster.tables.reading import open_tables
-from muster.tables.schemas import PUBLISHED, TABLES
+from muster.tables.schemas import ANALYTICS, HISTORY, PUBLISHED, STATE
 from muster.tables.store import Run, TableStore
 from tests.cli import run as run_muster
 from tests.pipeline.test_job import sorted_rows
 from tests.pipeline.world import GrowingLog, rows_of, run_here, unpacked
 
 ARCHIVE = Path(__file__).parents[1] / "tables" / "layout-1.tar.zst"
-SHOWN = sorted(set(TABLES) - {"latest_rebalances"})
+KEPT = HISTORY | STATE
+"""The tables of layout 1."""
+SHOWN = sorted(set(KEPT) - {"latest_rebalances"})
 
 
 @pytest.fixture
@@ -69,12 +71,12 @@ def test_tables_are_those_of_a_build_anew_and_go_on(old: Path, log: GrowingLog, 
     told: list[tuple[int, int]] = []
     done = migrate(str(old), {}, lambda read, total: told.append((read, total)))
     assert (done.layout_before, done.layout) == (1, 2)
-    assert done.rows == {table: len(stored(old, table)) for table in TABLES}
+    assert done.rows == {table: len(stored(old, table)) for table in KEPT}
     assert told == sorted(told)
     assert told[-1] == (done.size_bytes, done.size_bytes)
     assert_same(old, anew)
     assert sorted_rows(stored(old, "latest_rebalances")) == sorted_rows(stored(anew, "latest_rebalances"))
-    for table in TABLES:
+    for table in KEPT:
         opened = TableStore(old)._table(table)
         assert opened.open()
         assert opened.columns() == PUBLISHED[table].names
@@ -144,8 +146,8 @@ def test_a_rewrite_that_was_killed_is_repeated(old: Path, monkeypatch: pytest.Mo
 
 def test_older_files_lack_columns(tmp_path: Path) -> None:
     batch = pa.record_batch([pa.array(["g"]), pa.array([7], pa.int64())], ["group_id", "commit_timestamp_ms"])
-    (row,) = module._inner_rows(batch, TABLES["offsets"]).to_pylist()
-    assert row == dict.fromkeys(TABLES["offsets"].names) | {"group_id": "g", "commit_timestamp_ms": 7}
+    (row,) = module._inner_rows(batch, KEPT["offsets"]).to_pylist()
+    assert row == dict.fromkeys(KEPT["offsets"].names) | {"group_id": "g", "commit_timestamp_ms": 7}
 
 
 def test_from_the_command_line(old: Path) -> None:
@@ -153,7 +155,11 @@ def test_from_the_command_line(old: Path) -> None:
     ran = run_muster("pipeline", "migrate", "--tables", old, "--json")
     assert ran.status == 0
     told = json.loads(ran.out)
-    assert (told["layout_before"], told["layout"], told["rows"].keys()) == (1, 2, columns.TABLES.keys())
+    assert (told["layout_before"], told["layout"], told["rows"].keys()) == (
+        1,
+        2,
+        columns.TABLES.keys() - ANALYTICS.keys(),
+    )
     assert run_muster("table", "groups", "--tables", old, "--json").status == 0
     again = run_muster("pipeline", "migrate", "--tables", old)
     assert again.err == f"muster: the tables at {old} have layout 2 already: nothing to do.\n"

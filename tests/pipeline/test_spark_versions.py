@@ -66,7 +66,7 @@ def test_a_release_of_spark_gives_the_same_tables_and_delta_reads_them(version: 
         manifest = TableStore(tables).manifest()
         assert manifest is not None
         published.append(manifest)
-        run_here(tmp_path / "here", log.target)
+        run_here(tmp_path / "here", log.target, analytics=True)
     assert digests(tables) == digests(tmp_path / "here")
     if version.rsplit(".", 1)[0] not in DELTA:
         return
@@ -88,7 +88,7 @@ def test_a_release_of_spark_gives_the_same_tables_and_delta_reads_them(version: 
 @pytest.mark.spark
 def test_the_example_for_spark_with_delta_runs_on_the_spark_that_is_locked(tmp_path: Path) -> None:
     jars = require_delta(pyspark.__version__)
-    run_here(tmp_path / "tables", unpacked("k43-all", tmp_path))
+    run_here(tmp_path / "tables", unpacked("k43-all", tmp_path), analytics=True)
     manifest = TableStore(tmp_path / "tables").manifest()
     assert manifest is not None
     page = (REPOSITORY / "docs" / "tables.md").read_text()

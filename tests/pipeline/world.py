@@ -31,8 +31,8 @@ def unpacked(name: str, folder: Path) -> Path:
     return folder / "logs"
 
 
-def run_here(tables: Path, *logs: Path | str, **more: Any) -> Summary:
-    return run(LocalEngine(), Request([str(log) for log in logs], str(tables), **more))
+def run_here(tables: Path, *logs: Path | str, analytics: bool = False, **more: Any) -> Summary:
+    return run(LocalEngine(), Request([str(log) for log in logs], str(tables), analytics=analytics, **more))
 
 
 def rows_of(tables: Path, *names: str, as_of_ms: int | None = None) -> dict[str, Rows]:

@@ -5,6 +5,8 @@ import struct
 from collections.abc import Callable
 from typing import Any, cast
 
+import pytest
+
 from muster.server import connection as module
 from muster.server.connection import Connection, PendingReply
 from muster.server.connections import FairTurns, Intake, Unread
@@ -90,6 +92,11 @@ def answered(size: int) -> Callable[[Connection], PendingReply]:
         return slot
 
     return handle
+
+
+@pytest.fixture(autouse=True)
+def _all_the_time_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TURN_S", 600.0)
 
 
 def unanswered(connection: Connection) -> None:
