@@ -26,7 +26,7 @@ def snippets(section: str, language: str = "python") -> list[str]:
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("open")
-    run_here(folder / "tables", unpacked("k43-full", folder))
+    run_here(folder / "tables", unpacked("k43-full", folder), analytics=True)
     return folder
 
 
