@@ -24,6 +24,11 @@ ON_SPARK = (
     "tests/pipeline/test_datasource.py",
     "tests/pipeline/test_ordinary_cluster.py",
     "tests/pipeline/test_spark.py",
+    "tests/pipeline/test_engine.py",
+    "tests/pipeline/test_lost_ground.py",
+    "tests/pipeline/test_open_docs.py",
+    "tests/pipeline/test_published.py",
+    "tests/pipeline/test_stream.py",
 )
 """Files that share the session `spark`: one process takes them all, so that it is started once."""
 

@@ -18,8 +18,9 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from muster.pipeline.published import is_on_disk
 from muster.tables import intervals
-from muster.tables.files import Options, TableWriter, WrittenFile, is_local, open_store
+from muster.tables.files import Options, TableWriter, WrittenFile, open_store
 from muster.tables.intervals import DUCKDB_SIZE, HOUR_MS, INTERVAL_MS, LOOK_BACK_HOURS, LOOK_BACK_MS
 from muster.tables.relations import add_relation
 from muster.tables.schemas import ANALYTICS, REBALANCES, TABLES, published_form, published_name
@@ -282,8 +283,10 @@ class OnSpark:
         """Spark reads files itself where it can; of an object store only muster has the settings."""
         from muster.pipeline import frames
 
-        if not files or is_local(work.tables):
+        if not files:
             return frames.read_files(self._spark, files, TABLES[table])
+        if is_on_disk(work.tables):
+            return frames.read_files(self._spark, [f"file://{file}" for file in files], TABLES[table])
         schema, options = published_form(TABLES[table]), work.storage_options
 
         def load(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -209,13 +209,19 @@ class SparkEngine:
 
         def merge_state(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             given: dict[int, list[list[Packet]]] = {}
+            failed: dict[int, bytes] = {}
             for batch in batches:
                 columns = (batch.column(name).to_pylist() for name in ("task", "reading", *Packet._fields))
                 for number, reading, *values in zip(*columns, strict=True):
                     packets = given.setdefault(number, [[] for _ in range(count)])
-                    if values[0] != TURN:
+                    if values[0] == FAILURE:  # packets that were lost were read again, in vain
+                        failed[number] = values[-1]
+                    elif values[0] != TURN:
                         packets[reading].append(Packet(*values))
             for number, packets in given.items():
+                if number in failed:
+                    yield _rows([(FAILURE, number, None, None, failed[number])])
+                    continue
                 yield from answered(number, partial(task, works[number], packets), attempts)
 
         if not works:
@@ -239,8 +245,9 @@ class SparkEngine:
         )  # fmt: skip
         for reading, (_, rows) in enumerate(readings):
             if rows is not None:
-                packets = rows.where(~rows.kind.isin(ANSWER, FAILURE)).select(
-                    "kind", F.element_at(task_of_partition, F.col("offsets_partition") + 1).alias("task"),
+                task = F.element_at(task_of_partition, F.coalesce(F.col("offsets_partition"), F.lit(0)) + 1)
+                packets = rows.where(rows.kind != ANSWER).select(
+                    "kind", F.when(rows.kind == FAILURE, F.lit(0)).otherwise(task).alias("task"),
                     F.lit(reading).alias("reading"), "offsets_partition", "rows", "payload",
                 )  # fmt: skip
                 turns = turns.union(packets)

@@ -125,6 +125,8 @@ def _run(engine: Engine, request: Request, watch: Watch) -> Summary:
             job.observe_log_ends()
             job.merge_state()
             job.analyse()
+        elif job.look.is_live:
+            job.observe_log_ends()  # or a later run would draw a line over the time in which nothing came
         job.publish()
     return job.summary
 
@@ -240,7 +242,8 @@ class _Job:
 
     def nothing_is_new(self) -> bool:
         """Whether the tables are right as they are: nothing was read, no end of the data has moved, and no lag in time
-        grows with the clock. Then the manifest alone is written, which says when the source was looked at.
+        grows with the clock. Then the manifest alone is written, which says when the source was looked at, and of a
+        live cluster the observation.
         """
         known = self.changes.manifest and self.changes.manifest.source
         if not known or self.readings[0].found or self.cuts or known.get("rows") is None:
@@ -314,8 +317,7 @@ class _Job:
     def _merge_work(self, partitions: tuple[int, ...]) -> MergeWork:
         files = self.changes.files
         new = {table: self._new_files(table) for table in FROM_THE_LOG}
-        if any(cut.offsets_partition in partitions for cut in self.cuts):
-            new["group_records"] = tuple(files("group_records"))
+        cut = any(cut.offsets_partition in partitions for cut in self.cuts)
         return MergeWork(
             run_id=self.changes.run_id,
             tables=self.changes.store.address,
@@ -326,6 +328,7 @@ class _Job:
             cuts=self.cuts,
             before={table: tuple(files(table)) for table in STATE},
             new=new,
+            all_group_records=tuple(files("group_records")) if cut else (),
             log_ends=tuple(files("log_ends")),
             memory_mb=self.engine.task_memory_mb,
             run_number=self.changes.number,

@@ -79,6 +79,10 @@ def outdone(winners: str, with_ended: bool) -> str:
     return f"{ours} AND EXISTS (SELECT 1 FROM ({newest}) b WHERE {SAME_KEY} AND a.log_offset < b.log_offset)"
 
 
+OF_PIECES = ("piece_activity", "late_commits", "late_groups")
+"""Kinds of packets that only a partition read in pieces has; any of them may be missing."""
+
+
 class LateRows:
     """What some packets have of late rows, finished: the relations `commits`, `groups` and `activity`.
 
@@ -89,7 +93,7 @@ class LateRows:
         self._connection = connection
         self.commits, self.groups, self.activity = (f"late_{kind}_{name}" for kind in ("commits", "groups", "activity"))
         kinds = {packet.kind for packet in packets}
-        self._cut = {packet.offsets_partition for packet in packets if packet.kind == "piece_activity"}
+        self._cut = {packet.offsets_partition for packet in packets if packet.kind in OF_PIECES}
         self._of_pieces = [packet for packet in packets if packet.offsets_partition in self._cut]
         self._name = name
         if "late_commits" in kinds:

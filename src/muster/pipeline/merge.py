@@ -201,7 +201,9 @@ class MergeWork(NamedTuple):
     before: Mapping[str, Files]
     """By table."""
     new: Mapping[str, Files]
-    """Files added to `group_records` and `markers` by this run; for cut partitions all of `group_records`."""
+    """Files added to `group_records` and `markers` by this run."""
+    all_group_records: Files
+    """All of the table, where a partition was cut: its rebalances are told anew."""
     log_ends: Files
     memory_mb: int
     """Of the task's duckdb, which spills beyond it."""
@@ -354,9 +356,12 @@ class _Task:
     def tell_rebalances(self) -> None:
         cut = {each.offsets_partition for each in self.work.cuts}
         self._write("group_records", f"SELECT * FROM {self.late.groups}")
-        self._view("whole_group_records", GROUP_RECORDS, self.work.new.get("group_records", ()))
+        self._view("added_group_records", GROUP_RECORDS, self.work.new.get("group_records", ()))
+        self._view("all_group_records", GROUP_RECORDS, self.work.all_group_records)
         self._view_of(
-            "new_group_records", f"SELECT * FROM whole_group_records UNION ALL SELECT * FROM {self.late.groups}"
+            "new_group_records",
+            f"""SELECT * FROM added_group_records WHERE {not_in(cut)} UNION ALL SELECT * FROM {self.late.groups}
+            UNION ALL SELECT * FROM all_group_records WHERE NOT ({not_in(cut)})""",
         )
         self._view("latest_rebalances_held", LATEST_REBALANCES, self.work.before.get("latest_rebalances", ()))
         for table in ("latest_rebalances", "activity"):

@@ -16,7 +16,7 @@ leaves less than two hundred.
 """
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Any, NamedTuple
 
@@ -40,6 +40,8 @@ MEMORY = "1GB"
 BATCH_ROWS = 1 << 17
 HOUR_MS = 3_600_000
 OF_AGE = 8
+WIDEST_MS = 12 * HOUR_MS
+"""Analytics look for observations within a day (`intervals.LOOK_BACK_MS`)."""
 
 _BY_GROUP = "offsets_partition, group_id, log_offset"
 ORDERS = {
@@ -74,8 +76,16 @@ def compact(store: TableStore) -> dict[str, Joined]:
             return {}
         done = join_small_files(run, by_hand=True)
         if done:
-            run.publish(run.manifest.progress, run.manifest.source)
+            run.publish(run.manifest.progress, _gone_on(run.manifest.source, run.number))
     return done
+
+
+def _gone_on(source: Mapping[str, Any], run_number: int) -> dict[str, Any]:
+    """The source as the last run told it; what analytics have seen holds for this one too: it brings no rows."""
+    analysed = source.get("analytics")
+    if not analysed or analysed["run_number"] != run_number - 1:
+        return dict(source)
+    return {**source, "analytics": {**analysed, "run_number": run_number}}
 
 
 def join_small_files(run: Run, *, by_hand: bool = False) -> dict[str, Joined]:
@@ -161,15 +171,17 @@ def kept_observations(connection: Any, log_ends: str) -> str:
         SELECT e.run_number, max(e.observed_at_ms) AS at_ms FROM {log_ends} e
         GROUP BY e.run_number, CASE WHEN e.run_number IS NULL THEN e.observed_at_ms END
         ORDER BY e.run_number DESC NULLS LAST, at_ms DESC"""
-    kept = thinned(connection.execute(sql).fetchall())
+    found = connection.execute(sql).fetchall()
+    dated = [(number, at_ms) for number, at_ms in found if at_ms is not None]
+    kept = thinned(dated) + [(number, at_ms) for number, at_ms in found if at_ms is None]
     runs = ", ".join(str(number) for number, _ in kept if number is not None)
-    moments = ", ".join(str(at_ms) for number, at_ms in kept if number is None)
+    moments = ", ".join(str(at_ms) for number, at_ms in kept if number is None and at_ms is not None)
     return f"(run_number IN ({runs or 'NULL'}) OR (run_number IS NULL AND observed_at_ms IN ({moments or 'NULL'})))"
 
 
 def _is_wide(later_ms: int, earlier_ms: int, now_ms: int) -> bool:
     """Whether nothing between two moments is too little."""
-    return later_ms - earlier_ms > (now_ms - earlier_ms) // OF_AGE
+    return later_ms - earlier_ms > min((now_ms - earlier_ms) // OF_AGE, WIDEST_MS)
 
 
 def thinned(runs: Sequence[tuple[int | None, int]]) -> list[tuple[int | None, int]]:

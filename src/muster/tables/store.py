@@ -364,7 +364,8 @@ class Run:
         remove(self.store.place, [path for each in over for path in paths(each)])
         swept_at_ms = self._upkeep.swept_at_ms
         if self._was_cut_short or (swept_at_ms is not None and now_ms - swept_at_ms >= DAY_MS):
-            self.sweep(self.number - keep.runs, None if is_local(self.store.address) else now_ms - LEFTOVERS_MS)
+            before_ms = None if is_local(self.store.address) else now_ms - LEFTOVERS_MS
+            self.sweep(self.number - keep.runs, before_ms, dropped_before_ms=now_ms - keep.grace_ms)
             swept_at_ms = now_ms
         files = {name: sorted(table.dropped) for name, table in self._tables.items() if table.dropped}
         files[MANIFEST_TABLE] = self._manifest_table.names()
@@ -372,7 +373,14 @@ class Run:
         left = tuple(each for each in self._upkeep.dropped if each not in over)
         return Upkeep(checkpoints, (*left, dropped), swept_at_ms or now_ms, self._buckets)
 
-    def sweep(self, oldest_run: int, before_ms: int | None, *, rolls_back: bool = True) -> Vacuumed:
+    def sweep(
+        self,
+        oldest_run: int,
+        before_ms: int | None,
+        *,
+        dropped_before_ms: int | None = None,
+        rolls_back: bool = True,
+    ) -> Vacuumed:
         """Remove what no run from the oldest kept one on names; what a killed run committed is rolled back first."""
         named: dict[str, set[str]] = {MANIFEST_TABLE: set(self._manifest_table.names())}
         for name in PUBLISHED:
@@ -382,7 +390,7 @@ class Run:
                 published = -1 if self.manifest is None else self.manifest.tables.get(name, -1)
                 if 0 <= published < newest.version:
                     named[name].update(file.rsplit("/", 1)[1] for file in self.store.files(name, published))
-        return sweep(self.store.place, named, self._upkeep, oldest_run, before_ms)
+        return sweep(self.store.place, named, self._upkeep, oldest_run, before_ms, dropped_before_ms)
 
     def _newest(self, name: str) -> OneTable:
         table = self.store._table(name)

@@ -99,13 +99,18 @@ def remove(place: Place, names: Iterable[str]) -> None:
 
 
 def sweep(
-    place: Place, named: Mapping[str, set[str]], upkeep: Upkeep, oldest_run: int, before_ms: int | None
+    place: Place,
+    named: Mapping[str, set[str]],
+    upkeep: Upkeep,
+    oldest_run: int,
+    before_ms: int | None,
+    dropped_before_ms: int | None = None,
 ) -> Vacuumed:
     """Remove what neither `named` files (by table) nor what was dropped by runs after the oldest kept one has.
 
-    Nothing is removed that is younger than a moment (None: of any age).
+    Nothing is removed that is younger than a moment (None: of any age), or was dropped after another.
     """
-    kept = [each for each in upkeep.dropped if not is_over(each, oldest_run, None)]
+    kept = [each for each in upkeep.dropped if not is_over(each, oldest_run, dropped_before_ms)]
     removed: list[fs.FileInfo] = []
     for table in _directories(place, place.root):
         if table == STAGING:
