@@ -10,9 +10,9 @@ groups, so that one group's history lies side by side, and bounds of the others 
 Delta's log takes the small files out and the large ones in, as part of a run: readers see it when that is published.
 
 `log_ends`: time lag is interpolated between observations, and every run reads them. All of the last hour are kept; of
-earlier ones so many that no two lie farther apart than an eighth of their age, always whole runs, and the first of all.
-So the time lag that is interpolated from what is left is off by an eighth at most, and a year of observing each minute
-leaves less than two hundred.
+earlier ones so many that no two lie farther apart than an eighth of their age or most of a day, always whole runs, and
+the first of all. So the time lag that is interpolated from what is left is off by an eighth at most, and a year of
+observing each minute leaves less than seven hundred.
 """
 
 import tempfile
@@ -40,7 +40,7 @@ MEMORY = "1GB"
 BATCH_ROWS = 1 << 17
 HOUR_MS = 3_600_000
 OF_AGE = 8
-WIDEST_MS = 12 * HOUR_MS
+WIDEST_MS = 20 * HOUR_MS
 """Analytics look for observations within a day (`intervals.LOOK_BACK_MS`)."""
 
 _BY_GROUP = "offsets_partition, group_id, log_offset"
