@@ -30,7 +30,23 @@ ON_SPARK = (
     "tests/pipeline/test_published.py",
     "tests/pipeline/test_stream.py",
 )
-"""Files that share the session `spark`: one process takes them all, so that it is started once."""
+"""Files that share the session `spark`."""
+ON_KAFKA = (
+    "tests/cli/test_groups_real.py",
+    "tests/pipeline/test_live.py",
+    "tests/real/test_kafka_kit.py",
+    "tests/real/test_live_log.py",
+    "tests/server/wire/test_broker.py",
+)
+"""Files that share the broker `kafka`."""
+TOGETHER = (
+    ON_SPARK,
+    ON_KAFKA,
+    ("tests/live/test_doors.py", "tests/live/test_kafka.py"),
+    ("tests/server/cluster/test_kafka_",),
+    ("tests/server/wire_diff/",),
+)
+"""How names of files begin that one process takes, so that what they share is started once."""
 
 LONGEST = (
     *ON_SPARK,
@@ -69,13 +85,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """A file is for one process, and so are all files on Spark."""
+    """A file is for one process, and so are files that share a broker or a Spark."""
     from xdist.scheduler import LoadFileScheduling
 
     class ByFile(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.split("::", 1)[0]
-            return ON_SPARK[0] if file in ON_SPARK else file
+            return next((files[0] for files in TOGETHER if file.startswith(files)), file)
 
     return ByFile(config, log)
 

@@ -126,6 +126,11 @@ class Kafka:
         """Where the classes lie that a start of the broker loads, ready to be mapped: half of its start is loading."""
         return self.libs.parent / "classes.jsa"
 
+    @property
+    def formatted(self) -> Path:
+        """A log folder as `format` leaves it. It is another process to make one, and all first nodes' are alike."""
+        return self.libs.parent / "formatted"
+
     def command(self, main_class: str, *arguments: str, flags: Iterable[str] = (QUIET, "-Xmx256m")) -> list[str]:
         archive = (f"-XX:SharedArchiveFile={self.classes}",) if self.classes.exists() else ()
         return [str(self.java), *JVM_FLAGS, *archive, *flags, "-cp", f"{self.libs}/*", main_class, *arguments]
@@ -292,6 +297,19 @@ class KafkaBroker:
         return config
 
     def _format(self, config: Path) -> None:
+        if "node.id" in self._settings:
+            self._format_anew(config)
+            return
+        with maven.lock(self.kafka.formatted.with_name("formatted.lock")):
+            if not self.kafka.formatted.exists():
+                self._format_anew(config)
+                draft = self.kafka.formatted.with_name("formatted.part")
+                shutil.rmtree(draft, ignore_errors=True)
+                shutil.copytree(self.log_dir, draft)
+                draft.rename(self.kafka.formatted)
+        shutil.copytree(self.kafka.formatted, self.log_dir, dirs_exist_ok=True)
+
+    def _format_anew(self, config: Path) -> None:
         self.kafka.checked("kafka.tools.StorageTool", "format", "--cluster-id", CLUSTER_ID, "--config", str(config))
 
     def _launch(self, config: Path, log: IO[bytes]) -> subprocess.Popen[bytes]:
