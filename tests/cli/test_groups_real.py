@@ -1,12 +1,11 @@
 """`muster groups` beside Kafka's own kafka-consumer-groups, on one broker: the same groups, the same columns.
 
-Kafka's tool takes seconds to start, so each of its answers is fetched once, and groups are asked for together.
+Kafka's tool takes seconds to start, so one process of it answers all questions.
 """
 
 import json
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -25,6 +24,7 @@ from muster.cli.groups.connect import DEFAULTS
 from muster.cli.groups.model import TopicPartition
 from muster.cli.status import Status
 from tests.cli import Ran, run
+from tests.kit.java.compiled import ConsumerGroups
 from tests.kit.kafka import KafkaBroker
 from tests.real.drive import QUIET, SETTINGS, WAIT_S, check, consumer, names, poll_until, transactional
 
@@ -45,13 +45,11 @@ class Stage:
 
     broker: KafkaBroker
     produced_ms: int
-    judged: dict[tuple[str, ...], str]
+    tool: ConsumerGroups
 
     def judge(self, *arguments: str) -> str:
-        """What Kafka's tool prints to its standard output, asked once."""
-        if arguments not in self.judged:
-            self.judged[arguments] = self.broker.consumer_groups(*arguments)
-        return self.judged[arguments]
+        """What Kafka's tool prints to its standard output."""
+        return self.tool.ask(*arguments)
 
 
 def group_options(*groups: str) -> tuple[str, ...]:
@@ -60,10 +58,10 @@ def group_options(*groups: str) -> tuple[str, ...]:
 
 @pytest.fixture(scope="module")
 def stage(kafka: KafkaBroker) -> Iterator[Stage]:
-    with ExitStack() as members:
+    with ConsumerGroups(kafka.kafka, kafka.bootstrap) as tool, ExitStack() as members:
         produced_ms = prepare_topics(kafka)
         join_groups(kafka, members)
-        yield Stage(kafka, produced_ms, {})
+        yield Stage(kafka, produced_ms, tool)
 
 
 def prepare_topics(kafka: KafkaBroker) -> int:
@@ -309,12 +307,9 @@ class TestReset:
     @pytest.fixture(scope="class")
     @classmethod
     def planned(cls, stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, ...], tuple[str, ...]]:
-        """What to ask both tools; Kafka's is asked two at a time."""
+        """What to ask both tools."""
         folder = tmp_path_factory.mktemp("plans")
-        asked = {spec: cls.arguments(cls.complete(stage, spec, folder)) for spec in cls.SPECS}
-        with ThreadPoolExecutor(2) as pool:
-            list(pool.map(lambda arguments: stage.judge("--reset-offsets", *arguments), asked.values()))
-        return asked
+        return {spec: cls.arguments(cls.complete(stage, spec, folder)) for spec in cls.SPECS}
 
     @staticmethod
     def arguments(spec: tuple[str, ...]) -> tuple[str, ...]:

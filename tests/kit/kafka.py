@@ -131,9 +131,17 @@ class Kafka:
         """A log folder as `format` leaves it. It is another process to make one, and all first nodes' are alike."""
         return self.libs.parent / "formatted"
 
-    def command(self, main_class: str, *arguments: str, flags: Iterable[str] = (QUIET, "-Xmx256m")) -> list[str]:
+    def command(
+        self,
+        main_class: str,
+        *arguments: str,
+        flags: Iterable[str] = (QUIET, "-Xmx256m"),
+        classes: Sequence[Path] = (),
+    ) -> list[str]:
+        """`classes` are folders of others; behind the jars, or the archive would not be one of the same classes."""
         archive = (f"-XX:SharedArchiveFile={self.classes}",) if self.classes.exists() else ()
-        return [str(self.java), *JVM_FLAGS, *archive, *flags, "-cp", f"{self.libs}/*", main_class, *arguments]
+        path = ":".join([f"{self.libs}/*", *map(str, classes)])
+        return [str(self.java), *JVM_FLAGS, *archive, *flags, "-cp", path, main_class, *arguments]
 
     def run(self, main_class: str, *arguments: str, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
         """Run one of Kafka's programs to its end, whatever its exit code."""

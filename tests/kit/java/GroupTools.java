@@ -1,6 +1,8 @@
 // Kafka's own tools and clients, many actions in one JVM, because starting one takes longer than most of what it does.
 //
 //   java -cp 'libs/*' GroupTools.java tools HOST:PORT < commands     kafka-consumer-groups, a line of words each
+//   java -cp 'libs/*' GroupTools.java answers HOST:PORT              the same one by one: "== over" ends each answer,
+//                                                                    and errors go to the other output
 //   java -cp 'libs/*' GroupTools.java admin HOST:PORT                the Admin client about groups
 //   java -cp 'libs/*' GroupTools.java consumers HOST:PORT STORY...   consumers that come and go: by an assignor's name,
 //                                                                    upgrade, static
@@ -44,7 +46,8 @@ public class GroupTools {
         System.setOut(new PrintStream(System.out, true, StandardCharsets.UTF_8));
         String bootstrap = arguments[1];
         switch (arguments[0]) {
-            case "tools" -> tools(bootstrap);
+            case "tools" -> tools(bootstrap, false);
+            case "answers" -> tools(bootstrap, true);
             case "admin" -> admin(bootstrap);
             case "consumers" -> new Consumers(bootstrap).run(List.of(arguments).subList(2, arguments.length));
             default -> throw new IllegalArgumentException(arguments[0]);
@@ -55,13 +58,14 @@ public class GroupTools {
 
     // kafka-consumer-groups.
 
-    static void tools(String bootstrap) throws Exception {
+    static void tools(String bootstrap, boolean oneByOne) throws Exception {
         Exit.Procedure exit = (status, message) -> {
             throw new IllegalStateException("exit " + status + (message == null ? "" : ": " + message));
         };
         Exit.setExitProcedure(exit);
         Exit.setHaltProcedure(exit);
-        System.setErr(System.out);
+        if (!oneByOne)
+            System.setErr(System.out);
         BufferedReader commands = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = commands.readLine(); line != null; line = commands.readLine()) {
             System.out.println("== " + line);
@@ -72,6 +76,8 @@ public class GroupTools {
             } catch (IllegalStateException ended) {
                 System.out.println(ended.getMessage());
             }
+            if (oneByOne)
+                System.out.println("== over");
         }
     }
 

@@ -5,11 +5,13 @@ import os
 import shutil
 import subprocess
 import tempfile
+from itertools import takewhile
 from pathlib import Path
+from typing import Self
 
 import pytest
 
-from tests.kit.kafka import JVM_FLAGS, QUIET, Kafka, cache_root
+from tests.kit.kafka import Kafka, KafkaFailed, cache_root
 
 FOLDER = Path(__file__).parent
 COMPILE_TIMEOUT_S = 120
@@ -46,8 +48,32 @@ def compiled(kafka: Kafka, name: str) -> Path:
 
 def start(kafka: Kafka, name: str, *arguments: str) -> subprocess.Popen[str]:
     """Start a program, with pipes for all it reads and says."""
-    classes = compiled(kafka, name)
     return subprocess.Popen(
-        [str(kafka.java), *JVM_FLAGS, QUIET, "-Xmx256m", "-cp", f"{classes}:{kafka.libs}/*", name, *arguments],
+        kafka.command(name, *arguments, classes=(compiled(kafka, name),)),
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8",
     )  # fmt: skip
+
+
+class ConsumerGroups:
+    """kafka-consumer-groups of a cluster in one process that stays: a start takes longer than what it is asked."""
+
+    def __init__(self, kafka: Kafka, bootstrap: str) -> None:
+        self._process = start(kafka, "GroupTools", "answers", bootstrap)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def ask(self, *arguments: str) -> str:
+        """What it prints to its standard output; KafkaFailed with that where it does not end well."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(*arguments, file=self._process.stdin, flush=True)
+        lines = list(takewhile(lambda line: line != "== over\n", self._process.stdout))
+        has_failed = any(line.startswith("exit ") and line != "exit 0\n" for line in lines)
+        if has_failed or self._process.poll() is not None:
+            raise KafkaFailed(f"{arguments}:\n{''.join(lines)}")
+        return "".join(lines[1:])
