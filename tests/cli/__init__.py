@@ -5,9 +5,13 @@ import os
 import re
 import subprocess
 import sys
-from contextlib import redirect_stderr, redirect_stdout
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import pytest
 
 from muster.cli.main import main
 
@@ -49,20 +53,41 @@ def plain(text: str) -> str:
 
 def run_on_terminal(*arguments: str | Path, columns: int = 100) -> Ran:
     """The same with stdout and stderr on a terminal of this width; `out` has both, escape codes and all."""
+    with _terminal(columns) as (terminal, shown):
+        screen = open(terminal, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+        with screen, redirect_stdout(screen), redirect_stderr(screen):
+            status = main([str(argument) for argument in arguments])
+    return Ran(status, shown(), "")
+
+
+def run_process_on_terminal(*arguments: str | Path, columns: int = 100) -> Ran:
+    """The same as a process of its own."""
+    with _terminal(columns) as (terminal, shown):
+        status = subprocess.run(command(*arguments), stdout=terminal, stderr=terminal).returncode
+    return Ran(status, shown(), "")
+
+
+@contextmanager
+def _terminal(columns: int) -> Iterator[tuple[int, Callable[[], str]]]:
+    """A terminal, to be written to; and what was written, once it is closed."""
+    pieces: list[bytes] = []
+
+    def read() -> None:
+        with suppress(OSError):  # how a terminal says that the other side is gone
+            while piece := os.read(master, 65536):
+                pieces.append(piece)
+
     master, terminal = os.openpty()
-    environment = os.environ | {"COLUMNS": str(columns), "LINES": "50", "TERM": "xterm-256color"}
-    for name in ("NO_COLOR", "CI", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
-        environment.pop(name, None)
-    process = subprocess.Popen(command(*arguments), stdout=terminal, stderr=terminal, env=environment)
-    os.close(terminal)
-    pieces = []
-    while True:
+    reader = threading.Thread(target=read)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in (("COLUMNS", str(columns)), ("LINES", "50"), ("TERM", "xterm-256color")):
+            patch.setenv(name, value)
+        for name in ("NO_COLOR", "CI", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+            patch.delenv(name, raising=False)
+        reader.start()
         try:
-            piece = os.read(master, 65536)
-        except OSError:  # how a terminal says that the other side is gone
-            break
-        if not piece:
-            break
-        pieces.append(piece)
-    os.close(master)
-    return Ran(process.wait(), b"".join(pieces).decode().replace("\r\n", "\n"), "")
+            yield terminal, lambda: b"".join(pieces).decode().replace("\r\n", "\n")
+        finally:
+            os.close(terminal)
+            reader.join()
+            os.close(master)

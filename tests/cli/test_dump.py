@@ -20,7 +20,7 @@ from muster.cli.status import Status
 from muster.codec.batches import encode_batch
 from muster.codec.columns.schema import RECORDS
 from muster.tables.clocks import parse_time
-from tests.cli import CORPORA, Ran, command, corpus, run, run_on_terminal, run_process
+from tests.cli import CORPORA, Ran, command, corpus, run, run_on_terminal, run_process, run_process_on_terminal
 from tests.segments import START_MS, batch, commit, tombstone, write_segment
 
 NAMES = sorted(path.parent.name for path in CORPORA.glob("*/expected"))
@@ -435,7 +435,7 @@ class TestProcess:
     def test_the_bar_is_there_on_a_terminal_and_can_be_left_out(self, tmp_path: Path) -> None:
         hidden_cursor = "\x1b[?25l"
         out = tmp_path / "x"
-        assert hidden_cursor in run_on_terminal("dump", corpus("k43-all"), "-f", "parquet", "-o", out).out
+        assert hidden_cursor in run_process_on_terminal("dump", corpus("k43-all"), "-f", "parquet", "-o", out).out
         for option in ("--no-progress", "--quiet"):
             assert (
                 hidden_cursor not in run_on_terminal("dump", corpus("k43-all"), "-f", "parquet", "-o", out, option).out

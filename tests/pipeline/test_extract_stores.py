@@ -97,7 +97,7 @@ def test_whole_runs_into_an_object_store(bucket: Options, tmp_path: Path) -> Non
     job.run(LocalEngine(), job.Request([str(log)], str(tmp_path / "here")))
     system, _ = open_store("s3://bucket", bucket)
     fs.copy_files(str(log), "bucket/log", destination_filesystem=system)
-    job.run(LocalEngine(), job.Request(["s3://bucket/log"], "s3://bucket/both", options))
+    job.run(LocalEngine(), job.Request(["s3://bucket/log"], "s3://bucket/both", options, analytics=False))
     with open_tables("s3://bucket/whole", options) as there, open_tables(tmp_path / "here") as here:
         for table in ("offsets", "groups", "members", "commits", "rebalances", "lag"):
             assert there.read(table).table().equals(here.read(table).table()), table

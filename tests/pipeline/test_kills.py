@@ -7,6 +7,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -62,7 +63,7 @@ class Reader:
         self._thread.join(60)
 
     def _read_on(self) -> None:
-        while not self._over.is_set():
+        while not self._over.wait(0.05):
             try:
                 self._look()
             except Exception as error:  # whatever it is, the test shall say it
@@ -178,24 +179,30 @@ LIMITED = """
 import os, resource, signal, sys
 from muster.cli.main import main
 from muster.pipeline import engine, session
+from muster.tables.store import TableStore
 class Stopped:
     def stop(self): pass
 engine.SparkEngine, session.spark_session = lambda _: engine.LocalEngine(), lambda *_: Stopped()
 def limited(size_bytes):
+    print(TableStore(sys.argv[-1]).manifest().run_id)
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, size_bytes))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, resource.RLIM_INFINITY))
 def nobody(log, tables):
     main(["pipeline", "run", "--source", log, "--out", tables, "-q"])  # all is imported before the rights are gone
     os.seteuid(65534)
-exec(sys.argv[1])
-sys.exit(main(sys.argv[2:]))
+ended = set()
+for preparation in sys.argv[1].splitlines():
+    exec(preparation)
+    ended.add(main(sys.argv[2:]))
+(status,) = ended
+sys.exit(status)
 """
-"""The command with its tasks in this process, and something done to the process first."""
+"""The command with its tasks in this process, and something done to the process first; a run for each such thing."""
 
 
-def run_after(preparation: str, log: Path, tables: Path) -> "subprocess.CompletedProcess[str]":
+def run_after(preparations: Sequence[str], log: Path, tables: Path) -> "subprocess.CompletedProcess[str]":
     arguments = ("pipeline", "run", "--source", str(log), "--out", str(tables))
-    script = [sys.executable, "-c", LIMITED, preparation, *arguments]
+    script = [sys.executable, "-c", LIMITED, "\n".join(preparations), *arguments]
     return subprocess.run(script, cwd=ROOT, capture_output=True, text=True)
 
 
@@ -204,16 +211,16 @@ def test_a_disk_without_space_leaves_the_tables_as_they_were(tmp_path: Path) -> 
     growing = GrowingLog(unpacked("k43-all", tmp_path), tmp_path / "growing", Random(1))
     growing.grow()
     tables = tmp_path / "tables"
-    run_here(tables, growing.target)
+    whole = run_here(tables, growing.target)
     before = rows_of(tables, *ALL)
     growing.grow(all_of_it=True)
-    for size_bytes in (1_000, 6_000, 12_000):
-        ended = run_after(f"limited({size_bytes})", growing.target, tables)
-        assert ended.returncode == Status.BAD_INPUT, ended.stderr
-        announced, sentence = ended.stderr.splitlines()
-        assert announced == "muster: starting Spark."
-        assert "File too large" in sentence, ended.stderr
-        assert rows_of(tables, *ALL) == before
+    ended = run_after([f"limited({size_bytes})" for size_bytes in (1_000, 6_000, 12_000)], growing.target, tables)
+    assert ended.returncode == Status.BAD_INPUT, ended.stderr
+    assert ended.stdout.splitlines() == [whole.run_id] * 3, "a run that failed was published"
+    said = ended.stderr.splitlines()
+    assert said[0::2] == ["muster: starting Spark."] * 3
+    assert ["File too large" in sentence for sentence in said[1::2]] == [True] * 3, ended.stderr
+    assert rows_of(tables, *ALL) == before
     run_here(tables, growing.target)
     run_here(tmp_path / "at-once", growing.target)
     assert sorted_rows(rows_of(tables, "commits")["commits"]) == sorted_rows(
@@ -228,10 +235,10 @@ def test_no_rights_on_the_tables(tmp_path: Path) -> None:
         run_here(tables, log)
         before = rows_of(tables, *ALL)
         if os.geteuid() == 0:
-            ended = run_after(f"nobody({str(log)!r}, {str(tmp_path / 'warm')!r})", log, tables)
+            ended = run_after([f"nobody({str(log)!r}, {str(tmp_path / 'warm')!r})"], log, tables)
         else:
             (tables / "_lock").chmod(0o400)
-            ended = run_after("", log, tables)
+            ended = run_after(["pass"], log, tables)
         assert ended.returncode == Status.BAD_INPUT, ended.stderr
         assert ended.stderr == (
             "muster: starting Spark.\n"
