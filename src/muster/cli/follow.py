@@ -106,6 +106,8 @@ class Rounds:
         else:
             if summary.records:
                 tell(_line(summary))
+            if summary.dropped_rows:
+                tell(f"{sum(summary.dropped_rows.values()):,} rows of history were dropped, being too old.")
             for note in summary.notes:
                 if note not in self._said:
                     tell(note)

@@ -24,6 +24,7 @@ from muster.cli.options import (
     one_config,
     pairs,
     parse_length_s,
+    refuse_both,
     storage_options,
     unpack_limit_of,
     warn_of_secrets,
@@ -55,11 +56,14 @@ RUN_EPILOG = """
 
   muster pipeline run --source kafka://broker:9092 --command-config client.properties --out tables --follow 1m
 
+  muster pipeline run --source kafka://broker:9092 --out tables --follow 1m --keep-history 90d
+
   muster pipeline run --source muster-data --out s3://bucket/tables --storage-option AWS_REGION=eu-central-1
 
   muster table lag --tables tables
 """
 MOST_NOTES = 20
+SHORTEST_HISTORY_S = 24 * 3600
 
 
 @app.command("run", epilog=RUN_EPILOG, no_args_is_help=True)
@@ -112,6 +116,13 @@ def run_pipeline(
             min=1, help="Runs that readers can go on with; files of older ones are removed after ten minutes."
         ),
     ] = 10,
+    keep_history: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Keep so much history at least (90d), back from the newest record, and drop older rows. Default: all.",
+        ),
+    ] = None,
     unpack_limit: Annotated[str | None, UNPACK_LIMIT] = None,
     master: Annotated[
         str | None,
@@ -133,6 +144,7 @@ def run_pipeline(
 
     interval_s = None if follow is None else _interval_s(follow)
     retention_ms = int(parse_length_s("--offsets-retention", offsets_retention) * 1000)
+    history_ms = None if keep_history is None else _history_ms(keep_history, state_only)
     options = storage_options(storage_option)
     settings = pairs("--conf", conf, "spark.executor.memory=2g")
     warn_of_secrets("--conf", settings, "it into spark-defaults.conf")
@@ -146,7 +158,7 @@ def run_pipeline(
     from muster.tables.store import TableStore
     from muster.tables.upkeep import Keep
 
-    keep = Keep(runs=keep_runs)
+    keep = Keep(runs=keep_runs, history_ms=history_ms)
     request = Request(
         source, out, options, config, not state_only, retention_ms, unpacked, accept_truncation, keep, not no_analytics
     )
@@ -185,6 +197,16 @@ def _interval_s(text: str) -> float:
     if interval_s < SHORTEST_INTERVAL_S:
         raise typer.BadParameter(f"{text} is too short: a run takes longer. Write 1s or more", param_hint="--follow")
     return interval_s
+
+
+def _history_ms(text: str, state_only: bool) -> int:
+    refuse_both("--keep-history", True, "--state-only", state_only)
+    history_s = parse_length_s("--keep-history", text)
+    if history_s < SHORTEST_HISTORY_S:
+        raise typer.BadParameter(
+            f"{text} is too short: whole days are dropped. Write 1d or more", param_hint="--keep-history"
+        )
+    return int(history_s * 1000)
 
 
 @contextmanager
@@ -306,6 +328,11 @@ def _show(summary: "Summary") -> None:
         )
     elif summary.incomplete_partitions == 0:
         say("history is complete: nothing was missing in the log when it was first read.")
+    if summary.dropped_rows:
+        say(
+            f"history before {shown_time(summary.history_since_ms)} UTC was dropped: "
+            f"{sum(summary.dropped_rows.values()):,} rows. What was in force then is kept."
+        )
     for note in summary.notes[:MOST_NOTES]:
         say(note)
     if len(summary.notes) > MOST_NOTES:

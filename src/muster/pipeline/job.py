@@ -35,6 +35,7 @@ from muster.tables.clocks import shown
 from muster.tables.compact import join_small_files
 from muster.tables.files import WrittenFile
 from muster.tables.manifest import Manifest, PartitionProgress
+from muster.tables.retention import Retained, drop_history, horizon_ms, is_due, retained_of
 from muster.tables.schemas import ANALYTICS, HISTORY, STATE
 from muster.tables.store import Run, TableStore
 from muster.tables.upkeep import KEEP, Keep
@@ -83,6 +84,10 @@ class Summary:
     """Partitions whose log had lost records before it was first read; None where no history is kept."""
     complete_since_ms: int | None = None
     """Since when nothing is missing in any of them; None: in none was, or nobody knows when."""
+    dropped_rows: dict[str, int] = field(default_factory=dict)
+    """Rows older than the history that is kept, which this run has dropped."""
+    history_since_ms: int | None = None
+    """Before this moment history was dropped, if this run looked for such rows."""
     notes: list[str] = field(default_factory=list)
     """Anything odd: damage, gaps, truncation, partitions that were left alone, what could not be read."""
     damaged: bool = False
@@ -374,8 +379,27 @@ class _Job:
             "analytics": self.analysed,
             "rows": self.summary.rows,
         }
+        source["retention"] = self._drop_history(progress)
         join_small_files(self.changes)
         self.changes.publish(progress, source)
+
+    def _drop_history(self, progress: Mapping[int, PartitionProgress]) -> dict[str, int | None] | None:
+        """Drop what is older than the history to be kept; gives what the next run and readers want to know of it."""
+        last, keep_ms = retained_of(self._known("retention")), self.request.keep.history_ms
+        told = last and last.as_json()
+        if keep_ms is None or not self.request.history:
+            return told
+        horizon = horizon_ms(progress.values(), self.look.looked_at_ms, keep_ms)
+        if horizon is None:
+            if progress:
+                self.summary.notes.append("no record has a time that can be believed: no history was dropped.")
+            return told
+        if not is_due(last, horizon):
+            return told
+        self.summary.dropped_rows = drop_history(self.changes, horizon, self.look.looked_at_ms)
+        since_ms = horizon if self.summary.dropped_rows else last and last.since_ms
+        self.summary.history_since_ms = since_ms
+        return Retained(horizon, since_ms).as_json()
 
     def _known(self, name: str) -> Any:
         return self.changes.manifest.source.get(name) if self.changes.manifest else None

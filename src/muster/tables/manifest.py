@@ -102,6 +102,12 @@ class Manifest:
         """The last moment that the tables know: a broker's clock may be ahead of the one that runs were timed by."""
         return max(self.observed_at_ms, self.newest_record_ms or 0)
 
+    @property
+    def history_since_ms(self) -> int | None:
+        """Rows of history from before this moment were dropped (`--keep-history`); None: none were."""
+        found: int | None = (self.source.get("retention") or {}).get("since_ms")
+        return found
+
     def as_row(self) -> pa.Table:
         """The manifest as it is stored."""
         row = {

@@ -165,6 +165,13 @@ class Tables:
                 "out to see the last state that is known."
             )
 
+        since_ms = self.manifest.history_since_ms
+        if since_ms is not None and as_of_ms < since_ms:
+            raise BadInput(
+                f"the tables at {self.store.address} have dropped what was before {shown(since_ms)} (--keep-history); "
+                f"{shown(as_of_ms)} is not known any more. Ask for --as-of {since_ms} or later."
+            )
+
     def first_record_ms(self) -> int | None:
         """The time of the oldest record in history: nothing is known of a moment before it."""
         tables = [self._history(table) for table in FROM_THE_LOG]

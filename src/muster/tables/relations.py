@@ -32,27 +32,47 @@ DUCKDB_TYPES = {
 
 
 def add_relation(
-    connection: Any, name: str, schema: pa.Schema, files: Sequence[str], address: str, options: Mapping[str, str]
+    connection: Any,
+    name: str,
+    schema: pa.Schema,
+    files: Sequence[str],
+    address: str,
+    options: Mapping[str, str],
+    *,
+    with_file: bool = False,
 ) -> None:
     """Make a relation of this name, of the columns of an inner schema, over files of the tables at an address.
 
-    No files, no rows.
+    No files, no rows. `with_file` adds a column `file`, the name of each row's file.
     """
     if not files:
-        connection.register(name, schema.empty_table())
+        empty = schema.append(pa.field("file", pa.string())) if with_file else schema
+        connection.register(name, empty.empty_table())
         return
     if is_local(address) and not GLOB_CHARACTERS & set(address):
-        connection.read_parquet(list(files), union_by_name=True).create_view(f"{name}_files")
+        rows = connection.read_parquet(list(files), union_by_name=True, filename=with_file)
+        rows.create_view(f"{name}_files")
     else:  # duckdb would have to fetch an extension for an object store
         from pyarrow import dataset
 
         system, root = filesystem(address, options)
         paths = [root + file.removeprefix(address) for file in files]
         form = published_form(schema)
-        connection.register(f"{name}_files", dataset.dataset(paths, schema=form, format="parquet", filesystem=system))
+        lots = [[path] for path in paths] if with_file else [paths]
+        for place, lot in enumerate(lots):
+            rows = dataset.dataset(lot, schema=form, format="parquet", filesystem=system)
+            connection.register(f"{name}_files{place}" if with_file else f"{name}_files", rows)
+        if with_file:
+            each = (f"SELECT *, {_text(path)} AS filename FROM {name}_files{place}" for place, path in enumerate(paths))
+            connection.execute(f"CREATE TEMP VIEW {name}_files AS {' UNION ALL '.join(each)}")
     found = {row[0] for row in connection.execute(f"DESCRIBE {name}_files").fetchall()}
     columns = [_column(field, published_name(field.name) in found) for field in schema]
+    columns += ["parse_filename(filename) AS file"] if with_file else []
     connection.execute(f"CREATE TEMP VIEW {name} AS SELECT {', '.join(columns)} FROM {name}_files")
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
 
 
 def _column(field: pa.Field, is_there: bool) -> str:

@@ -43,7 +43,7 @@ class Keep(NamedTuple):
     grace_ms: int = 10 * 60 * 1000
     """A reader that has opened a run finds its files for so long at least, however many runs come after it."""
     history_ms: int | None = None
-    """How much history is kept, back from the newest record; None keeps all."""
+    """How much history is kept at least, back from the newest record (`retention`); None keeps all."""
 
 
 KEEP = Keep()

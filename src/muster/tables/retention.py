@@ -1,0 +1,285 @@
+"""`--keep-history`: rows of history that are older than that are dropped, and what still counts of them stays.
+
+*Where history begins.* The horizon lies so far before the newest record whose time is believed (`horizon_ms`), and a
+week before that: tables by hour look back so far, and everything younger than what was asked for must come out the same
+after it. At most one horizon a day is drawn. The manifest has it, and moments before it are refused from then on.
+
+*What goes* is told by places in the log, not by times alone, since clocks step back and some stamps are wrong. In each
+partition of the offsets topic rows count as old up to the last record dated before the horizon that stands before every
+record dated after it (`find_places`). A record whose time is not believed neither ends that nor moves it, and a row
+dated after the horizon is never dropped.
+
+*What stays* of old rows, so that any moment after the horizon is answered as before: the newest of each key if it is
+in force; commits whose transaction ended later; a deletion, while anything that it ended is left; the last old record
+of each partition, by which the log as of a moment is known to go on behind a wrong stamp. Observations of ends stay if
+a group's lag in time is measured by them: those from the last one on that is not beyond the lowest offset committed.
+
+Rows are dropped by leaving them out of new files. A file of which less than a quarter can go is left as it is: so rows
+may live longer than asked, and a row is rewritten a few times at most. State is not touched.
+"""
+
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from typing import Any, NamedTuple
+
+import duckdb
+import pyarrow as pa
+
+from muster.tables.clocks import AHEAD_MS, is_ahead
+from muster.tables.compact import BATCH_ROWS, MEMORY, ORDERS
+from muster.tables.files import TableWriter, WrittenFile
+from muster.tables.intervals import HOUR_MS, LOOK_BACK_HOURS
+from muster.tables.manifest import PartitionProgress
+from muster.tables.queries import COUNTS
+from muster.tables.relations import FROM_THE_LOG, add_relation
+from muster.tables.schemas import TABLES, published_name
+from muster.tables.store import Run
+from muster.tables.upkeep import DAY_MS
+
+LONGER_MS = LOOK_BACK_HOURS * HOUR_MS
+"""How much more is kept than was asked for."""
+WORTH_IT = 4
+"""A file is rewritten if one of so many rows in it can go."""
+
+
+class Rule(NamedTuple):
+    """Which old rows of a table stay; conditions on rows `r`, and on `w.until`, the last old place of a partition."""
+
+    time: str = "timestamp_ms"
+    key: tuple[str, ...] = ()
+    counts: str = "FALSE"
+    """Whether a row decides what is in force for its key."""
+    is_end: str = "FALSE"
+    """Whether it leaves nothing in force."""
+    waits: str = "FALSE"
+    """Whether it counts from a later place on."""
+
+
+BY_PLACE = {
+    "commits": Rule(
+        key=("r.group_id", "r.topic", "r.partition"),
+        counts=f"{COUNTS} AND coalesce(r.txn_marker_offset <= w.until, TRUE)",
+        is_end="r.kind <> 'commit'",
+        waits="coalesce(r.txn_marker_offset > w.until, FALSE)",
+    ),
+    "group_records": Rule(
+        key=("r.offsets_partition", "r.record_type", "r.group_id", "r.member_id",
+             "CASE WHEN r.record_type = 16 THEN r.regular_expression END"),
+        counts="r.record_type >= 2 AND r.problem IS NULL AND r.group_id IS NOT NULL",
+        is_end="r.is_tombstone",
+    ),
+    "markers": Rule(),
+    "rebalances": Rule(time="at_ms"),
+}  # fmt: skip
+BY_INTERVAL = {
+    "lag_history": "r.interval_start_ms + r.interval_ms",
+    "rates": "r.interval_start_ms + r.interval_ms",
+    "group_hours": f"r.hour_ms + {HOUR_MS}",
+}
+"""When the interval of a row was over."""
+ANALYTICS_ORDERS = {
+    "lag_history": "group_id, topic, partition, interval_start_ms",
+    "rates": "group_id, topic, partition, interval_start_ms",
+    "group_hours": "group_id, hour_ms",
+}
+
+
+class Retained(NamedTuple):
+    """What a manifest says of it."""
+
+    horizon_ms: int
+    """The last horizon that was drawn."""
+    since_ms: int | None
+    """The last one at which something was dropped: no moment before it is known."""
+
+    def as_json(self) -> dict[str, int | None]:
+        return self._asdict()
+
+
+def retained_of(fields: Mapping[str, Any] | None) -> Retained | None:
+    return None if not fields else Retained(fields["horizon_ms"], fields["since_ms"])
+
+
+def horizon_ms(progress: Iterable[PartitionProgress], looked_at_ms: int, keep_ms: int) -> int | None:
+    """Where history may begin; None where no record has a time that is believed.
+
+    It is counted from the newest record, not from now: of a copy of an old log all would be too old.
+    """
+    times = [each.newest_timestamp_ms for each in progress if each.newest_timestamp_ms is not None]
+    believed = [time_ms for time_ms in times if not is_ahead(time_ms, looked_at_ms)]
+    return max(believed) - keep_ms - LONGER_MS if believed else None
+
+
+def is_due(last: Retained | None, horizon: int) -> bool:
+    return last is None or horizon - last.horizon_ms >= DAY_MS
+
+
+def drop_history(run: Run, horizon: int, looked_at_ms: int) -> dict[str, int]:
+    """Drop what lies before a horizon, as part of a run; the number of rows by table, where there were any."""
+    if not any(_has_old(run, table, horizon) for table in (*BY_PLACE, "log_ends", *BY_INTERVAL)):
+        return {}
+    done = {}
+    with tempfile.TemporaryDirectory() as spill, closing(duckdb.connect(config=_config(spill))) as connection:
+        pruned = _Pruned(run, connection, horizon)
+        pruned.find_places(looked_at_ms)
+        for table, rule in BY_PLACE.items():
+            done[table] = pruned.by_place(table, rule)
+        done["log_ends"] = pruned.observations()
+        for table, is_over in BY_INTERVAL.items():
+            done[table] = pruned.intervals(table, is_over)
+    return {table: rows for table, rows in done.items() if rows}
+
+
+def _config(spill: str) -> dict[str, str | int]:
+    return {"temp_directory": spill, "threads": 1, "memory_limit": MEMORY}
+
+
+def _has_old(run: Run, table: str, horizon: int) -> bool:
+    """Whether bounds of files say that some row may lie before the horizon. No file is opened."""
+    if not run.has(table):
+        return False
+    facts = run.facts(table)
+    column = f"min.{published_name(_time_of(table))}"
+    if column not in facts.column_names:
+        return bool(facts.num_rows)
+    earliest = facts[column].cast(pa.timestamp("ms", "UTC")).cast(pa.int64()).to_pylist()
+    return any(time_ms is None or time_ms <= horizon for time_ms in earliest)
+
+
+def _time_of(table: str) -> str:
+    if table in BY_PLACE:
+        return BY_PLACE[table].time
+    return {"log_ends": "observed_at_ms", "group_hours": "hour_ms"}.get(table, "interval_start_ms")
+
+
+class _Pruned:
+    """The tables of a run, with relations over their files in duckdb: `file` is the name of a row's file."""
+
+    def __init__(self, run: Run, connection: duckdb.DuckDBPyConnection, horizon: int) -> None:
+        self._run, self._connection, self._horizon = run, connection, horizon
+        for table in (*BY_PLACE, "log_ends", *BY_INTERVAL):
+            self._view(table)
+        self._view("open_commits")
+
+    def _view(self, table: str, name: str | None = None) -> None:
+        run = self._run
+        files = run.files(table) if run.has(table) else []
+        store = run.store
+        add_relation(
+            self._connection, name or table, TABLES[table], files, store.address, store.storage_options, with_file=True
+        )
+
+    def find_places(self, looked_at_ms: int) -> None:
+        """`places`: up to where each partition's log is old (`until`)."""
+        logs = " UNION ALL ".join(
+            f"SELECT offsets_partition, log_offset, timestamp_ms FROM {table}" for table in FROM_THE_LOG
+        )
+        self._connection.execute(f"""
+            CREATE TEMP TABLE places AS
+            SELECT l.offsets_partition, max(l.log_offset) AS until FROM ({logs}) l LEFT JOIN (
+                SELECT offsets_partition, min(log_offset) AS first_later FROM ({logs}) f
+                WHERE timestamp_ms > {self._horizon} AND timestamp_ms <= {looked_at_ms + AHEAD_MS}
+                GROUP BY offsets_partition
+            ) c ON l.offsets_partition = c.offsets_partition
+            WHERE l.timestamp_ms <= {self._horizon} AND coalesce(l.log_offset < c.first_later, TRUE)
+            GROUP BY l.offsets_partition""")
+
+    def by_place(self, table: str, rule: Rule) -> int:
+        """Drop old rows of a table in log order."""
+        old = f"{table} r JOIN places w ON r.offsets_partition = w.offsets_partition AND r.log_offset <= w.until"
+        stays = [f"coalesce(r.{rule.time} > {self._horizon}, FALSE)", "r.log_offset = w.until", rule.waits]
+        joined = ""
+        if rule.key:
+            keys = ", ".join(f"{expression} AS k{place}" for place, expression in enumerate(rule.key))
+            same = " AND ".join(f"{expression} IS NOT DISTINCT FROM n.k{p}" for p, expression in enumerate(rule.key))
+            self._connection.execute(f"""
+                CREATE TEMP TABLE newest_{table} AS SELECT {keys},
+                    max(r.log_offset) FILTER (WHERE {rule.counts}) AS counting,
+                    max(r.log_offset) FILTER (WHERE {rule.is_end}) AS ended
+                FROM {old} GROUP BY ALL""")
+            joined = f"LEFT JOIN newest_{table} n ON {same}"
+            stays.append(f"({rule.counts} AND NOT {rule.is_end} AND r.log_offset = n.counting)")
+        stay = " OR ".join(f"({each})" for each in stays)
+        files = self._worth_it(table, f"SELECT r.file FROM {old} {joined} WHERE NOT ({stay})")
+        if not files:
+            return 0
+        if rule.key:
+            named = ", ".join(f"k{place}" for place in range(len(rule.key)))
+            waiting = f"UNION ALL SELECT {keys}, r.log_offset FROM open_commits r" if table == "commits" else ""
+            self._connection.execute(f"""
+                CREATE TEMP TABLE left_{table} AS SELECT {named}, min(log_offset) AS first_left FROM (
+                    SELECT {keys}, r.log_offset FROM {old} {joined}
+                    WHERE NOT ({rule.is_end}) AND (({stay}) OR r.file NOT IN ({_texts(files)})) {waiting}
+                ) GROUP BY ALL""")
+            joined += f" LEFT JOIN left_{table} h ON {same.replace('n.k', 'h.k')}"
+            stay += f" OR ({rule.is_end} AND r.log_offset = n.ended AND coalesce(h.first_left < r.log_offset, FALSE))"
+        kept = f"""
+            {table} r LEFT JOIN places w ON r.offsets_partition = w.offsets_partition {joined}
+            WHERE coalesce(r.log_offset > w.until, TRUE) OR {stay}"""
+        return self._rewrite(table, files, kept, ORDERS[table])
+
+    def observations(self) -> int:
+        """Drop old observations of ends: whole runs stay that a moment is measured against, or a lag in time is."""
+        self._view("commits", "commits_left")
+        self._connection.execute(f"""
+            CREATE TEMP TABLE newest_run AS SELECT coalesce(run_number, -1) AS run_number, observed_at_ms FROM log_ends
+            WHERE observed_at_ms <= {self._horizon} ORDER BY 1 DESC, 2 DESC LIMIT 1""")
+        self._connection.execute("""
+            CREATE TEMP TABLE lowest AS SELECT topic, partition, min(committed_offset) AS committed_offset FROM (
+                SELECT topic, partition, committed_offset FROM commits_left
+                UNION ALL SELECT topic, partition, committed_offset FROM open_commits
+            ) b WHERE committed_offset IS NOT NULL GROUP BY topic, partition""")
+        self._connection.execute("""
+            CREATE TEMP TABLE measured AS
+            SELECT l.topic, l.partition, max(e.log_end_offset) AS first_end,
+                max(e.observed_at_ms) AS at_ms
+            FROM lowest l LEFT JOIN log_ends e ON l.topic = e.topic AND l.partition = e.partition
+                AND e.log_end_offset <= l.committed_offset
+            GROUP BY l.topic, l.partition""")
+        stay = f"""
+            coalesce(r.observed_at_ms > {self._horizon}, TRUE) OR r.log_end_offset IS NULL
+            OR EXISTS (SELECT 1 FROM newest_run n WHERE n.run_number = coalesce(r.run_number, -1)
+                AND (n.run_number >= 0 OR n.observed_at_ms = r.observed_at_ms))
+            OR (m.topic IS NOT NULL
+                AND coalesce(r.log_end_offset >= m.first_end OR r.observed_at_ms > m.at_ms, TRUE))"""
+        rows = "log_ends r LEFT JOIN measured m ON r.topic = m.topic AND r.partition = m.partition"
+        files = self._worth_it("log_ends", f"SELECT r.file FROM {rows} WHERE NOT ({stay})")
+        return self._rewrite("log_ends", files, f"{rows} WHERE {stay}", ORDERS["log_ends"])
+
+    def intervals(self, table: str, is_over: str) -> int:
+        """Drop rows of intervals that were over at the horizon."""
+        files = self._worth_it(table, f"SELECT r.file FROM {table} r WHERE {is_over} <= {self._horizon}")
+        kept = f"{table} r WHERE coalesce({is_over} > {self._horizon}, TRUE)"
+        return self._rewrite(table, files, kept, ANALYTICS_ORDERS[table])
+
+    def _worth_it(self, table: str, droppable: str) -> list[str]:
+        """Names of the files that have enough rows that can go."""
+        found = dict(self._connection.execute(f"SELECT file, count(*) FROM ({droppable}) d GROUP BY file").fetchall())
+        if not found:
+            return []
+        rows = {row["path"]: row["num_records"] for row in self._run.facts(table).to_pylist()}
+        return sorted(file for file, droppable_rows in found.items() if droppable_rows * WORTH_IT >= rows[file])
+
+    def _rewrite(self, table: str, files: Sequence[str], kept: str, order: str) -> int:
+        """Put the kept rows of some files into the place of these; how many rows are gone."""
+        if not files:
+            return 0
+        schema, store = TABLES[table], self._run.store
+        names = ", ".join(f'r."{name}"' for name in schema.names)
+        sql = f"SELECT {names} FROM (SELECT r.* FROM {kept}) r WHERE r.file IN ({_texts(files)}) ORDER BY {order}"
+        rows = {row["path"]: row["num_records"] for row in self._run.facts(table).to_pylist()}
+        writer = TableWriter(
+            table, schema, f"{store.address}/{table}", tuple(store.storage_options.items()), self._run.run_id
+        )
+        for batch in self._connection.sql(sql).to_arrow_reader(BATCH_ROWS):
+            writer.append(pa.Table.from_batches([batch]).cast(schema))
+        writer.close()
+        made: list[WrittenFile] = writer.files
+        gone: int = sum(rows[file] for file in files) - sum(file.rows for file in made)
+        self._run.swap(table, files, made, same_rows=False)
+        return gone
+
+
+def _texts(names: Iterable[str]) -> str:
+    return ", ".join("'" + name.replace("'", "''") + "'" for name in names)

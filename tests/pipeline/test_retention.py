@@ -1,0 +1,310 @@
+"""Old history is dropped. State, younger rows and every moment that is left are as in tables that keep all."""
+
+import time
+from collections import Counter
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from muster.cli.status import Status
+from muster.codec import OffsetValue, encode_key, encode_offset_value, offset_key
+from muster.codec.batches import encode_batch, encode_marker
+from muster.codec.offsets_topic import GroupKey, GroupValue, MemberValue, encode_group_value
+from muster.codec.records import TRANSACTIONAL, Record
+from muster.errors import BadInput
+from muster.tables.compact import compact
+from muster.tables.manifest import Manifest, PartitionProgress
+from muster.tables.retention import LONGER_MS, horizon_ms
+from muster.tables.schemas import ANALYTICS, HISTORY, STATE
+from muster.tables.store import TableStore
+from muster.tables.upkeep import Keep
+from tests.cli import run
+from tests.pipeline.test_job import sorted_rows
+from tests.pipeline.world import rows_of, run_here
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+TEN_DAYS = Keep(history_ms=10 * DAY_MS)
+DERIVED = ("offsets", "open_commits", "group_state", "groups", "members", "lag")
+TIMES = {
+    "commits": "timestamp_ms", "group_records": "timestamp_ms", "markers": "timestamp_ms", "rebalances": "at_ms",
+    "log_ends": "observed_at_ms", "lag_history": "interval_start_ms", "rates": "interval_start_ms",
+    "group_hours": "hour_ms",
+}  # fmt: skip
+
+
+class OldLog:
+    """A log directory of two partitions that is written in steps, with the time of each record chosen."""
+
+    def __init__(self, root: Path, seed: int, now_ms: int) -> None:
+        self.root, self.now_ms, self._random = root, now_ms, Random(seed)
+        self._next = [0, 0]
+        self._open: list[tuple[int, int]] = []
+        """Partition and producer of transactions that have not ended."""
+        self._producers = 0
+        self._data = 0
+
+    def live_for(self, days: float, steps: int, hostile: bool = True) -> None:
+        for _ in range(steps):
+            self.now_ms += round(days * DAY_MS / steps)
+            self._step(hostile)
+        self.produce(self._random.randint(1, 20))
+
+    def _step(self, hostile: bool) -> None:
+        number = self._random.randrange(2)
+        group, partition = f"group-{number}-{self._random.randrange(3)}", self._random.randrange(2)
+        key = encode_key(offset_key(group, "orders", partition))
+        match self._random.randrange(8):
+            case 0:
+                self.write(number, key, None, self._stamp(hostile))
+            case 1:
+                self._producers += 1
+                self._open.append((number, self._producers))
+                self.write(number, key, self._value(), self._stamp(hostile), self._producers)
+            case 2 if self._open:
+                where, producer = self._open.pop(self._random.randrange(len(self._open)))
+                is_commit = self._random.random() < 0.7
+                marker = encode_marker(
+                    self._next[where], self._stamp(hostile), producer, 0, commit=is_commit, coordinator_epoch=1
+                )
+                self._append(where, marker)
+            case 3 | 4:
+                self.write(number, encode_key(GroupKey(group)), self._members(), self._stamp(hostile))
+            case 5:
+                self.write(number, encode_key(GroupKey(group)), None, self._stamp(hostile))
+            case _:
+                self.write(number, key, self._value(), self._stamp(hostile))
+
+    def _stamp(self, hostile: bool) -> int:
+        """Mostly now; sometimes a clock that steps back, microseconds, or no time at all."""
+        if not hostile or self._random.random() < 0.8:
+            return self.now_ms
+        return self._random.choice([self.now_ms - 30 * 60_000, self.now_ms - 2 * DAY_MS, self.now_ms * 1000, -1])
+
+    def _value(self) -> bytes:
+        committed = max(0, self._data - self._random.randint(0, 15))
+        return encode_offset_value(OffsetValue(committed, -1, "", self.now_ms, None), 3)
+
+    def _members(self) -> bytes:
+        generation = self._random.randint(1, 100)
+        member = MemberValue(f"m{generation}", None, "client", "/127.0.0.1", 1000, 1000, b"", b"")
+        return encode_group_value(
+            GroupValue("consumer", generation, "range", member.member_id, self.now_ms, (member,)), 3
+        )
+
+    def commit(self, group: str, committed_offset: int) -> None:
+        value = encode_offset_value(OffsetValue(committed_offset, -1, "", self.now_ms, None), 3)
+        self.write(0, encode_key(offset_key(group, "orders", 0)), value, self.now_ms)
+
+    def write(self, number: int, key: bytes, value: bytes | None, time_ms: int, producer: int | None = None) -> None:
+        record = Record(self._next[number], time_ms, key, value)
+        if producer is None:
+            self._append(number, encode_batch([record]))
+        else:
+            self._append(
+                number, encode_batch([record], attributes=TRANSACTIONAL, producer_id=producer, producer_epoch=0)
+            )
+
+    def _append(self, number: int, batch: bytes) -> None:
+        self._next[number] += 1
+        with self._segment(f"__consumer_offsets-{number}").open("ab") as file:
+            file.write(batch)
+
+    def produce(self, count: int) -> None:
+        """Data, so that there are ends to be behind of."""
+        for partition in range(2):
+            records = [Record(self._data + place, self.now_ms, None, b"v") for place in range(count)]
+            with self._segment(f"orders-{partition}").open("ab") as file:
+                file.write(encode_batch(records))
+        self._data += count
+
+    def _segment(self, directory: str) -> Path:
+        folder = self.root / directory
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder / f"{0:020}.log"
+
+
+def long_ago(days: int) -> int:
+    return time.time_ns() // 1_000_000 - days * DAY_MS
+
+
+def manifest_of(tables: Path) -> Manifest:
+    found = TableStore(tables).manifest()
+    assert found is not None
+    return found
+
+
+def since_of(tables: Path) -> int:
+    since_ms = manifest_of(tables).history_since_ms
+    assert since_ms is not None
+    return since_ms
+
+
+def counted(rows: list[dict[str, Any]]) -> "Counter[str]":
+    return Counter(sorted_rows(rows))
+
+
+def assert_same_but_shorter(kept: Path, everything: Path, *, analytics: bool = False, moments: int = 1) -> None:
+    """What is left is what the tables without an end say, from the horizon on."""
+    since_ms, until_ms = since_of(kept), manifest_of(kept).observed_at_ms
+    state = [table for table in STATE if table != "latest_rebalances"]
+    history = [*HISTORY, *(ANALYTICS if analytics else ())]
+    here, there = rows_of(kept, *state, *history), rows_of(everything, *state, *history)
+    for table in state:
+        assert sorted_rows(here[table]) == sorted_rows(there[table]), table
+    for table in history:
+        missing = counted(there[table]) - counted(here[table])
+        assert not counted(here[table]) - counted(there[table]), table  # nothing but rows that were there
+        gone = [row for row in there[table] if sorted_rows([row])[0] in missing]
+        assert all(row[TIMES[table]] is None or row[TIMES[table]] < since_ms for row in gone), table
+    random = Random(since_ms)
+    for moment_ms in [since_ms, *(random.randint(since_ms, until_ms) for _ in range(moments))]:
+        here, there = (rows_of(each, *DERIVED, as_of_ms=moment_ms) for each in (kept, everything))
+        for table in DERIVED:
+            assert sorted_rows(here[table]) == sorted_rows(there[table]), (table, moment_ms)
+    with pytest.raises(BadInput, match=f"is not known any more. Ask for --as-of {since_ms} or later"):
+        rows_of(kept, "offsets", as_of_ms=since_ms - 1)
+
+
+def test_moments_that_are_left_are_what_they_were(tmp_path: Path) -> None:
+    kept, everything = tmp_path / "kept*", tmp_path / "everything"  # duckdb's own reader takes that for a pattern
+    log = OldLog(tmp_path / "log", 3, long_ago(100))
+    for days, steps in ((10, 80), (35, 80), (20, 60)):
+        log.live_for(days, steps)
+        run_here(kept, log.root, keep=TEN_DAYS)
+        run_here(everything, log.root)
+    assert_same_but_shorter(kept, everything, moments=2)
+    rows = {each: rows_of(each, "commits")["commits"] for each in (kept, everything)}
+    assert len(rows[kept]) < len(rows[everything]) * 0.7
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(10, 60))
+def test_so_they_are_of_any_log(seed: int, tmp_path: Path) -> None:
+    kept, everything = tmp_path / "kept", tmp_path / "everything"
+    log = OldLog(tmp_path / "log", seed, long_ago(150))
+    random = Random(seed)
+    for _ in range(6):
+        log.live_for(random.randint(1, 25), random.randint(5, 80))
+        run_here(kept, log.root, keep=TEN_DAYS)
+        run_here(everything, log.root)
+        if random.random() < 0.3:
+            for tables in (kept, everything):
+                compact(TableStore(tables))
+    if manifest_of(kept).history_since_ms is not None:
+        assert_same_but_shorter(kept, everything, moments=10)
+
+
+def test_together_with_joined_files_and_tables_by_interval(tmp_path: Path) -> None:
+    kept, everything = tmp_path / "kept", tmp_path / "everything"
+    log = OldLog(tmp_path / "log", 4, long_ago(100))
+    for _ in range(2):
+        log.live_for(22, 50, hostile=False)
+        for tables, keep in ((kept, TEN_DAYS), (everything, Keep())):
+            run_here(tables, log.root, keep=keep, analytics=True)
+            compact(TableStore(tables))
+    assert_same_but_shorter(kept, everything, analytics=True)
+    rows = {each: rows_of(each, *ANALYTICS) for each in (kept, everything)}
+    assert all(len(rows[kept][table]) < len(rows[everything][table]) for table in ANALYTICS)
+
+
+def test_a_second_run_drops_nothing_and_a_day_later_a_day_goes(tmp_path: Path) -> None:
+    tables = tmp_path / "tables"
+    log = OldLog(tmp_path / "log", 5, long_ago(60))
+    log.live_for(40, 80, hostile=False)
+    first = run_here(tables, log.root, keep=TEN_DAYS)
+    assert first.dropped_rows["commits"] > 0
+    assert first.history_since_ms == since_of(tables) == log.now_ms - 10 * DAY_MS - LONGER_MS
+    versions = manifest_of(tables).tables
+
+    again = run_here(tables, log.root, keep=TEN_DAYS)
+    assert again.dropped_rows == {}
+    assert manifest_of(tables).tables == versions
+    log.live_for(0.9, 2, hostile=False)
+    assert run_here(tables, log.root, keep=TEN_DAYS).dropped_rows == {}
+    assert since_of(tables) == first.history_since_ms
+    log.live_for(9, 20, hostile=False)
+    assert run_here(tables, log.root).dropped_rows == {}  # not asked for
+    assert since_of(tables) == first.history_since_ms
+    assert run_here(tables, log.root, keep=TEN_DAYS).dropped_rows["commits"] > 0
+    assert since_of(tables) == log.now_ms - 10 * DAY_MS - LONGER_MS
+
+
+def test_the_lag_in_time_of_a_group_that_is_far_behind_stays_known(tmp_path: Path) -> None:
+    """It is measured by an observation that is older than all history that is kept."""
+    kept, everything = tmp_path / "kept", tmp_path / "everything"
+    log = OldLog(tmp_path / "log", 6, long_ago(80))
+    for day in range(4):
+        log.produce(10)
+        if day == 1:
+            log.commit("slow", 13)
+        log.commit("quick", 10 * (day + 1))
+        run_here(kept, log.root, keep=TEN_DAYS)
+        run_here(everything, log.root)
+        log.now_ms += 15 * DAY_MS
+    found = [rows_of(each, "lag", "log_ends") for each in (kept, everything)]
+    assert sorted_rows(found[0]["lag"]) == sorted_rows(found[1]["lag"])
+    assert len(found[0]["log_ends"]) < len(found[1]["log_ends"])
+    moment_ms = since_of(kept) + DAY_MS
+    lags = [rows_of(each, "lag", as_of_ms=moment_ms)["lag"] for each in (kept, everything)]
+    assert sorted_rows(lags[0]) == sorted_rows(lags[1])
+    (slow,) = [row for row in lags[0] if row["group_id"] == "slow"]
+    assert slow["lag_ms_by"] == "interpolated"
+
+
+def test_wrong_stamps_move_no_horizon() -> None:
+    def newest(*times_ms: int | None) -> list[PartitionProgress]:
+        return [PartitionProgress(1, 0, 0, 0, None, time_ms) for time_ms in times_ms]
+
+    now_ms = 1_794_904_384_123
+    asked = 90 * DAY_MS
+    assert horizon_ms(newest(now_ms - 5, None), now_ms, asked) == now_ms - 5 - asked - LONGER_MS
+    assert horizon_ms(newest(now_ms - 400 * DAY_MS, now_ms * 1000), now_ms, asked) == (
+        now_ms - 400 * DAY_MS - asked - LONGER_MS
+    )  # an old copy with a record stamped in microseconds: not all of it is too old
+    assert horizon_ms(newest(now_ms * 1000), now_ms, asked) is None
+    assert horizon_ms(newest(None), now_ms, asked) is None
+
+
+def test_nothing_is_dropped_where_no_time_can_be_believed_and_that_is_said(tmp_path: Path) -> None:
+    log = OldLog(tmp_path / "log", 7, long_ago(60))
+    log.commit("app", 1)
+    log.now_ms = log.now_ms * 1000
+    log.commit("app", 2)
+    summary = run_here(tmp_path / "tables", log.root, keep=TEN_DAYS)
+    assert "no record has a time that can be believed: no history was dropped." in summary.notes
+    assert len(rows_of(tmp_path / "tables", "commits")["commits"]) == 2
+
+
+def test_files_of_which_little_can_go_are_left_alone(tmp_path: Path) -> None:
+    """A row is not rewritten every day until its own day comes."""
+    tables = tmp_path / "tables"
+    log = OldLog(tmp_path / "log", 8, long_ago(90))
+    for number in range(100):
+        log.commit("app", number)
+        log.now_ms += DAY_MS // 2
+    run_here(tables, log.root, keep=Keep(history_ms=30 * DAY_MS))
+    first = manifest_of(tables).tables["commits"]
+    versions = []
+    for number in range(4):
+        log.now_ms += DAY_MS
+        log.commit("app", number)
+        run_here(tables, log.root, keep=Keep(history_ms=30 * DAY_MS))
+        versions.append(manifest_of(tables).tables["commits"])
+    assert versions == [first + 1, first + 2, first + 3, first + 4]  # each appended a row, and rewrote none
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--keep-history", "90"], "'90' is not a length of time. Write 30s, 5m, 12h or 7d"),
+        (["--keep-history", "5m"], "5m is too short: whole days are dropped. Write 1d or more"),
+        (["--keep-history", "90d", "--state-only"], "it does not go with --state-only"),
+    ],
+)
+def test_what_cannot_be_kept_is_refused(arguments: list[str], sentence: str, tmp_path: Path) -> None:
+    result = run("pipeline", "run", "--source", str(tmp_path), "--out", str(tmp_path / "tables"), *arguments)
+    assert result.status == Status.USAGE
+    assert sentence in " ".join(result.err.split())
