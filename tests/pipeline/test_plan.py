@@ -6,7 +6,6 @@ import pytest
 
 from muster.pipeline.model import PartitionReport, SegmentFiles
 from muster.pipeline.plan import (
-    MERGE_BYTES,
     Behind,
     Conflict,
     Cut,
@@ -16,7 +15,6 @@ from muster.pipeline.plan import (
     advanced,
     packed,
     plan,
-    shared,
     spread,
     thinned,
     withdrawn,
@@ -141,12 +139,6 @@ def test_works_are_packed_by_size() -> None:
     assert [len(each) for each in packed(works, 1)] == [1, 1, 1, 1]
     assert [len(each) for each in packed(works)] == [4]
     assert packed([]) == []
-
-
-def test_partitions_are_merged_by_tasks_of_about_one_size() -> None:
-    sizes = dict.fromkeys(range(4), MERGE_BYTES // 2)
-    assert sorted(map(len, shared([0, 1, 2, 3, 9], sizes))) == [1, 2, 2]  # 9 is in the tables, and its log is gone
-    assert shared([3, 1], {}) == [(1, 3)]
 
 
 @pytest.mark.parametrize(

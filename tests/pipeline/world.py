@@ -71,9 +71,15 @@ class GrowingLog:
         }  # fmt: skip
         self._shown = dict.fromkeys(self._batches, 0)
 
-    def grow(self, all_of_it: bool = False) -> None:
-        """Some more batches of every partition, or all that are left."""
+    @property
+    def partitions(self) -> list[int]:
+        return [int(name.rsplit("-", 1)[1]) for name in self._batches]
+
+    def grow(self, all_of_it: bool = False, only: int | None = None) -> None:
+        """Some more batches of every partition, or of one; or all that are left."""
         for name, batches in self._batches.items():
+            if only is not None and name != f"{OFFSETS_TOPIC}-{only}":
+                continue
             left = len(batches) - self._shown[name]
             self._shown[name] += left if all_of_it else self._random.randint(0, left)
             self._show(name, batches[: self._shown[name]])

@@ -348,7 +348,7 @@ def test_some_buckets_of_a_state_table_are_replaced_and_the_others_stay(store: T
         run.publish({}, {})
     with store.run() as run:
         assert run.bucket_files("offsets") is None
-        run.replace_buckets("offsets", {0: offsets_in(run, 1), 1: offsets_in(run, 2), 2: []})
+        run.replace_buckets("offsets", {0: offsets_in(run, 1), 1: offsets_in(run, 2)}, 3)
         run.publish({}, {})
     assert seen(store, "offsets") == [1, 2]
     earlier = store.manifest()
@@ -357,25 +357,44 @@ def test_some_buckets_of_a_state_table_are_replaced_and_the_others_stay(store: T
         held = run.bucket_files("offsets")
         assert held is not None
         assert {bucket: len(files) for bucket, files in held.items()} == {0: 1, 1: 1, 2: 0}
-        run.replace_buckets("offsets", {1: offsets_in(run, 20), 2: [*offsets_in(run, 30), *offsets_in(run, 31)]})
+        run.replace_buckets("offsets", {1: offsets_in(run, 20), 2: [*offsets_in(run, 30), *offsets_in(run, 31)]}, 3)
         assert store.newest_version("offsets") == version + 1
         now = run.bucket_files("offsets")
         assert now is not None
         assert now[0] == held[0]
-        run.replace_buckets("offsets", {})
+        run.replace_buckets("offsets", {}, 3)
         assert store.newest_version("offsets") == version + 1  # nothing new, nothing written
         run.publish({}, {})
     assert seen(store, "offsets") == [1, 20, 30, 31]
     assert earlier is not None
     assert len(store.files("offsets", earlier.tables["offsets"])) == 2
     with store.run() as run:
-        run.replace_buckets("offsets", {2: []})
+        run.replace_buckets("offsets", {2: []}, 3)
     assert seen(store, "offsets") == [1, 20, 30, 31]
     with store.run() as run:
-        run.replace("offsets", offsets_in(run, 5))
-        assert run.bucket_files("offsets") is None
+        run.replace_buckets("offsets", {0: offsets_in(run, 5), 1: []}, 2)  # as many as there are now, and no more
+        assert set(run.bucket_files("offsets") or ()) == {0, 1}
         run.publish({}, {})
     assert seen(store, "offsets") == [5]
+
+
+def test_a_table_replaced_by_others_has_no_buckets(store: TableStore) -> None:
+    for others in ("replace", "withdraw"):
+        with store.run() as run:
+            run.replace_buckets("offsets", {0: offsets_in(run, 1), 1: offsets_in(run, 2, 3)}, 2)
+            run.publish({}, {})
+        with store.run() as run:
+            if others == "replace":
+                run.replace("offsets", offsets_in(run, 2))
+            else:
+                run.withdraw("offsets", "log_offset <> 2")
+            assert run.bucket_files("offsets") is None
+            run.publish({}, {})
+        with store.run() as run:
+            assert run.bucket_files("offsets") is None
+            run.replace_buckets("offsets", {0: offsets_in(run, 8), 1: []}, 2)
+            run.publish({}, {})
+        assert seen(store, "offsets") == [8]
 
 
 def test_at_least_one_run_is_kept(store: TableStore) -> None:

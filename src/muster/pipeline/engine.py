@@ -102,7 +102,8 @@ def answered(number: int, task: Callable[[], Any], attempts: int = 1) -> Iterato
     try:
         answer = task()
         if isinstance(answer, Extracted):
-            answer, packets = answer._replace(packets=()), answer.packets
+            packets = answer.packets
+            answer = answer._replace(packets=(), packet_rows=sum(packet.rows for packet in packets))
         kind = ANSWER
     except MusterError as error:
         kind, answer = FAILURE, error

@@ -4,10 +4,12 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from muster.errors import BadInput
 from muster.pipeline.analytics import bring_up, goes_on, maker_on
+from muster.pipeline.buckets import NOT_IN_BUCKETS, Held, held, shares
 from muster.pipeline.engine import Engine, Reading
 from muster.pipeline.extract.partition import extract
 from muster.pipeline.log_ends import ends_digest, moment_of, numbered
@@ -24,7 +26,6 @@ from muster.pipeline.plan import (
     left_alone,
     packed,
     plan,
-    shared,
     withdrawn,
 )
 from muster.pipeline.progress import Watch
@@ -42,7 +43,8 @@ from muster.tables.upkeep import KEEP, Keep
 
 WEEK_MS = 7 * 24 * 3600 * 1000
 FROM_THE_LOG = ("commits", "group_records", "markers")
-STATE_ALONE = ("offsets", "open_commits", "group_state", "groups", "members", "lag")
+STATE_ALONE = ("offsets", "open_commits", "group_state", "groups", "members")
+IN_BUCKETS = tuple(table for table in STATE if table != NOT_IN_BUCKETS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +203,7 @@ class _Job:
         )
 
     def _extract(self, works: Sequence[PartitionWork], history: bool) -> Reading:
+        numbers = {work.offsets_partition for work in works}
         context = ExtractContext(
             run_id=self.changes.run_id,
             tables=self.changes.store.address,
@@ -208,14 +211,19 @@ class _Job:
             history=history,
             offsets_retention_ms=self.request.offsets_retention_ms,
             topic_names=tuple(sorted(self.topic_names.items())),
-            previous_offsets=tuple(self.changes.files("offsets")),
-            previous_activity=tuple(self.changes.files("activity")),
+            previous_offsets=self.held.of("offsets", numbers) if works else (),
+            previous_activity=self.held.of("activity", numbers) if works and self.request.history else (),
         )
         tasks = packed(in_pieces(works, self.states))
         size_bytes = sum(work.size_bytes for work in works)
         with self.watch.reading(size_bytes, self.engine.is_local) as folder:
             told = context._replace(progress=folder)
             return self.engine.read(lambda some: extract(some, told), tasks)
+
+    @cached_property
+    def held(self) -> Held:
+        """State before the run; the tables are opened by the first who asks."""
+        return held(self.changes, IN_BUCKETS if self.request.history else STATE_ALONE)
 
     @property
     def _options(self) -> tuple[tuple[str, str], ...]:
@@ -283,7 +291,7 @@ class _Job:
 
     def append_history(self) -> None:
         for table in FROM_THE_LOG if self.request.history else ():
-            self._append(table, [file for each in self.readings[0].found for file in each.files if file.table == table])
+            self._append(table, [file for each in self.readings[0].found for file in _of(table, each.files)])
 
     def _append(self, table: str, files: Sequence[WrittenFile]) -> None:
         self.changes.append(table, files)
@@ -302,39 +310,51 @@ class _Job:
         self.summary.new_rows["log_ends"] = ends.num_rows
 
     def merge_state(self) -> None:
-        """What is in force, in every partition; and what history learns from the comparison with the last run."""
+        """What is in force, where something is new; what history learns from the comparison with the last run; lag."""
         numbers = sorted({*self.before, *(state.offsets_partition for state in self.states)})
-        sizes = {state.offsets_partition: state.size_bytes for state in self.states}
-        works = [self._merge_work(some) for some in shared(numbers, sizes)]
+        new = {report.offsets_partition for report in self._reports()}.union(cut.offsets_partition for cut in self.cuts)
+        shared = shares(numbers, new, self._rows_to_merge(), self.held.buckets)
+        merges = [self._merge_work(some, is_new=True) for some in shared.merged.values()]
+        works = [*merges, *(self._merge_work(some, is_new=False) for some in shared.quiet)]
         answers = self.engine.merge(merge_task, works, self.readings)
         files = [file for answer in answers for file in answer.files]
-        for table in STATE if self.request.history else STATE_ALONE:
-            of_table = [file for file in files if file.table == table]
-            self.changes.replace(table, of_table)
-            self.summary.rows[table] = sum(file.rows for file in of_table)
+        by_bucket = dict(zip(shared.merged, answers[: len(merges)], strict=True))
+        for table in self.held.files:
+            found = {number: _of(table, answer.files) for number, answer in by_bucket.items()}
+            self.changes.replace_buckets(table, found, shared.buckets)
+        self.changes.replace(NOT_IN_BUCKETS, _of(NOT_IN_BUCKETS, files))
+        for table in (*self.held.files, NOT_IN_BUCKETS):
+            self.summary.rows[table] = sum(self.changes.facts(table)["num_records"].to_pylist())
         for table in HISTORY if self.request.history else ():
-            self._append(table, [file for file in files if file.table == table])
+            self._append(table, _of(table, files))
         self.behind = sum(answer.behind for answer in answers)
         unmeasured = sum(answer.unmeasured for answer in answers)
         if unmeasured:
             self.summary.notes.append(f"the lag in time of {unmeasured:,} partitions is interpolated, not looked up.")
 
-    def _merge_work(self, partitions: tuple[int, ...]) -> MergeWork:
-        files = self.changes.files
-        new = {table: self._new_files(table) for table in FROM_THE_LOG}
-        cut = any(cut.offsets_partition in partitions for cut in self.cuts)
+    def _rows_to_merge(self) -> int:
+        """About how many: those that are new, records of groups for their rebalances, and state as it was."""
+        found = [each for reading in self.readings for each in reading.found]
+        rows = sum(each.packet_rows + sum(file.rows for file in _of("group_records", each.files)) for each in found)
+        known: Mapping[str, int] = self._known("rows") or {}
+        return rows + sum(known.get(table, 0) for table in ("offsets", "open_commits", "group_state"))
+
+    def _merge_work(self, partitions: tuple[int, ...], *, is_new: bool) -> MergeWork:
+        new = {table: self._new_files(table) for table in FROM_THE_LOG} if is_new else {}
+        cut = is_new and any(cut.offsets_partition in partitions for cut in self.cuts)
         return MergeWork(
             run_id=self.changes.run_id,
             tables=self.changes.store.address,
             storage_options=self._options,
             history=self.request.history,
+            is_new=is_new,
             partitions=partitions,
             rebuilt=tuple(sorted(self.rebuilt.items())),
             cuts=self.cuts,
-            before={table: tuple(files(table)) for table in STATE},
+            before={table: self.held.of(table, partitions) for table in self.held.files},
             new=new,
-            all_group_records=tuple(files("group_records")) if cut else (),
-            log_ends=tuple(files("log_ends")),
+            all_group_records=tuple(self.changes.files("group_records")) if cut else (),
+            log_ends=tuple(self.changes.files("log_ends")),
             memory_mb=self.engine.task_memory_mb,
             run_number=self.changes.number,
             offsets_retention_ms=self.request.offsets_retention_ms,
@@ -342,7 +362,7 @@ class _Job:
         )
 
     def _new_files(self, table: str) -> tuple[str, ...]:
-        files = [file for each in self.readings[0].found for file in each.files if file.table == table]
+        files = [file for each in self.readings[0].found for file in _of(table, each.files)]
         return tuple(f"{self.changes.store.address}/{table}/{file.path}" for file in files)
 
     def analyse(self) -> None:
@@ -403,3 +423,7 @@ class _Job:
 
     def _known(self, name: str) -> Any:
         return self.changes.manifest.source.get(name) if self.changes.manifest else None
+
+
+def _of(table: str, files: Sequence[WrittenFile]) -> list[WrittenFile]:
+    return [file for file in files if file.table == table]

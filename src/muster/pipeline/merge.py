@@ -1,4 +1,5 @@
 """State, rebalances and lag of some partitions, by one task: what this run found on top of what the last one left.
+Where it found nothing, lag alone: ends of the data have moved.
 
 All records of a group are in one partition of the offsets topic, so a partition's state depends on nothing outside of
 it, and no row needs to move between tasks. The SQL is run by duckdb, which spills to disk what does not fit.
@@ -26,6 +27,7 @@ from muster.tables.schemas import (
     LATEST_REBALANCES,
     LOG_ENDS,
     MARKERS,
+    MEMBERS,
     OFFSETS,
     REBALANCES,
     TABLES,
@@ -194,12 +196,14 @@ class MergeWork(NamedTuple):
     tables: str
     storage_options: tuple[tuple[str, str], ...]
     history: bool
+    is_new: bool
+    """False: in these partitions nothing is, and their lag alone is measured."""
     partitions: tuple[int, ...]
     rebuilt: tuple[tuple[int, int], ...]
     """Partitions whose state comes from the log alone, and how far each had been read before."""
     cuts: tuple[Cut, ...]
     before: Mapping[str, Files]
-    """By table."""
+    """By table; files that may have rows of these partitions, and perhaps of others."""
     new: Mapping[str, Files]
     """Files added to `group_records` and `markers` by this run."""
     all_group_records: Files
@@ -214,7 +218,7 @@ class MergeWork(NamedTuple):
 
 class MergeAnswer(NamedTuple):
     files: tuple[WrittenFile, ...]
-    """State of these partitions, all of it; and rows to append to `commits` and `rebalances`."""
+    """State of these partitions, all of it; and rows to append to history. If nothing is new, `lag` alone."""
     unmeasured: int
     """Groups' partitions beyond `MOST_LOOKUPS`."""
     behind: int
@@ -231,10 +235,14 @@ def merge_task(work: MergeWork, packets: Sequence[Sequence[Packet]]) -> MergeAns
         closing(duckdb.connect(config=_config(spill, work.memory_mb))) as connection,
     ):
         task = _Task(work, packets, connection)
-        task.merge_offsets()
-        task.merge_groups()
-        if work.history:
-            task.tell_rebalances()
+        if work.is_new:
+            task.begin()
+            task.merge_offsets()
+            task.merge_groups()
+            if work.history:
+                task.tell_rebalances()
+        else:
+            task.keep()
         task.measure_lag()
         return MergeAnswer(tuple(task.files), task.unmeasured, task.behind)
 
@@ -255,6 +263,10 @@ class _Task:
         self.files: list[WrittenFile] = []
         self.unmeasured = self.behind = 0
         self.rebuilt = {number: place for number, place in work.rebuilt if number in work.partitions}
+
+    def begin(self) -> None:
+        """What was before, and what this run has read."""
+        work, connection = self.work, self.connection
         for table in ("offsets", "open_commits", "group_state"):
             self._view(f"{table}_held", TABLES[table], work.before.get(table, ()))
             self._view_of(f"{table}_before", f"SELECT * FROM {table}_held WHERE {not_in(self.rebuilt)}")
@@ -266,6 +278,11 @@ class _Task:
         winners = ("read_winners_commits", "read_winners_groups")
         self.late.finish_winners(*winners, with_ended=not work.history, but_not_in=self.rebuilt)
         self.late_again.finish_winners(*winners, with_ended=True)
+
+    def keep(self) -> None:
+        """What was before is what is."""
+        self._view("offsets", OFFSETS, self.work.before["offsets"])
+        self._view("members", MEMBERS, self.work.before["members"], here_only=False)
 
     # Relations
 

@@ -101,3 +101,6 @@ class Extracted(NamedTuple):
     files: tuple[WrittenFile, ...]
     reports: tuple[PartitionReport, ...]
     packets: tuple[Packet, ...]
+    """They travel by themselves: the driver sees none."""
+    packet_rows: int = 0
+    """How many rows those have."""

@@ -46,8 +46,6 @@ def spread(count: int) -> list[int]:
 
 TASK_BYTES = 64 * 1024 * 1024
 """Of log, that a task reads."""
-MERGE_BYTES = 128 * 1024 * 1024
-"""Of the logs whose state a task merges."""
 
 
 class PartitionState(NamedTuple):
@@ -217,13 +215,6 @@ def packed(works: Sequence[PartitionWork], task_bytes: int = TASK_BYTES) -> list
         bins[lightest].append(work)
         sizes[lightest] += work.size_bytes
     return [found for found in bins if found]
-
-
-def shared(partitions: Sequence[int], sizes: Mapping[int, int]) -> list[tuple[int, ...]]:
-    """Partitions by task, for merging: by the size of their logs, which state does not exceed by much."""
-    works = [PartitionWork(number, SegmentFiles((), ()), 0, None, False, sizes.get(number, 1)) for number in partitions]
-    bins = packed(works, MERGE_BYTES)
-    return [tuple(sorted(work.offsets_partition for work in each)) for each in bins]
 
 
 def advanced(known: Progress | None, report: PartitionReport) -> Progress:

@@ -101,7 +101,7 @@ STATE: dict[str, pa.Schema] = {
     "lag": LAG,
     "activity": ACTIVITY,
 }
-"""Replaced by every run."""
+"""Replaced by every run, where something is new."""
 
 ANALYTICS: dict[str, pa.Schema] = {"lag_history": LAG_HISTORY, "rates": RATES, "group_hours": GROUP_HOURS}
 """Made of history, interval by interval; a run replaces the intervals that its new rows touch."""

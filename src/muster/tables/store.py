@@ -273,30 +273,36 @@ class Run:
 
     def bucket_files(self, table: str) -> dict[int, list[str]] | None:
         """Files of a table by bucket, as this run sees it; None where it was last replaced as a whole."""
-        if table not in self._buckets:
+        held = self._held_buckets(table)
+        if held is None:
             return None
         directory = f"{self.store.address}/{table}"
-        return {
-            int(bucket): [f"{directory}/{name}" for name in names] for bucket, names in self._buckets[table].items()
-        }
+        return {int(number): [f"{directory}/{name}" for name in names] for number, names in held.items()}
 
-    def replace_buckets(self, table: str, files: Mapping[int, Sequence[WrittenFile]]) -> None:
-        """Make these files the content of some buckets of a table, and leave its other buckets as they are.
+    def replace_buckets(self, table: str, files: Mapping[int, Sequence[WrittenFile]], count: int) -> None:
+        """Make these files the content of some of a table's buckets, and leave its others as they are.
 
-        A bucket is a part of the table that is only ever replaced as a whole, in one commit with the others. The first
-        time a table is replaced so, what it had is replaced altogether.
+        A bucket is a part of the table that is only ever replaced as a whole, in one commit with the others; they have
+        the numbers below `count`. Where there were others before, or none, what the table had is replaced altogether.
         """
         self._assert_open()
+        held = self._held_buckets(table)
         added = [file for some in files.values() for file in some]
-        if table not in self._buckets:
+        if held is None or len(held) != count:
             self._table(table).replace(PUBLISHED[table], added)
-            self._buckets[table] = {}
+            held = {str(number): [] for number in range(count)}
         else:
-            held = self._buckets[table]
-            out = [name for bucket in files for name in held.get(str(bucket), ())]
+            out = [name for number in files for name in held[str(number)]]
             if out or added:
                 self._table(table).swap(PUBLISHED[table], out, added, same_rows=False)
-        self._buckets[table] |= {str(bucket): [file.path for file in some] for bucket, some in files.items()}
+        self._buckets[table] = held | {str(number): [file.path for file in some] for number, some in files.items()}
+
+    def _held_buckets(self, table: str) -> dict[str, list[str]] | None:
+        """As the manifest tells them, if the table is made of these files and no others."""
+        held = self._buckets.get(table)
+        if held is None or {name for names in held.values() for name in names} != set(self._table(table).names()):
+            return None
+        return held
 
     def swap(self, table: str, names: Sequence[str], files: Sequence[WrittenFile], *, same_rows: bool) -> None:
         """Put files in the place of some of the table's, by name; with the same rows, or with fewer."""

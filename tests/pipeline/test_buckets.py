@@ -1,0 +1,113 @@
+"""Runs merge and rewrite the partitions of the offsets topic in which something is new, and no others."""
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from muster.pipeline import buckets
+from muster.pipeline.buckets import Held, count_of, shares
+from muster.tables.schemas import STATE
+from muster.tables.store import TableStore
+from tests.pipeline.test_job import sorted_rows, without
+from tests.pipeline.world import GrowingLog, rows_of, run_here, unpacked
+
+IN_BUCKETS = [table for table in STATE if table != "lag"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "held", "expected"),
+    [
+        (0, None, 1),
+        (99, None, 1),
+        (101, None, 2),
+        (5_000, None, 7),  # partitions
+        (150, 3, 3),
+        (150, 4, 4),
+        (150, 5, 2),  # far too many
+        (301, 3, 4),  # too few
+    ],
+)
+def test_there_are_as_many_as_the_rows_are_worth(
+    rows: int, held: int | None, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(buckets, "ROWS_A_BUCKET", 100)
+    assert count_of(rows, 7, held) == expected
+
+
+def test_what_is_merged_and_what_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(buckets, "ROWS_A_BUCKET", 100)
+    numbers = [0, 1, 2, 3, 4, 5, 8]
+    assert shares(numbers, [5], 400, 4) == (4, {1: (1, 5)}, ((0, 4, 8, 2, 3),))
+    assert shares(numbers, [], 400, 4) == (4, {}, ((0, 4, 8, 1, 5, 2, 3),))
+    everything = {0: (0, 4, 8), 1: (1, 5), 2: (2,), 3: (3,)}
+    assert shares(numbers, [5], 400, None) == (4, everything, ())
+    assert shares(numbers, [5], 400, 9) == (4, everything, ())
+    assert shares([0, 2], [0, 2], 200, None) == (2, {0: (0, 2)}, ())  # a bucket that no partition is in
+    assert shares([], [], 0, None) == (1, {}, ())
+    monkeypatch.setattr(buckets, "QUIET_AT_ONCE", 2)
+    assert shares(numbers, [5], 400, 4).quiet == ((0, 4, 8, 2), (3,))
+
+
+def test_files_that_may_have_rows_of_partitions() -> None:
+    files = {"offsets": {0: ["a"], 1: ["b", "c"], 2: []}}
+    assert Held(3, files).of("offsets", [4, 1]) == ("b", "c")
+    assert Held(3, files).of("offsets", [0, 5]) == ("a",)
+    assert Held(None, {"offsets": {0: ["a", "b"]}}).of("offsets", [7]) == ("a", "b")
+
+
+def files_of(tables: Path) -> dict[str, set[str]]:
+    store = TableStore(tables)
+    manifest = store.manifest()
+    assert manifest is not None
+    return {table: set(store.files(table, manifest.tables[table])) for table in STATE}
+
+
+@pytest.fixture
+def in_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GrowingLog:
+    """A log of four partitions that was run over once, with a bucket for each."""
+    monkeypatch.setattr(buckets, "ROWS_A_BUCKET", 1)
+    growing = GrowingLog(unpacked("k43-full", tmp_path), tmp_path / "growing", Random(5))
+    growing.grow()
+    run_here(tmp_path / "in-steps", growing.target)
+    return growing
+
+
+def test_quiet_partitions_keep_their_files_and_the_tables_are_the_same(in_steps: GrowingLog, tmp_path: Path) -> None:
+    tables = tmp_path / "in-steps"
+    assert len(files_of(tables)["offsets"]) == len(in_steps.partitions) == 4
+    for number in in_steps.partitions:
+        before = files_of(tables)
+        in_steps.grow(all_of_it=True, only=number)
+        assert run_here(tables, in_steps.target).records
+        after = files_of(tables)
+        for table in IN_BUCKETS:
+            assert len(before[table] - after[table]) <= 1, table
+            assert len(before[table] & after[table]) >= len(before[table]) - 1, table
+        assert not before["lag"] & after["lag"]
+    run_here(tmp_path / "at-once", in_steps.target)
+    found, expected = (rows_of(tmp_path / each, *STATE) for each in ("in-steps", "at-once"))
+    for table in STATE:
+        rows = (without(each[table], *AS_OF_THE_LAST_RUN.get(table, ())) for each in (found, expected))
+        assert sorted_rows(next(rows)) == sorted_rows(next(rows)), table
+
+
+AS_OF_THE_LAST_RUN = {"activity": ("first_commit_ms",)}
+
+
+def test_buckets_that_become_others_lose_nothing(
+    in_steps: GrowingLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = tmp_path / "in-steps"
+    for rows_a_bucket in (10**9, 1):
+        monkeypatch.setattr(buckets, "ROWS_A_BUCKET", rows_a_bucket)
+        in_steps.grow(only=1)
+        summary = run_here(tables, in_steps.target)
+        run_here(tmp_path / f"at-once-{rows_a_bucket}", in_steps.target)
+        found, expected = (rows_of(tmp_path / each, *STATE) for each in ("in-steps", f"at-once-{rows_a_bucket}"))
+        assert {table: len(found[table]) for table in STATE} == {table: len(expected[table]) for table in STATE}
+        assert sorted_rows(found["offsets"]) == sorted_rows(expected["offsets"])
+        assert (summary.rows["offsets"], summary.rows["lag"]) == (len(found["offsets"]), len(found["lag"]))
+        manifest = TableStore(tables).manifest()
+        assert manifest is not None
+        assert {len(of_table) for of_table in manifest.upkeep.buckets.values()} == {4 if rows_a_bucket == 1 else 1}
