@@ -71,7 +71,8 @@ def end_of(looks: Sequence[Look], start_ms: int, length_ms: int) -> End:
     over_ms = start_ms + length_ms
     left = max((look for look in looks if look.at_ms < over_ms), default=None)
     right = min((look for look in looks if look.at_ms >= over_ms), default=None)
-    if left is not None and right is not None and left.at_ms >= over_ms - DAY_MS and right.end >= left.end:
+    is_near = left is not None and left.at_ms >= over_ms - DAY_MS
+    if is_near and left and right and right.at_ms < over_ms + DAY_MS and right.end >= left.end:
         offset = left.end + floor((right.end - left.end) * (over_ms - left.at_ms) / (right.at_ms - left.at_ms))
         return End(over_ms, offset, "interpolated" if right.end > left.end else "observed", left)
     if left is not None and left.at_ms >= start_ms:

@@ -17,6 +17,8 @@ import duckdb
 import pytest
 
 from muster.cli.status import Status
+from muster.pipeline.analytics import ROWS_FOR_SPARK
+from muster.tables.schemas import ANALYTICS
 from muster.tables.store import TableStore
 from tests.cli import Ran, command, run_process
 from tests.kit.kafka import REPOSITORY
@@ -26,6 +28,9 @@ from tests.pipeline.world import run_here, unpacked
 
 pytestmark = [pytest.mark.matrix, pytest.mark.spark]
 RECORDS = 5_000_000
+RECORDS_FOR_SPARK = ROWS_FOR_SPARK + 200_000
+"""Enough for Spark to make history by interval, which duckdb does on the driver where there is less."""
+TIME_LIMIT_S = 1800
 PIECE_BYTES = 64 << 20
 ENVIRONMENT = os.environ | {"SPARK_LOCAL_IP": "127.0.0.1"}
 HERE = {"spark.driver.host": "127.0.0.1", "spark.executor.memory": "512m"}
@@ -48,25 +53,27 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return settings
 
 
+def made_log(folder: Path, records: int) -> Path:
+    generate = [sys.executable, REPOSITORY / "bench" / "make_large.py", "--records", str(records), "--out", folder]
+    subprocess.run(generate, check=True, stdout=subprocess.DEVNULL)
+    return folder
+
+
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A log with work for several tasks."""
-    log = tmp_path_factory.mktemp("large") / "log"
-    generate = [sys.executable, REPOSITORY / "bench" / "make_large.py", "--records", str(RECORDS), "--out", log]
-    subprocess.run(generate, check=True, stdout=subprocess.DEVNULL)
-    return log
+    return made_log(tmp_path_factory.mktemp("large") / "log", RECORDS)
 
 
-def job(master: str, source: Path, tables: Path, settings: dict[str, str]) -> list[str]:
+def job(master: str, source: Path, tables: Path, settings: dict[str, str], *more: str) -> list[str]:
     here = {} if master.startswith("sc://") else HERE
     words = [word for name, value in (here | settings).items() for word in ("--conf", f"{name}={value}")]
-    return command("pipeline", "run", "--source", source, "--out", tables, "--master", master, *words, "--json")
+    return command("pipeline", "run", "--source", source, "--out", tables, "--master", master, *words, "--json", *more)
 
 
-def run_on(master: str, source: Path, tables: Path, settings: dict[str, str]) -> Ran:
-    ended = subprocess.run(
-        job(master, source, tables, settings), capture_output=True, text=True, timeout=500, env=ENVIRONMENT
-    )
+def run_on(master: str, source: Path, tables: Path, settings: dict[str, str], *more: str) -> Ran:
+    arguments = job(master, source, tables, settings, *more)
+    ended = subprocess.run(arguments, capture_output=True, text=True, timeout=TIME_LIMIT_S, env=ENVIRONMENT)
     return Ran(ended.returncode, ended.stdout, ended.stderr)
 
 
@@ -88,11 +95,20 @@ def events(folder: Path) -> dict[str, str]:
     }
 
 
-def tasks_in(folder: Path) -> list[Task]:
+def events_in(folder: Path) -> Iterator[dict[str, Any]]:
     [log] = [path for path in folder.iterdir() if not path.name.startswith(".")]
+    return map(json.loads, log.read_text().splitlines())
+
+
+def steps_in(folder: Path) -> set[str]:
+    """The names of the jobs that Spark ran, as its UI shows them."""
+    jobs = [event for event in events_in(folder) if event["Event"] == "SparkListenerJobStart"]
+    return {event["Properties"].get("spark.job.description", "") for event in jobs}
+
+
+def tasks_in(folder: Path) -> list[Task]:
     found = []
-    for line in log.read_text().splitlines():
-        event: dict[str, Any] = json.loads(line)
+    for event in events_in(folder):
         if event["Event"] == "SparkListenerTaskEnd":
             info = event["Task Info"]
             times = (info["Launch Time"], info["Finish Time"])
@@ -111,7 +127,7 @@ def digests(tables: Path) -> dict[str, tuple[int, int]]:
     manifest = store.manifest()
     assert manifest is not None
     found = {}
-    for table in (*STATE, *HISTORY, "lag"):
+    for table in (*STATE, *HISTORY, "lag", *ANALYTICS):
         files = store.files(table, manifest.tables[table]) if table in manifest.tables else []
         with duckdb.connect() as connection:
             if files:
@@ -139,7 +155,8 @@ def test_a_cluster_gives_what_one_process_gives(cluster: SparkCluster, packed: d
 def test_tasks_are_as_many_as_there_is_work_and_all_cores_take_part(
     cluster: SparkCluster, packed: dict[str, str], large: Path, tmp_path: Path
 ) -> None:
-    ran = run_on(cluster.master, large, tmp_path / "tables", packed | events(tmp_path / "events"))
+    settings = packed | events(tmp_path / "events")
+    ran = run_on(cluster.master, large, tmp_path / "tables", settings, "--no-analytics")
     assert ran.status == 0, ran.err
     tasks = tasks_in(tmp_path / "events")
     size_bytes = sum(file.stat().st_size for file in large.glob("__consumer_offsets-*/*.log"))
@@ -153,7 +170,7 @@ def test_a_worker_killed_inside_a_task_changes_nothing(packed: dict[str, str], l
     tables = tmp_path / "tables"
     with SparkCluster(tmp_path / "cluster") as cluster:
         victim = cluster.workers[1]
-        arguments = job(cluster.master, large, tables, packed | events(tmp_path / "events"))
+        arguments = job(cluster.master, large, tables, packed | events(tmp_path / "events"), "--no-analytics")
         with subprocess.Popen(
             arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
         ) as running:
@@ -163,13 +180,26 @@ def test_a_worker_killed_inside_a_task_changes_nothing(packed: dict[str, str], l
                 assert time.monotonic() < until
                 time.sleep(0.01)
             victim.kill()
-            out, err = running.communicate(timeout=500)
+            out, err = running.communicate(timeout=TIME_LIMIT_S)
     assert running.returncode == 0, err
     assert json.loads(out)["records"] >= RECORDS
     reasons = [task.reason for task in tasks_in(tmp_path / "events")]
     assert "ExecutorLostFailure" in reasons, "the worker had nothing to do when it was killed"
-    run_here(tmp_path / "here", large, analytics=True)
+    run_here(tmp_path / "here", large)
     assert digests(tables) == digests(tmp_path / "here")
+
+
+def test_history_by_interval_is_made_on_the_workers(
+    cluster: SparkCluster, packed: dict[str, str], tmp_path: Path
+) -> None:
+    log = made_log(tmp_path / "log", RECORDS_FOR_SPARK)
+    ran = run_on(cluster.master, log, tmp_path / "tables", packed | events(tmp_path / "events"))
+    assert ran.status == 0, ran.err
+    assert "muster: lag_history, rates, group_hours" in steps_in(tmp_path / "events")
+    run_here(tmp_path / "here", log, analytics=True)
+    made, here = digests(tmp_path / "tables"), digests(tmp_path / "here")
+    assert made == here
+    assert made.keys() >= ANALYTICS.keys()
 
 
 def test_spark_connect_gives_what_one_process_gives(

@@ -1,6 +1,6 @@
 """History by interval: the SQL beside a model in plain Python, in one go and in steps."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from random import Random
@@ -10,10 +10,8 @@ from uuid import uuid4
 import duckdb
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from muster.pipeline.analytics import InProcess, bring_up
+from muster.pipeline.analytics import LENGTHS_MS, STARTS, InProcess, bring_up
 from muster.tables import intervals, queries
 from muster.tables.intervals import DUCKDB_SIZE, HOUR_MS, INTERVAL_MS
 from muster.tables.reading import open_tables
@@ -40,52 +38,87 @@ def in_order(rows: list[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: tuple(map(str, row.values())))
 
 
-PAUSES = st.sampled_from([0, 1, 75_000, 299_999, 300_000, 510_000, 1_500_000, HOUR_MS, 90_000_000, 700_000_000])
-"""Within an interval, over its edge, and beyond all look-backs."""
-STEPS_BACK = st.sampled_from([1, 210_000, 450_000])
-RUNS = 5
+SPANS_MS = (0, 120_000, 1_500_000, 3 * HOUR_MS, 26 * HOUR_MS, 200 * HOUR_MS)
+"""How long a run after the one before: within an interval, over its edge, and beyond all look-backs."""
+STEPS_BACK_MS = (1, 210_000, 450_000)
+RUNS = 6
 
 
 class World(NamedTuple):
-    """Some groups and a topic of their own. Rows have a `run`: the one that reads or decides them."""
+    """Some groups and their topics. Rows have a `run`: the one that reads or decides them."""
 
     commits: list[Row]
     log_ends: list[Row]
     rebalances: list[Row]
 
 
-def commit_rows(draw: st.DrawFn, world: int) -> Iterator[Row]:
-    """Commits, rewinds and deletions of a few keys in log order; clocks step back now and then."""
-    now_ms, run = START_MS, 0
-    for log_offset in range(draw(st.integers(1, 20))):
-        now_ms += draw(PAUSES) if draw(st.integers(0, 5)) else -draw(STEPS_BACK)
-        run = min(run + draw(st.sampled_from([0, 0, 0, 1])), RUNS - 1)
-        kind = draw(st.sampled_from(["commit"] * 6 + ["deleted", "expired", "vanished"]))
-        is_commit = kind == "commit"
-        outcome = draw(st.sampled_from([None, None, None, "committed", "aborted", "unknown"])) if is_commit else None
-        has_time = kind != "vanished" and draw(st.integers(0, 9))
-        yield dict.fromkeys(COMMITS.names) | {
-            "offsets_partition": 0, "log_offset": log_offset, "timestamp_ms": now_ms if has_time else None,
-            "kind": kind, "group_id": f"{world}{draw(st.sampled_from('ab'))}", "topic": f"t{world}",
-            "partition": draw(st.integers(0, 1)), "txn_outcome": outcome,
-            "committed_offset": draw(st.integers(0, 60)) if is_commit else None, "metadata": "",
-            "commit_timestamp_ms": now_ms - 5 if is_commit else None,
-            "previous_commit_timestamp_ms": None if is_commit else now_ms - 600_000,
-            "run": run if outcome is None else draw(st.integers(run, RUNS - 1)),
-        }  # fmt: skip
+class Window(NamedTuple):
+    """What a run finds is of this time; where it is calm, of nothing before it."""
+
+    run: int
+    begin_ms: int
+    end_ms: int
+    is_calm: bool
+
+    def times(self, random: Random, most: int) -> list[int]:
+        """Moments in it, in order; some on the edge of an interval."""
+        found = sorted(random.randrange(self.begin_ms, self.end_ms) for _ in range(random.randint(0, most)))
+        edges = [time - time % INTERVAL_MS for time in found]
+        return [edge if edge >= self.begin_ms and random.random() < 0.2 else at
+                for at, edge in zip(found, edges, strict=True)]  # fmt: skip
 
 
-def log_end_rows(draw: st.DrawFn, world: int) -> Iterator[Row]:
+def windows(random: Random) -> list[Window]:
+    found, begin_ms = [], START_MS
+    for run in range(RUNS):
+        end_ms = begin_ms + random.choice(SPANS_MS) + 60_000
+        found.append(Window(run, begin_ms, end_ms, random.random() < 0.6))
+        begin_ms = end_ms
+    return found
+
+
+def commit_rows(random: Random, times: Sequence[Window], world: int) -> Iterator[Row]:
+    """Commits, rewinds and deletions of a few keys in log order.
+
+    In runs that are not calm clocks step back, and transactions and deletions of an earlier time are decided.
+    """
+    log_offset = 0
+    later = [window.run for window in times if not window.is_calm]
+    for window in times:
+        for at_ms in window.times(random, 5):
+            is_odd = not window.is_calm and random.random() < 0.4
+            kind = random.choice(["commit"] * 5 + ["deleted", "expired"] + ["vanished"] * 2 * is_odd)
+            now_ms = at_ms - is_odd * random.choice(STEPS_BACK_MS)
+            is_commit = kind == "commit"
+            outcome = random.choice([None, None, "committed", "aborted", "unknown"]) if is_commit else None
+            decided = [window.run] if outcome is None else [window.run, *(run for run in later if run > window.run)]
+            has_time = kind != "vanished" and random.random() < 0.9
+            row = dict.fromkeys(COMMITS.names) | {
+                "offsets_partition": 0, "log_offset": log_offset, "timestamp_ms": now_ms if has_time else None,
+                "kind": kind, "group_id": f"{world}{random.choice('ab')}", "topic": f"t{world}",
+                "partition": random.randint(0, 1), "txn_outcome": outcome,
+                "committed_offset": random.randint(0, 60) if is_commit else None, "metadata": "",
+                "commit_timestamp_ms": now_ms - 5 if is_commit else None,
+                "previous_commit_timestamp_ms": None if is_commit else now_ms - 600_000,
+                "run": random.choice(decided),
+            }  # fmt: skip
+            yield row
+            if kind == "vanished" and random.random() < 0.5:  # and the next record is a commit of the same key
+                yield row | {"kind": "commit", "committed_offset": 5, "commit_timestamp_ms": now_ms - 600_000}
+            log_offset += 1
+
+
+def log_end_rows(random: Random, times: Sequence[Window], world: int) -> Iterator[Row]:
     """Observations of ends that rise, rest, and now and then fall."""
     for partition in range(2):
-        now_ms, end = START_MS - 450_000, 0
-        for run in range(RUNS):
-            now_ms += draw(PAUSES)
-            end = end + draw(st.sampled_from([0, 1, 7, 20])) if draw(st.integers(0, 9)) else end // 2
-            if draw(st.integers(0, 4)):
+        end = 0
+        for window in times:
+            for at_ms in window.times(random, 3):
+                end = end + random.choice([0, 1, 7, 20]) if random.random() < 0.85 else end // 2
+                at_ms -= random.choice(STEPS_BACK_MS) if not window.is_calm and random.random() < 0.2 else 0
                 yield dict.fromkeys(LOG_ENDS.names) | {
-                    "topic": f"t{world}", "partition": partition, "observed_at_ms": now_ms, "run_number": run,
-                    "log_end_offset": end if draw(st.integers(0, 9)) else None, "run": run,
+                    "topic": f"t{world}", "partition": partition, "observed_at_ms": at_ms, "run_number": window.run,
+                    "log_end_offset": end if random.random() < 0.9 else None, "run": window.run,
                 }  # fmt: skip
 
 
@@ -93,38 +126,38 @@ CAUSES = ["first members", "member joined", "member left", "group emptied", "mem
           "static member returned", "partitions changed", "rejoined", "group deleted", None]  # fmt: skip
 
 
-def rebalance_rows(draw: st.DrawFn, world: int) -> Iterator[Row]:
+def rebalance_rows(random: Random, times: Sequence[Window], world: int) -> Iterator[Row]:
     """Of each group in log order; the first commit after one is read in the same run or later."""
     for group in "ab":
-        now_ms, run = START_MS, 0
-        for log_offset in range(draw(st.integers(0, 8))):
-            now_ms += draw(PAUSES)
-            run = min(run + draw(st.sampled_from([0, 0, 1])), RUNS - 1)
-            cause = draw(st.sampled_from(CAUSES))
-            names = None if cause is None else draw(st.lists(st.sampled_from("xyz"), max_size=3))
-            before, after = now_ms - draw(PAUSES), now_ms + draw(PAUSES)
-            has_time = draw(st.integers(0, 9)) > 0
-            has_gap = has_time and draw(st.booleans())
-            yield dict.fromkeys(REBALANCES.names) | {
-                "group_id": f"{world}{group}", "at_ms": now_ms if has_time else None,
-                "cause": cause, "members": draw(st.integers(0, 5)), "joined": names, "left": names,
-                "generation": draw(st.sampled_from([None, 3, 4])),
-                "previous_generation": draw(st.sampled_from([None, 3])),
-                "first_commit_after_ms": after if has_gap else None,
-                "commit_gap_ms": after - before if has_gap else None,
-                "type": "classic", "offsets_partition": 0, "log_offset": log_offset, "run": run,
-                "gap_run": draw(st.integers(run, RUNS - 1)),
-            }  # fmt: skip
+        log_offset = 0
+        for window in times:
+            for at_ms in window.times(random, 3):
+                log_offset += 1
+                cause = random.choice(CAUSES)
+                names = None if cause is None else random.sample("xyz", random.randint(0, 3))
+                gap_window = random.choice(times[window.run :])
+                after_ms = max(at_ms, random.randrange(gap_window.begin_ms, gap_window.end_ms))
+                has_time = random.random() < 0.9
+                has_gap = has_time and random.random() < 0.5
+                yield dict.fromkeys(REBALANCES.names) | {
+                    "group_id": f"{world}{group}", "at_ms": at_ms if has_time else None,
+                    "cause": cause, "members": random.randint(0, 5), "joined": names, "left": names,
+                    "generation": random.choice([None, 3, 4]), "previous_generation": random.choice([None, 3]),
+                    "first_commit_after_ms": after_ms if has_gap else None,
+                    "commit_gap_ms": after_ms - at_ms + random.choice([0, 70_000]) if has_gap else None,
+                    "type": "classic", "offsets_partition": 0, "log_offset": log_offset, "run": window.run,
+                    "gap_run": gap_window.run,
+                }  # fmt: skip
 
 
-@st.composite
-def worlds(draw: st.DrawFn) -> World:
-    """Several at once: each question to an engine has its price."""
-    found = World([], [], [])
-    for world in range(draw(st.integers(2, 8))):
-        found.commits.extend(commit_rows(draw, world))
-        found.log_ends.extend(log_end_rows(draw, world))
-        found.rebalances.extend(rebalance_rows(draw, world))
+def world_of(seed: int, parts: int = 16) -> World:
+    """Many small worlds at once: each question to an engine has its price."""
+    random = Random(seed)
+    found, times = World([], [], []), windows(random)
+    for part in range(parts):
+        found.commits.extend(commit_rows(random, times, part))
+        found.log_ends.extend(log_end_rows(random, times, part))
+        found.rebalances.extend(rebalance_rows(random, times, part))
     return found
 
 
@@ -148,29 +181,76 @@ def modelled(world: World) -> dict[str, list[Row]]:
     }
 
 
-def check_in_one_go(world: World) -> None:
-    given, expected = given_to(world), modelled(world)
-    asked_for = {
-        "lag_history": intervals.lag_history("commits", "log_ends"),
-        "rates": intervals.rates("commits", "log_ends"),
-        "group_hours": intervals.group_hours("commits", "rebalances", size=DUCKDB_SIZE),
+def made_from(since_ms: Mapping[str, int] | None = None) -> dict[str, str]:
+    """The SQL of each table; from a moment on, what was before it is of the rows in `before_` and the table's name."""
+    if since_ms is None:
+        return {
+            "lag_history": intervals.lag_history("commits", "log_ends"),
+            "rates": intervals.rates("commits", "log_ends"),
+            "group_hours": intervals.group_hours("commits", "rebalances", size=DUCKDB_SIZE),
+        }
+    states = {
+        name: f"({intervals.states_before('before_lag_history', 'before_offsets', since_ms[name])})"
+        for name in ("lag_history", "rates")
     }
-    for name, sql in asked_for.items():
+    hours_ms = since_ms["group_hours"]
+    hours = f"({intervals.hours_before('before_group_hours', hours_ms)})"
+    return {
+        "lag_history": intervals.lag_history(
+            "commits", "log_ends", since_ms=since_ms["lag_history"], before=states["lag_history"]
+        ),
+        "rates": intervals.rates("commits", "log_ends", since_ms=since_ms["rates"], before=states["rates"]),
+        "group_hours": intervals.group_hours("commits", "rebalances", hours_ms, hours, DUCKDB_SIZE),
+    }
+
+
+def check_in_one_go(world: World) -> dict[str, list[Row]]:
+    given, expected = given_to(world), modelled(world)
+    for name, sql in made_from().items():
         found = asked(sql, **given).cast(ANALYTICS[name])
         assert in_order(found.to_pylist()) == in_order(expected[name]), name
+    return expected
 
 
-@settings(max_examples=6, deadline=None)
-@given(worlds())
-def test_history_by_interval_is_what_the_model_says(world: World) -> None:
-    check_in_one_go(world)
+@pytest.mark.parametrize("seed", range(3))
+def test_history_by_interval_is_what_the_model_says(seed: int) -> None:
+    rows = check_in_one_go(world_of(seed))
+    assert all(len(each) > 30 for each in rows.values())
 
 
 @pytest.mark.long
-@settings(max_examples=400, deadline=None)
-@given(worlds())
-def test_history_by_interval_is_what_the_model_says_of_many_worlds(world: World) -> None:
-    check_in_one_go(world)
+def test_history_by_interval_is_what_the_model_says_of_many_worlds() -> None:
+    for seed in range(100, 400):
+        check_in_one_go(world_of(seed))
+
+
+def check_from_a_moment_on(seed: int, moments: int) -> None:
+    """The rows from any interval on, made of what is there from then on and of the state right before it."""
+    world, random = world_of(seed), Random(seed)
+    given, expected = given_to(world), modelled(world)
+    given |= {f"before_{name}": table(rows, ANALYTICS[name]) for name, rows in expected.items()}
+    state = asked(queries.offsets("commits"), commits=given["commits"])
+    given["before_offsets"] = state.select(OFFSETS.names).cast(OFFSETS)
+    for _ in range(moments):
+        moment = random.choice(world.commits)["commit_timestamp_ms"] or START_MS
+        since_ms = {name: moment - moment % length_ms for name, length_ms in LENGTHS_MS.items()}
+        kept = given | {
+            "commits": table([row for row in world.commits if model.at_of(row) >= since_ms["lag_history"]], COMMITS)
+        }
+        for name, sql in made_from(since_ms).items():
+            found = asked(sql, **(given if name == "group_hours" else kept)).cast(ANALYTICS[name])
+            wanted = [row for row in expected[name] if row[STARTS[name]] >= since_ms[name]]
+            assert in_order(found.to_pylist()) == in_order(wanted), (name, moment)
+
+
+def test_from_a_moment_on_it_is_the_same() -> None:
+    check_from_a_moment_on(seed=4, moments=4)
+
+
+@pytest.mark.long
+def test_from_many_moments_on_it_is_the_same() -> None:
+    for seed in range(500, 600):
+        check_from_a_moment_on(seed, moments=10)
 
 
 def until(world: World, run: int) -> World:
@@ -206,28 +286,123 @@ def run_of(store: TableStore, world: World, run: int) -> None:
         changes.publish({}, {"analytics": bring_up(changes, InProcess(), False).remembered})
 
 
-def check_in_steps(world: World, folder: Path) -> None:
+def check_in_steps(world: World, folder: Path, runs: int = RUNS) -> None:
+    """After every run the tables are what the model makes of all that is known then."""
     store = TableStore(folder / uuid4().hex)
-    for run in range(RUNS):
+    for run in range(runs):
         run_of(store, world, run)
-    expected = modelled(until(world, RUNS - 1))
-    with open_tables(store.address) as tables:
-        for name in ANALYTICS:
-            found = inner(tables.read(name).table(), ANALYTICS[name]).to_pylist()
-            assert in_order(found) == in_order(expected[name]), name
+        expected = modelled(until(world, run))
+        with open_tables(store.address) as tables:
+            for name in ANALYTICS:
+                found = inner(tables.read(name).table(), ANALYTICS[name]).to_pylist()
+                assert in_order(found) == in_order(expected[name]), (name, run)
 
 
-@settings(max_examples=2, deadline=None)
-@given(world=worlds())
-def test_in_steps_it_is_the_same(world: World, tmp_path_factory: pytest.TempPathFactory) -> None:
-    check_in_steps(world, tmp_path_factory.getbasetemp())
+def test_in_steps_it_is_the_same(tmp_path: Path) -> None:
+    check_in_steps(world_of(5), tmp_path)
 
 
 @pytest.mark.long
-@settings(max_examples=150, deadline=None)
-@given(world=worlds())
-def test_in_many_steps_it_is_the_same(world: World, tmp_path_factory: pytest.TempPathFactory) -> None:
-    check_in_steps(world, tmp_path_factory.getbasetemp())
+def test_in_many_steps_it_is_the_same(tmp_path: Path) -> None:
+    for seed in range(700, 760):
+        check_in_steps(world_of(seed, parts=1 + seed % 12), tmp_path)
+
+
+def commit_row(at_ms: int, run: int, **more: Any) -> Row:
+    return dict.fromkeys(COMMITS.names) | {
+        "offsets_partition": 0, "log_offset": at_ms - START_MS, "timestamp_ms": at_ms, "kind": "commit",
+        "group_id": "g", "topic": "t", "partition": 0, "committed_offset": 10, "metadata": "",
+        "commit_timestamp_ms": at_ms, "run": run, **more,
+    }  # fmt: skip
+
+
+def look_row(at_ms: int | None, run: int, end: int | None, partition: int = 0) -> Row:
+    return dict.fromkeys(LOG_ENDS.names) | {
+        "topic": "t", "partition": partition, "observed_at_ms": at_ms, "run_number": run, "log_end_offset": end,
+        "run": run,
+    }  # fmt: skip
+
+
+def rebalance_row(at_ms: int, log_offset: int, **more: Any) -> Row:
+    return dict.fromkeys(REBALANCES.names) | {
+        "group_id": "g", "at_ms": at_ms, "cause": "member joined", "members": 2, "joined": ["x"], "left": [],
+        "generation": 4, "previous_generation": 3, "type": "classic", "offsets_partition": 0,
+        "log_offset": log_offset, **more,
+    }  # fmt: skip
+
+
+def test_a_partition_that_was_not_observed_for_a_day_and_a_half(tmp_path: Path) -> None:
+    """The run that sees it again draws lines, of moments that are less than a day from both observations.
+
+    A rebalance is all that is new in that run for `group_hours`.
+    """
+    hours = [START_MS + number * HOUR_MS for number in range(37)]
+    looks = [look_row(hours[0], 0, 10), look_row(hours[30], 1, 5, partition=1), look_row(hours[36], 2, 46)]
+    commits = [commit_row(hours[1], 0), *(commit_row(hours[at], 1) for at in (6, 20, 30))]
+    rebalances = [rebalance_row(hours[at], at, run=run, gap_run=run) for at, run in ((1, 0), (34, 2))]
+    check_in_steps(World(commits, looks, rebalances), tmp_path, runs=3)
+    with open_tables(tmp_path.iterdir().__next__()) as tables:
+        rows = inner(tables.read("lag_history").table(), ANALYTICS["lag_history"]).to_pylist()
+    ends = {row["last_commit_ms"]: row["log_end_by"] for row in rows if row["commits"]}
+    assert ends == {hours[1]: None, hours[6]: None, hours[20]: "interpolated", hours[30]: None}
+
+
+def test_after_a_truncation_nothing_of_what_was_cut_is_left(tmp_path: Path) -> None:
+    hours = [START_MS + number * HOUR_MS for number in range(4)]
+    commits = [commit_row(hours[0], 0), commit_row(hours[2], 0, committed_offset=20)]
+    world = World(commits, [look_row(hours[0] + 1, 0, 30), look_row(hours[3], 0, 40)], [])
+    store = TableStore(tmp_path)
+    run_of(store, world, 0)
+    left = world._replace(commits=commits[:1])
+    with store.run() as changes:
+        changes.withdraw("commits", f"log_offset >= {commits[1]['log_offset']}")
+        state = asked(queries.offsets("commits"), commits=table(left.commits, COMMITS))
+        changes.replace("offsets", state.select(OFFSETS.names).cast(OFFSETS))
+        changes.publish({}, {"analytics": bring_up(changes, InProcess(), True).remembered})
+    rows = check_by_model(tmp_path)
+    assert [row["committed_offset"] for row in rows["lag_history"]] == [10, 10]
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "since"),
+    [
+        ([(0, 0)], [10], 0),
+        ([(0, 0), (10, 1)], [20], 10),
+        ([], [20], 20),
+        ([(0, 0), (30, 1)], [20], 0),  # a clock that was put back
+        ([(0, 0)], [30], 6),  # a day before it
+        ([(0, 0)], [], None),
+    ],
+)
+def test_from_when_on_an_observation_tells_something_new(
+    before: list[tuple[int, int]], now: list[int], since: int | None
+) -> None:
+    looks = [look_row(START_MS + at * HOUR_MS, run, 7) for at, run in before]
+    looks += [look_row(START_MS + at * HOUR_MS, 2, 9) for at in now]
+    looks += [look_row(START_MS - HOUR_MS, 2, None), look_row(START_MS + 5 * HOUR_MS, 1, None)]  # nothing was seen
+    sql = intervals.first_observed("ends", 2)
+    expected = None if since is None else START_MS + since * HOUR_MS
+    assert asked(sql, ends=table(looks, LOG_ENDS)).to_pylist()[0].popitem()[1] == expected
+
+
+@pytest.mark.parametrize(
+    ("change", "since"),
+    [
+        ({}, None),
+        ({"first_commit_after_ms": START_MS + 500, "commit_gap_ms": 600}, 500),
+        ({"members": 3}, 100),
+        ({"cause": "rejoined"}, 100),
+        ({"joined": ["x", "y"]}, 100),
+        ({"generation": 5}, 100),
+        ({"log_offset": 8, "at_ms": START_MS + 70}, 70),
+    ],
+)
+def test_from_when_on_a_rebalance_tells_something_new(change: Row, since: int | None) -> None:
+    before = [rebalance_row(START_MS + 100, 1), rebalance_row(START_MS + 50, 0)]
+    now = [rebalance_row(START_MS + 100, 1) | change]
+    sql = intervals.first_told("told", "told_before")
+    found = asked(sql, told=table(now, REBALANCES), told_before=table(before, REBALANCES)).to_pylist()
+    assert found[0].popitem()[1] == (None if since is None else START_MS + since)
 
 
 def check_by_model(tables: Path) -> dict[str, list[Row]]:

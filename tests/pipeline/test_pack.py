@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from muster.pipeline import pack
 from muster.pipeline.pack import PYTHON, STARTER, ways, worker_trouble
 
 NO_MUSTER = """
@@ -121,6 +122,30 @@ def test_a_worker_without_that_python_says_so(starter: Path) -> None:
     ended = subprocess.run([starter, "-c", ""], env={"PATH": str(path)}, capture_output=True, text=True)
     assert ended.returncode == 1
     assert worker_trouble(ended.stderr).startswith(f"no Python {PYTHON} on the PATH of this worker (")
+
+
+IN_TASKS = ("engine", "extract.partition", "merge", "analytics", "frames", "datasource", "published", "stream")
+"""Modules that Spark's tasks load by name."""
+
+
+def test_what_tasks_import_is_in_the_archive(tmp_path: Path) -> None:
+    """A Python without packages, and the archive beside PySpark, which every worker of Spark has."""
+    import py4j
+    import pyspark
+
+    for path, name in pack._files():
+        (tmp_path / "archive" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "archive" / name).symlink_to(path)
+    (tmp_path / "spark").mkdir()
+    for module in (pyspark, py4j):
+        (tmp_path / "spark" / module.__name__).symlink_to(Path(module.__file__).parent)
+    asked = "; ".join(f"import muster.pipeline.{name}" for name in IN_TASKS)
+    ended = subprocess.run(
+        [sys.executable, "-S", "-c", asked],
+        env={"PYTHONPATH": f"{tmp_path / 'archive'}:{tmp_path / 'spark'}", "PATH": "/usr/bin:/bin"},
+        cwd=tmp_path, capture_output=True, text=True,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
 
 
 def test_the_settings_of_every_kind_of_cluster_name_the_archive() -> None:

@@ -38,7 +38,7 @@ def in_environment(python: Path, *arguments: str, folder: Path | None = None) ->
     environment = os.environ | {"PYTHONPATH": str(REPOSITORY / "src")}
     environment.pop("SPARK_HOME", None)
     ended = subprocess.run(
-        [str(python), *arguments], capture_output=True, text=True, timeout=500, env=environment, cwd=folder
+        [str(python), *arguments], capture_output=True, text=True, timeout=1800, env=environment, cwd=folder
     )
     assert ended.returncode == 0, ended.stderr
     return ended.stdout

@@ -97,7 +97,7 @@ class News:
         with duckdb.connect() as self._connection:
             self._view("new_commits", "commits", self._new("commits"))
             commits_ms = self._first(intervals.first_change("new_commits"))
-            self._view("ends", "log_ends", self._files("log_ends", "observed_at_ms", self._day_before(last)))
+            self._view("ends", "log_ends", self._files("log_ends", "observed_at_ms", self._ends_since(last)))
             ends_ms = self._first(intervals.first_observed("ends", changes.number))
             newest = self._first("SELECT max(observed_at_ms) FROM ends")
             self.newest_ms = max((time for time in (newest, commits_ms) if time is not None), default=None)
@@ -138,9 +138,12 @@ class News:
             return FROM_THE_START
         return _floored(max(min(known), 0), LENGTHS_MS[table]) if known else None
 
-    def _day_before(self, last: Mapping[str, Any] | None) -> int:
-        newest_ms = last.get("newest_ms") if last is not None else None
-        return 0 if newest_ms is None else newest_ms - LOOK_BACK_MS
+    def _ends_since(self, last: Mapping[str, Any] | None) -> int:
+        """From when on observations are looked at: they say something new of two days before them at most."""
+        self._view("new_ends", "log_ends", self._new("log_ends"))
+        first_ms = self._first(f"SELECT min(observed_at_ms) FROM new_ends WHERE run_number = {self._changes.number}")
+        since_ms = last["newest_ms"] if last is not None and first_ms is None else first_ms
+        return 0 if last is None or since_ms is None else since_ms - 2 * LOOK_BACK_MS
 
     def _first_rebalance(self) -> int | None:
         self._view("new_rebalances", "rebalances", self._new("rebalances"))

@@ -18,7 +18,7 @@ from pathlib import Path
 import muster
 from muster.errors import BadInput
 
-ROOTS = ("numba", "pyarrow", "pandas", "duckdb", "cramjam", "crc32c", "cryptography")
+ROOTS = ("numba", "pyarrow", "pandas", "duckdb", "deltalake", "cramjam", "crc32c", "cryptography")
 LEFT_OUT = re.compile(
     r"(^|/)(tests|__pycache__)/|^[^/]+\.dist-info/(licenses/|RECORD$)"
     r"|^pyarrow/(include/|src/|(libarrow_(python_)?|_)flight)"

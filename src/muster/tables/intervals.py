@@ -7,9 +7,10 @@ record's time; one that has none, to that of its commit time, and a deletion tha
 commit it ended. Commits of committed transactions count from when they were written. In force at an interval's end is
 what has the highest place in the log of all that belongs to it or to an earlier one: clocks step back, places do not.
 
-*The end of a log* at any moment is on the straight line between the observations before and after it. Behind the newest
-observation it is unknown; so the last row of a series is of the moment of that observation (`at_ms`), and a later run
-makes it one of the interval's end. Where ends fall (a topic made anew under its old name) there is no line.
+*The end of a log* at any moment is on the straight line between the observations before and after it, if both are less
+than a day away. Behind the newest observation it is unknown; so the last row of a series is of the moment of that
+observation (`at_ms`), and a later run makes it one of the interval's end. Where ends fall (a topic made anew under its
+old name) there is no line.
 
 *In steps as in one go.* Each function gives the rows from `since_ms` on, and needs then only commits from there on, the
 observations of `LOOK_BACK_MS` before it, and the state right before it (`before`: columns of `BEFORE`). What is further
@@ -27,7 +28,7 @@ INTERVAL_MS = 5 * 60_000
 """Of the published tables."""
 HOUR_MS = 3_600_000
 LOOK_BACK_MS = 86_400_000
-"""How long before a moment an observation of a log's end says anything about it."""
+"""How far from a moment an observation of a log's end says anything about it."""
 LOOK_BACK_HOURS = 7 * 24
 """How long a group may be quiet and its members still be known."""
 MOST_MEMBERS = 1 << 20
@@ -138,7 +139,8 @@ def _ends(spots: str, looks: str, interval_ms: int) -> str:
     }
     over = f"(f.interval_start_ms + {interval_ms})"
     is_near = f"coalesce(f.left_ms >= {over} - {LOOK_BACK_MS}, FALSE)"
-    has_line = f"({is_near} AND f.next_ms >= 0 AND f.next_end >= f.left_end)"
+    is_soon = f"f.next_ms >= 0 AND f.next_ms < {over} + {LOOK_BACK_MS}"
+    has_line = f"({is_near} AND {is_soon} AND f.next_end >= f.left_end)"
     is_within = "coalesce(f.left_ms >= f.interval_start_ms, FALSE)"
     return f"""
         SELECT f.topic, f.partition, f.interval_start_ms, f.era,
@@ -500,16 +502,20 @@ def first_change(new_commits: str) -> str:
 
 
 def first_observed(log_ends: str, run_number: int) -> str:
-    """From when on a run's observations say something new: from the one before it, of some partition."""
+    """From when on a run's observations say something new: of each partition from the one before it, and no further
+    than `LOOK_BACK_MS`. Those of twice that time before them are needed.
+    """
     return f"""
-        SELECT min(least(coalesce(b.observed_at_ms, n.observed_at_ms), n.observed_at_ms)) FROM (
-            SELECT r.topic, r.partition, min(r.observed_at_ms) AS observed_at_ms FROM {log_ends} r
-            WHERE r.log_end_offset IS NOT NULL AND r.run_number = {run_number} GROUP BY r.topic, r.partition
-        ) n LEFT JOIN (
-            SELECT r.topic, r.partition, max(r.observed_at_ms) AS observed_at_ms FROM {log_ends} r
-            WHERE r.log_end_offset IS NOT NULL AND coalesce(r.run_number, -1) < {run_number}
-            GROUP BY r.topic, r.partition
-        ) b ON n.topic = b.topic AND n.partition = b.partition"""
+        SELECT min(greatest(coalesce(w.before_ms, w.observed_at_ms), w.observed_at_ms - {LOOK_BACK_MS})) FROM (
+            SELECT n.observed_at_ms, max(b.observed_at_ms) AS before_ms FROM (
+                SELECT r.topic, r.partition, min(r.observed_at_ms) AS observed_at_ms FROM {log_ends} r
+                WHERE r.log_end_offset IS NOT NULL AND r.run_number = {run_number} GROUP BY r.topic, r.partition
+            ) n LEFT JOIN (
+                SELECT r.topic, r.partition, r.observed_at_ms FROM {log_ends} r
+                WHERE r.log_end_offset IS NOT NULL AND coalesce(r.run_number, -1) < {run_number}
+            ) b ON n.topic = b.topic AND n.partition = b.partition AND n.observed_at_ms > b.observed_at_ms
+            GROUP BY n.topic, n.partition, n.observed_at_ms
+        ) w"""
 
 
 def first_told(rebalances: str, before: str) -> str:
