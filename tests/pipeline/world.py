@@ -99,4 +99,6 @@ class GrowingLog:
         ends = dict(batches)  # of each segment the last end
         first = next(iter(self._batches[name]))[0]
         for segment, end in (ends or {first: 0}).items():
-            (folder / segment.name).write_bytes(segment.read_bytes()[:end])
+            shown = folder / segment.name
+            if not shown.exists() or shown.stat().st_size != end:
+                shown.write_bytes(segment.read_bytes()[:end])

@@ -13,17 +13,20 @@ import pyarrow.parquet as pq
 import pytest
 
 from muster.cli.status import Status
+from muster.pipeline import buckets
 from muster.tables import compact as module
-from muster.tables.compact import ENOUGH, HOUR_MS, OF_AGE, WIDEST_MS, compact, join_small_files, thinned
+from muster.tables.compact import ENOUGH, HOUR_MS, OF_AGE, WIDEST_MS, Joining, compact, join_small_files, thinned
 from muster.tables.queries import DUCKDB_EXPLODE, lag
 from muster.tables.reading import open_tables
-from muster.tables.schemas import LOG_ENDS, MEMBERS, OFFSETS
+from muster.tables.schemas import ANALYTICS, LOG_ENDS, MEMBERS, OFFSETS, TABLES
 from muster.tables.store import TableStore
+from muster.tables.times import inner
 from muster.tables.upkeep import Keep
 from tests.cli import run
-from tests.pipeline.world import GrowingLog, rows_of, run_here, unpacked
+from tests.pipeline.world import rows_of, run_here
 from tests.tables.history import asked
 from tests.tables.made import made
+from tests.tables.years import Years
 
 GROUPS = 40
 MINUTE_MS = 60_000
@@ -100,7 +103,7 @@ def test_a_join_that_is_not_published_is_rolled_back(tmp_path: Path) -> None:
         append(store, number)
     before = counted(store)
     with store.run() as run:
-        join_small_files(run, by_hand=True)
+        Joining(run, None, by_hand=True).do()
         assert len(run.files("commits")) == 1
     assert counted(store) == before
     append(store, 4)
@@ -125,6 +128,74 @@ def test_rows_that_get_lost_are_noticed(tmp_path: Path, monkeypatch: pytest.Monk
     with pytest.raises(Exception, match="7 rows of commits came out of 60"):
         compact(store)
     assert counted(store) == before
+
+
+# Tables by interval.
+
+
+def by_interval(table: str, *starts_ms: int) -> pa.Table:
+    start = {"group_hours": "hour_ms"}.get(table, "interval_start_ms")
+    return made(table, *({"group_id": "app", "topic": "t", start: start_ms} for start_ms in starts_ms))
+
+
+@pytest.mark.parametrize("table", ["lag_history", "rates", "group_hours"])
+def test_of_tables_by_interval_what_is_still_open_stays_apart(
+    table: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ENOUGH", 2)
+    store = TableStore(tmp_path / "tables")
+    hour = 1_000_000
+    with store.run() as run:
+        for number in range(3):
+            run.append_rows(table, by_interval(table, (hour - 9 + number) * HOUR_MS, (hour - 8 + number) * HOUR_MS))
+        for number in range(2):
+            run.append_rows(table, by_interval(table, (hour - 1 - number) * HOUR_MS, hour * HOUR_MS))
+        run.append_rows(table, by_interval(table, (hour - 500) * HOUR_MS))
+        held = set(run.files(table))
+        assert join_small_files(run) == []
+        assert set(run.files(table)) == held  # without a moment nothing is known to be over
+        assert join_small_files(run, hour * HOUR_MS + 7) == []
+        new = [file for file in run.files(table) if file not in held]
+        assert len(new) == 1
+        rows = pq.ParquetFile(new[0]).metadata.num_rows
+        assert (rows, len(run.files(table))) == ((6, 4) if table == "group_hours" else (7, 3))  # a year ago is not now
+        run.publish({}, {"analytics": {"run_number": 0, "newest_ms": hour * HOUR_MS + 7}})
+    assert compact(store) == {}
+
+
+# What cannot be read.
+
+
+def test_a_file_that_cannot_be_joined_is_told_and_the_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ENOUGH", 2)
+    years = Years(tmp_path, rounds=4, records=400, days=1)
+    tables = tmp_path / "tables"
+    for _ in range(2):
+        years.grow()
+        run_here(tables, years.log)
+    broken, *_ = (tables / "commits").glob("*.parquet")
+    content = broken.read_bytes()
+    broken.write_bytes(content[: len(content) // 2])
+    years.grow()
+    summary = run_here(tables, years.log)
+    (note,) = (note for note in summary.notes if "not joined" in note)
+    assert note.startswith("small files of commits were not joined: ")
+    assert "All rows are where they were" in note
+    store = TableStore(tables)
+    manifest = store.manifest()
+    assert manifest is not None
+    assert manifest.run_id == summary.run_id
+    assert len(list((tables / "commits").glob("*.parquet"))) == 3  # and nothing half done
+    assert run("pipeline", "compact", "--tables", tables).status != Status.OK
+    broken.write_bytes(content)
+    years.grow()
+    years.close()
+    assert not [note for note in run_here(tables, years.log).notes if "joined" in note]
+    run_here(tmp_path / "once", years.log)
+    found, expected = (rows_of(each, "commits")["commits"] for each in (tables, tmp_path / "once"))
+    assert sorted(map(repr, found)) == sorted(map(repr, expected))
 
 
 # Observations of ends.
@@ -208,38 +279,73 @@ def test_observations_are_thinned_when_their_files_are_joined(tmp_path: Path) ->
 # Many runs.
 
 
-def many_runs(tmp_path: Path, runs: int) -> list[float]:
-    """Runs over a growing log; CPU seconds of each. In the middle a reader opens the tables, and reads at the end."""
-    corpus = unpacked("k26", tmp_path / "corpus")
-    log = GrowingLog(corpus, tmp_path / "log", Random(7))
-    tables, seconds = tmp_path / "tables", list[float]()
-    store, most = TableStore(tables), Counter[str]()
-    for number in range(runs):
-        log.grow_a_little(1 / (runs - number))
+NAMES = ("commits", "offsets", "groups", "members", "markers", "rebalances", "open_commits", "group_hours")
+
+
+class Lives:
+    """Many runs over a growing log, each looked at: what it cost, and how many files there are."""
+
+    def __init__(self, folder: Path, rounds: int, records: int, days: float) -> None:
+        self.folder, self.tables = folder, folder / "tables"
+        self.years = Years(folder, rounds, records, days)
+        self.rounds = rounds
+        self.seconds: list[float] = []
+        self.most_files: Counter[str] = Counter()
+        self.notes: list[str] = []
+
+    def live(self, every: int = 10) -> None:
+        for number in range(self.rounds):
+            self.years.grow()
+            if number % every == every - 1:
+                with open_tables(self.tables) as reader:  # before the run; what it reads, it reads after it
+                    before = {name: rows_of(self.tables, name)[name] for name in ("offsets", "group_hours")}
+                    self.run()
+                    for name, rows in before.items():
+                        assert inner(reader.read(name).table(), TABLES[name]).to_pylist() == rows
+            else:
+                self.run()
+
+    def run(self) -> None:
         began = time.process_time()
-        run_here(tables, log.target, keep=Keep(2, 0))
-        seconds.append(time.process_time() - began)
+        summary = run_here(self.tables, self.years.log, keep=Keep(2, 0), analytics=True)
+        self.seconds.append(time.process_time() - began)
+        self.notes += [note for note in summary.notes if "joined" in note]
+        store = TableStore(self.tables)
         manifest = store.manifest()
         assert manifest is not None
         for table, version in manifest.tables.items():
-            most[table] = max(most[table], len(store.files(table, version)))
-            assert len(list((tables / table / "_delta_log").glob("*"))) <= 30, table
-    assert all(most[table] <= 2 * (module.ENOUGH + 4) for table in most), most
-    run_here(tmp_path / "once", corpus)
-    names = ("commits", "offsets", "groups", "members", "markers", "rebalances", "open_commits")
-    assert rows_of(tables, *names) == rows_of(tmp_path / "once", *names)
-    return seconds
+            self.most_files[table] = max(self.most_files[table], len(store.files(table, version)))
+            assert len(list((self.tables / table / "_delta_log").glob("*"))) <= 30, table
+        if len(self.seconds) % 50 == 0:
+            print(len(self.seconds), f"{median(self.seconds[-50:]):.2f} CPU s a run", dict(self.most_files), flush=True)
+
+    def check(self) -> None:
+        self.years.close()
+        assert not self.notes
+        for table, files in self.most_files.items():
+            assert files <= (2 * (module.ENOUGH + 4) if table not in ANALYTICS else 4 * (module.ENOUGH + 1) + 16), (
+                self.most_files
+            )
+        run_here(self.folder / "once", self.years.log, analytics=True)
+        found, expected = (rows_of(each, *NAMES) for each in (self.tables, self.folder / "once"))
+        for name in NAMES:
+            assert sorted(map(repr, found[name])) == sorted(map(repr, expected[name])), name
 
 
 def test_many_runs_leave_what_one_run_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "ENOUGH", 4)
-    many_runs(tmp_path, 12)
+    monkeypatch.setattr(module, "ENOUGH", 2)
+    monkeypatch.setattr(buckets, "ROWS_A_BUCKET", 150)
+    lives = Lives(tmp_path, rounds=6, records=1_000, days=1)
+    lives.live(every=3)
+    lives.check()
 
 
 @pytest.mark.long
 def test_a_thousand_runs_cost_what_a_few_cost(tmp_path: Path) -> None:
-    seconds = many_runs(tmp_path, 1000)
-    assert median(seconds[-100:]) <= 1.3 * median(seconds[10:60])
+    lives = Lives(tmp_path, rounds=1_000, records=100_000, days=20)
+    lives.live()
+    lives.check()
+    assert median(lives.seconds[-50:]) <= 1.3 * median(lives.seconds[10:60])
 
 
 def test_a_reader_is_not_disturbed_by_joining_and_clearing_up(tmp_path: Path) -> None:

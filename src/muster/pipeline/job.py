@@ -400,7 +400,7 @@ class _Job:
             "rows": self.summary.rows,
         }
         source["retention"] = self._drop_history(progress)
-        join_small_files(self.changes)
+        self.summary.notes += join_small_files(self.changes, (self.analysed or {}).get("newest_ms"))
         self.changes.publish(progress, source)
 
     def _drop_history(self, progress: Mapping[int, PartitionProgress]) -> dict[str, int | None] | None:

@@ -1,13 +1,19 @@
-"""Small files of history joined into large ones, and observations of ends thinned out as they grow old.
+"""Small files joined into large ones, and observations of ends thinned out as they grow old.
 
-Every run adds a file or a few to each history table. Files are sorted into *sizes*, each sixteen times the one before;
-where more than sixteen of a size have come together, they are joined into one of the next. So a row is rewritten three
-or four times in all, up to files of 128 MB, and a table has a few dozen small files at most, however many runs it took.
-(A day would be no good measure: a quiet cluster writes 100 KB in one, and years are thousands of days.)
+Every run adds a file or a few to each history table, and to each table by interval. Files are sorted into *sizes*, each
+sixteen times the one before; where more than sixteen of a size have come together, they are joined into one of the
+next. So a row is rewritten three or four times in all, up to files of 128 MB, and a table has a few dozen small files
+at most, however many runs it took. (A day would be no good measure: a quiet cluster writes 100 KB in one, and years are
+thousands of days.)
 
 Rows stay what they are, but for `log_ends`. A joined file is in the order of partitions of the offsets topic and of
 groups, so that one group's history lies side by side, and bounds of the others say that it is not there. A commit to
 Delta's log takes the small files out and the large ones in, as part of a run: readers see it when that is published.
+
+Of tables by interval, rows of the hour that is still open are left in files of their own, since the next run replaces
+them. Every run looks at the last week of `group_hours`: what is in it and what is older are joined apart.
+
+A file that cannot be read is no reason to lose a run: its table keeps its files, and the run tells why.
 
 `log_ends`: time lag is interpolated between observations, and every run reads them. All of the last hour are kept; of
 earlier ones so many that no two lie farther apart than an eighth of their age or most of a day, always whole runs, and
@@ -22,12 +28,15 @@ from typing import Any, NamedTuple
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from muster.errors import MusterError
 from muster.tables.files import FILE_BYTES, TableWriter, WrittenFile
+from muster.tables.intervals import LOOK_BACK_HOURS
 from muster.tables.relations import add_relation
-from muster.tables.schemas import HISTORY
+from muster.tables.schemas import ANALYTICS, HISTORY
 from muster.tables.store import Run, TableStore
+from muster.tables.upkeep import remove
 
 ENOUGH = 16
 """Files of one size; one more, and they are joined."""
@@ -50,7 +59,12 @@ ORDERS = {
     "markers": "offsets_partition, log_offset",
     "rebalances": _BY_GROUP,
     "log_ends": "topic, partition, observed_at_ms",
+    "lag_history": "group_id, topic, partition, interval_start_ms",
+    "rates": "group_id, topic, partition, interval_start_ms",
+    "group_hours": "group_id, hour_ms",
 }
+JOINED = HISTORY | ANALYTICS
+_STARTS = {"lag_history": "interval_start", "rates": "interval_start", "group_hours": "hour"}
 
 
 class Small(NamedTuple):
@@ -74,10 +88,12 @@ def compact(store: TableStore) -> dict[str, Joined]:
     with store.run() as run:
         if run.manifest is None:
             return {}
-        done = join_small_files(run, by_hand=True)
-        if done:
-            run.publish(run.manifest.progress, _gone_on(run.manifest.source, run.number))
-    return done
+        source = run.manifest.source
+        joining = Joining(run, (source.get("analytics") or {}).get("newest_ms"), by_hand=True)
+        joining.do()
+        if joining.done:
+            run.publish(run.manifest.progress, _gone_on(source, run.number))
+    return joining.done
 
 
 def _gone_on(source: Mapping[str, Any], run_number: int) -> dict[str, Any]:
@@ -88,40 +104,90 @@ def _gone_on(source: Mapping[str, Any], run_number: int) -> dict[str, Any]:
     return {**source, "analytics": {**analysed, "run_number": run_number}}
 
 
-def join_small_files(run: Run, *, by_hand: bool = False) -> dict[str, Joined]:
-    """Join files of the history tables that this run has opened, where enough have come together; or all small ones."""
-    done: dict[str, Joined] = {}
-    left = MOST_BYTES
-    for table in HISTORY:
-        if not (by_hand or run.has_opened(table)) or not run.has(table):
-            continue
-        for files in _due(table, run.facts(table), by_hand):
-            size_bytes = sum(file.size_bytes for file in files)
-            if not by_hand and size_bytes > left:
-                continue
-            left -= size_bytes
-            made = _joined(run, table, files)
-            run.swap(table, [file.name for file in files], made, same_rows=table != "log_ends")
-            before = done.get(table, Joined(0, 0, 0))
-            done[table] = Joined(
-                before.files_before + len(files), before.files + len(made), before.size_bytes + size_bytes
+def join_small_files(run: Run, newest_ms: int | None = None) -> list[str]:
+    """Join files of the tables that this run has opened, where enough have come together; sentences on what failed.
+
+    `newest_ms` is the newest moment that tables by interval know; without it they are left alone.
+    """
+    joining = Joining(run, newest_ms)
+    joining.do()
+    return joining.notes
+
+
+class Joining:
+    """Files of a run's tables are joined: where enough have come together, or by hand all small ones."""
+
+    def __init__(self, run: Run, newest_ms: int | None, *, by_hand: bool = False) -> None:
+        self._run, self._newest_ms, self._by_hand = run, newest_ms, by_hand
+        self._left = MOST_BYTES
+        self.done: dict[str, Joined] = {}
+        self.notes: list[str] = []
+
+    def do(self) -> None:
+        for table in JOINED:
+            if (self._by_hand or self._run.has_opened(table)) and self._run.has(table):
+                for files in self._due(table):
+                    self._join(table, files)
+
+    def _join(self, table: str, files: Sequence[Small]) -> None:
+        size_bytes = sum(file.size_bytes for file in files)
+        if not self._by_hand and size_bytes > self._left:
+            return
+        self._left -= size_bytes
+        try:
+            made = _joined(self._run, table, files)
+        except (MusterError, OSError, duckdb.Error, pa.ArrowException) as error:
+            if self._by_hand:
+                raise
+            self.notes.append(
+                f"small files of {table} were not joined: {str(error).splitlines()[0].rstrip('.')}. All rows are where "
+                f"they were; `muster pipeline compact --tables {self._run.store.address}` tells when that is mended."
             )
-    return done
+            return
+        self._run.swap(table, [file.name for file in files], made, same_rows=table != "log_ends")
+        before = self.done.get(table, Joined(0, 0, 0))
+        self.done[table] = Joined(
+            before.files_before + len(files), before.files + len(made), before.size_bytes + size_bytes
+        )
+
+    def _due(self, table: str) -> list[list[Small]]:
+        """Files to be joined, in lots; the files of a lot lie beside each other in time."""
+        least = 1 if self._by_hand else ENOUGH
+        lots: list[list[Small]] = []
+        for small in self._pools(table):
+            by_size: dict[int, list[Small]] = {}
+            for file in small:
+                by_size.setdefault(0 if self._by_hand else _size(file.size_bytes), []).append(file)
+            enough = [files for files in by_size.values() if len(files) > least]
+            if table == "log_ends":
+                lots += [small] if enough else []
+            else:
+                lots += [lot for files in enough for lot in _lots(files)]
+        return lots
+
+    def _pools(self, table: str) -> list[list[Small]]:
+        """Small files, oldest first, apart where they are not to be joined with each other."""
+        facts = self._run.facts(table)
+        places = pc.sort_indices(facts, [("modification_time", "ascending")])
+        facts = facts.take(places).filter(pc.less(facts["size_bytes"].take(places), FILE_BYTES // 2))
+        if table not in _STARTS:
+            return [_small(facts)]
+        column = f"max.{_STARTS[table]}"
+        if self._newest_ms is None or column not in facts.column_names:
+            return []
+        starts = facts[column].cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+        open_ms = self._newest_ms - self._newest_ms % HOUR_MS
+        recent_ms = open_ms - (LOOK_BACK_HOURS * HOUR_MS if table == "group_hours" else 0)
+        is_over, is_recent = (pc.less(starts, open_ms * 1000), pc.greater_equal(starts, recent_ms * 1000))
+        return [
+            _small(facts.filter(pc.and_(is_over, is_recent))),
+            _small(facts.filter(pc.and_(is_over, pc.invert(is_recent)))),
+        ]
 
 
-def _due(table: str, facts: pa.Table, by_hand: bool) -> list[list[Small]]:
-    """Files to be joined, in lots; the files of a lot lie beside each other in time."""
-    rows = sorted(facts.to_pylist(), key=lambda row: row["modification_time"])
-    small = [
-        Small(row["path"], row["size_bytes"], row["num_records"]) for row in rows if row["size_bytes"] < FILE_BYTES // 2
-    ]
-    by_size: dict[int, list[Small]] = {}
-    for file in small:
-        by_size.setdefault(0 if by_hand else _size(file.size_bytes), []).append(file)
-    enough = [files for files in by_size.values() if len(files) > (1 if by_hand else ENOUGH)]
-    if table == "log_ends":
-        return [small] if enough else []
-    return [lot for files in enough for lot in _lots(files)]
+def _small(facts: pa.Table) -> list[Small]:
+    columns = (facts[name].to_pylist() for name in ("path", "size_bytes", "num_records"))
+    return [Small(*values) for values in zip(*columns, strict=True)]
 
 
 def _size(size_bytes: int) -> int:
@@ -141,9 +207,24 @@ def _lots(files: Sequence[Small]) -> list[list[Small]]:
 
 
 def _joined(run: Run, table: str, files: Sequence[Small]) -> list[WrittenFile]:
-    store, schema = run.store, HISTORY[table]
+    store, schema = run.store, JOINED[table]
     directory = f"{store.address}/{table}"
     writer = TableWriter(table, schema, directory, tuple(store.storage_options.items()), run.run_id)
+    try:
+        _write_in_order(run, table, files, writer)
+        before, after = sum(file.rows for file in files), sum(file.rows for file in writer.files)
+        if after != before and table != "log_ends":
+            raise MusterError(f"{after} rows of {table} came out of {before} when its files were joined")
+    except BaseException:
+        writer.abandon()
+        remove(store.place, [f"{table}/{file.path}" for file in writer.files])
+        raise
+    return writer.files
+
+
+def _write_in_order(run: Run, table: str, files: Sequence[Small], writer: TableWriter) -> None:
+    store, schema = run.store, JOINED[table]
+    directory = f"{store.address}/{table}"
     with tempfile.TemporaryDirectory() as spill, closing(duckdb.connect(config=_config(spill))) as connection:
         paths = [f"{directory}/{file.name}" for file in files]
         add_relation(connection, "small", schema, paths, store.address, store.storage_options)
@@ -153,12 +234,6 @@ def _joined(run: Run, table: str, files: Sequence[Small]) -> list[WrittenFile]:
         for batch in connection.sql(sql).to_arrow_reader(BATCH_ROWS):
             writer.append(pa.Table.from_batches([batch]).cast(schema))
         writer.close()
-    before, after = sum(file.rows for file in files), sum(file.rows for file in writer.files)
-    if after != before and table != "log_ends":
-        raise MusterError(
-            f"{after} rows of {table} came out of {before} when its files were joined. Nothing was changed; run again."
-        )
-    return writer.files
 
 
 def _config(spill: str) -> dict[str, str | int]:

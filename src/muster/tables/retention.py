@@ -78,11 +78,6 @@ BY_INTERVAL = {
     "group_hours": f"r.hour_ms + {HOUR_MS}",
 }
 """When the interval of a row was over."""
-ANALYTICS_ORDERS = {
-    "lag_history": "group_id, topic, partition, interval_start_ms",
-    "rates": "group_id, topic, partition, interval_start_ms",
-    "group_hours": "group_id, hour_ms",
-}
 
 
 class Retained(NamedTuple):
@@ -251,7 +246,7 @@ class _Pruned:
         """Drop rows of intervals that were over at the horizon."""
         files = self._worth_it(table, f"SELECT r.file FROM {table} r WHERE {is_over} <= {self._horizon}")
         kept = f"{table} r WHERE coalesce({is_over} > {self._horizon}, TRUE)"
-        return self._rewrite(table, files, kept, ANALYTICS_ORDERS[table])
+        return self._rewrite(table, files, kept, ORDERS[table])
 
     def _worth_it(self, table: str, droppable: str) -> list[str]:
         """Names of the files that have enough rows that can go."""
