@@ -70,14 +70,18 @@ LIKE_OTHERS = frozenset({"k26", "k26-full", "k39", "k39-full", "k40", "k41"})
 """Corpora of versions between those of the others: tests of every corpus have these in `make real`."""
 
 
+MINIS = frozenset({"mini-zstd-43", "mini-lz4-39", "mini-snappy-26"})
+"""Corpora of one codec of compression each. What is made of decoded records has these in `make real` too."""
+OF_DECODED_RECORDS = ("tests/pipeline/", "tests/tables/")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files that take long come first, so that no core is idle at the end while another is busy with one of them."""
     for item in items:
         callspec = getattr(item, "callspec", None)
-        if callspec is not None and any(
-            isinstance(one, str) and one in LIKE_OTHERS for one in callspec.params.values()
-        ):
+        left_out = LIKE_OTHERS | MINIS if item.location[0].startswith(OF_DECODED_RECORDS) else LIKE_OTHERS
+        if callspec is not None and any(isinstance(one, str) and one in left_out for one in callspec.params.values()):
             item.add_marker(pytest.mark.matrix)
     places = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.location[0], len(LONGEST)))

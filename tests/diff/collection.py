@@ -9,32 +9,40 @@ from tests.diff.handwritten import handwritten
 from tests.diff.script import Script
 from tests.diff.walks import walks
 
-WALKS_A_DAY = 80
-ONE_IN = {"admin": 14, "join": 6, "sync": 6, "heartbeat": 5, "leave": 4, "commit": 5, "txncommit": 8}
+WALKS_A_DAY = 60
+ONE_IN = {"admin": 26, "join": 11, "sync": 11, "heartbeat": 9, "leave": 7, "commit": 9, "txncommit": 15}
 """Of the systematic scripts about each request, every so-manieth is played every day."""
 ALWAYS = {
     # The others of a day leave out a cell that one of these reaches.
+    "completing+pending/join/follower-short-session",
+    "completing-one/txncommit/too-large",
     "completing-static/commit/others-instance",
     "completing-static/heartbeat/others-instance",
     "completing-static/join/restarted-twice",
+    "completing-static/leave/others-instance",
     "completing-static/sync/others-instance",
+    "completing-static/txncommit/instance-alone",
     "deleted/join/no-type",
+    "deleted/join/short-session",
+    "deleted/txncommit/aborted-generation-zero",
     "deleted/txncommit/metadata-too-long",
+    "full-preparing/txncommit/next-generation",
+    "initial+pending/commit/too-large-of-a-member-without-generation",
     "initial+pending/join/pending-with-instance",
+    "initial-left/join/long-session",
+    "initial-left/sync/ghost",
+    "initial-left/txncommit/metadata-too-long",
     "initial-static/join/ghost-as-follower",
-    "initial-static/sync/wrong-type",
+    "initial-static/leave/ghost-as-follower",
     "initial/admin/forget-nothing",
-    "initial/join/ghost-with-instance",
     "initial/sync/no-type",
     "initial/txncommit/too-large",
-    "pending/join/pending-with-instance",
-    "preparing+pending/join/pending-with-instance",
-    "preparing-static/commit/others-instance",
+    "one/commit/too-large-of-a-member",
+    "pending/join/long-session",
     "preparing-static/leave/others-instance",
     "preparing-static/txncommit/others-instance",
     "preparing/commit/metadata-too-long-of-a-member",
-    "preparing/commit/too-large-of-a-member",
-    "simple/commit/metadata-too-long",
+    "preparing/txncommit/metadata-too-long",
     "simple/txncommit/ghost",
     "simple/txncommit/metadata-too-long",
     "simple/txncommit/too-large",

@@ -62,6 +62,7 @@ class GuardedBroker(KafkaBroker):
             "sasl.enabled.mechanisms": ",".join(MECHANISMS),
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "super.users": "User:ANONYMOUS",
+            "log.retention.ms": "-1",  # records here are years old
             "listener.name.sasl_plaintext.connections.max.reauth.ms": "3600000",
         }
         users = " ".join(f"user_{user}={_quoted(password)}" for user, password in PASSWORDS.items())

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
@@ -12,6 +13,10 @@ from muster.protocol.messages import message
 
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 """Others use this machine too."""
+more_at_length = pytest.mark.parametrize(
+    "again", [0, *(pytest.param(number, marks=pytest.mark.long) for number in range(1, 4))]
+)
+"""A property with a few examples every day, and with four times as many in `make long`."""
 
 INTEGERS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 

@@ -21,7 +21,7 @@ from kio.serial import entity_reader, entity_writer
 from muster.codec.layouts import Field
 from muster.protocol.apis import APIS, Api
 from muster.protocol.messages import REQUEST, RESPONSE, decode_header, encode_request, encode_response
-from tests.protocol.strategies import bodies, long_names, message, names, patient
+from tests.protocol.strategies import bodies, long_names, message, more_at_length, names, patient
 
 text = names | long_names
 LONGEST_MS = 10**14
@@ -113,11 +113,12 @@ def encode(api_key: int, version: int, direction: str, body: dict[str, Any]) -> 
     return body_of(api_key, version, direction, encode_response(api_key, version, 7, body))
 
 
-@settings(patient, max_examples=25)
+@settings(patient, max_examples=10)
 @given(data=st.data())
 @pytest.mark.parametrize("direction", [REQUEST, RESPONSE])
 @pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
-def test_every_message_is_the_same(api: Api, direction: str, data: st.DataObject) -> None:
+@more_at_length
+def test_every_message_is_the_same(api: Api, again: int, direction: str, data: st.DataObject) -> None:
     version = data.draw(st.integers(api.min_version, api.max_version))
     body = data.draw(bodies(api.key, version, direction, text, special))
     made, theirs = written_by_kio(api.key, version, direction, body)

@@ -24,7 +24,7 @@ from muster.protocol.messages import (
     layout,
 )
 from muster.protocol.reader import WireReader
-from tests.protocol.strategies import bodies, every_version, label, message, patient
+from tests.protocol.strategies import bodies, every_version, label, message, more_at_length, patient
 
 INT64_MAX = 2**63 - 1
 some = settings(patient, max_examples=12)
@@ -134,10 +134,11 @@ def test_bytes_after_the_end_are_ignored(api_version: tuple[int, int]) -> None:
     assert decode_request(api_key, version, frame, body_of(frame)) == defaults(api_key, REQUEST)
 
 
-@settings(some, max_examples=200)
+@settings(some, max_examples=60)
 @given(data=st.data(), some_bytes=st.binary(max_size=200))
 @every_api
-def test_any_bytes_are_a_message_or_an_error(api: Api, data: st.DataObject, some_bytes: bytes) -> None:
+@more_at_length
+def test_any_bytes_are_a_message_or_an_error(api: Api, again: int, data: st.DataObject, some_bytes: bytes) -> None:
     with suppress(WireError):
         decode_request(api.key, a_version(api, data), some_bytes)
 

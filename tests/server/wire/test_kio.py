@@ -14,7 +14,7 @@ from muster.server.wire import TopicNames
 from muster.server.wire.heartbeat import decode_heartbeat, encode_heartbeat
 from muster.server.wire.offset_commit import decode_offset_commit, encode_offset_commit
 from muster.server.wire.offset_fetch import decode_offset_fetch, encode_offset_fetch
-from tests.protocol.strategies import bodies, patient
+from tests.protocol.strategies import bodies, more_at_length, patient
 from tests.protocol.test_kio import body_of, read_by_kio, special, text, written_by_kio
 
 
@@ -32,10 +32,11 @@ def test_heartbeat_by_hand(version: int, data: st.DataObject) -> None:
     assert read_by_kio(ApiKey.HEARTBEAT, version, RESPONSE, answer).error_code == int(error)
 
 
-@settings(patient, max_examples=50)
+@settings(patient, max_examples=15)
 @given(data=st.data())
 @pytest.mark.parametrize("version", range(2, 11))
-def test_offset_commit_by_hand(version: int, data: st.DataObject) -> None:
+@more_at_length
+def test_offset_commit_by_hand(again: int, version: int, data: st.DataObject) -> None:
     body = data.draw(bodies(ApiKey.OFFSET_COMMIT, version, REQUEST, text, special))
     for number, topic in enumerate(body["topics"]):
         for index, one in enumerate(topic["partitions"]):
@@ -72,10 +73,11 @@ def test_offset_commit_by_hand(version: int, data: st.DataObject) -> None:
         ]
 
 
-@settings(patient, max_examples=50)
+@settings(patient, max_examples=15)
 @given(data=st.data())
 @pytest.mark.parametrize("version", range(1, 11))
-def test_offset_fetch_by_hand(version: int, data: st.DataObject) -> None:
+@more_at_length
+def test_offset_fetch_by_hand(again: int, version: int, data: st.DataObject) -> None:
     body = data.draw(bodies(ApiKey.OFFSET_FETCH, version, REQUEST, text))
     groups = body["groups"] if version >= 8 else [body]
     by_id = {}

@@ -13,7 +13,7 @@ from muster.protocol.apis import ApiKey
 from muster.protocol.errors import BadBody, WireError
 from muster.protocol.messages import decode_request, decode_response, encode_response
 from muster.server.wire.offset_commit import CommitReply, decode_offset_commit, decode_plain, encode_offset_commit
-from tests.protocol.strategies import int32s, int64s, patient, texts
+from tests.protocol.strategies import int32s, int64s, more_at_length, patient, texts
 from tests.server.wire.requests import (
     CLICKS_ID,
     ORDERS_ID,
@@ -176,10 +176,11 @@ def decode(version: int, data: bytes) -> tuple[OffsetCommit | None, CommitReply]
     return decode_offset_commit(version, 5, data, 0, len(data), TOPICS)
 
 
-@settings(patient, max_examples=400)
+@settings(patient, max_examples=150)
 @given(version=versions, message=messages | plain_messages, data=st.data())
+@more_at_length
 def test_a_request_and_its_answer_are_what_the_layout_says(
-    version: int, message: dict[str, Any], data: st.DataObject
+    again: int, version: int, message: dict[str, Any], data: st.DataObject
 ) -> None:
     encoded = body(KEY, version, message)
     judge = Judge(version, encoded)
@@ -257,9 +258,10 @@ def test_the_longest_retention_there_is(version: int) -> None:
     assert event.retention_ms == INT64_MAX
 
 
-@settings(patient, max_examples=25)
+@settings(patient, max_examples=8)
 @given(version=versions, message=messages)
-def test_a_request_cut_short_is_an_error(version: int, message: dict[str, Any]) -> None:
+@more_at_length
+def test_a_request_cut_short_is_an_error(again: int, version: int, message: dict[str, Any]) -> None:
     for encoded in (body(KEY, version, message), tagged_body(KEY, version, message)):
         for buffer, position, end in cut_short(encoded):
             with pytest.raises(BadBody, match=f"OffsetCommitRequest version {version}: "):
@@ -286,9 +288,10 @@ def check_as_the_layout_sees_it(version: int, encoded: bytes) -> None:
     assert reply[1] == judge.frame(5, [ErrorCode.NONE] * len(judge.accepted))
 
 
-@settings(patient, max_examples=500)
+@settings(patient, max_examples=150)
 @given(version=versions, data=st.data())
-def test_damage_is_seen_as_the_layout_sees_it(version: int, data: st.DataObject) -> None:
+@more_at_length
+def test_damage_is_seen_as_the_layout_sees_it(again: int, version: int, data: st.DataObject) -> None:
     whole = (messages | plain_messages).map(lambda message: body(KEY, version, message))
     check_as_the_layout_sees_it(version, data.draw(damaged(whole)))
 

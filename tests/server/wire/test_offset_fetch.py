@@ -14,7 +14,7 @@ from muster.protocol.errors import BadBody, WireError
 from muster.protocol.messages import decode_request, decode_response, encode_response
 from muster.server.wire import offset_fetch
 from muster.server.wire.offset_fetch import FetchReply, decode_offset_fetch, encode_offset_fetch
-from tests.protocol.strategies import int32s, int64s, patient, texts
+from tests.protocol.strategies import int32s, int64s, more_at_length, patient, texts
 from tests.server.wire.requests import (
     CLICKS_ID,
     ORDERS_ID,
@@ -180,9 +180,10 @@ def decode(version: int, data: bytes) -> tuple[tuple[OffsetFetch, ...], FetchRep
     return decode_offset_fetch(version, 5, data, 0, len(data), TOPICS)
 
 
-@settings(patient, max_examples=300)
+@settings(patient, max_examples=150)
 @given(version=versions, data=st.data())
-def test_a_request_and_its_answer_are_what_the_layout_says(version: int, data: st.DataObject) -> None:
+@more_at_length
+def test_a_request_and_its_answer_are_what_the_layout_says(again: int, version: int, data: st.DataObject) -> None:
     message = data.draw(messages(version))
     encoded = body(KEY, version, message)
     judge = Judge(version, encoded)
@@ -233,9 +234,10 @@ def test_metadata_too_long_for_an_old_version_is_an_error() -> None:
                 encode_offset_fetch(reply, [FetchAnswer(ErrorCode.NONE, found)], TOPICS)
 
 
-@settings(patient, max_examples=25)
+@settings(patient, max_examples=8)
 @given(version=versions, data=st.data())
-def test_a_request_cut_short_is_an_error(version: int, data: st.DataObject) -> None:
+@more_at_length
+def test_a_request_cut_short_is_an_error(again: int, version: int, data: st.DataObject) -> None:
     message = data.draw(messages(version))
     for encoded in (body(KEY, version, message), tagged_body(KEY, version, message)):
         for buffer, position, end in cut_short(encoded):
@@ -269,9 +271,10 @@ def check_as_the_layout_sees_it(version: int, encoded: bytes) -> None:
     assert encode_offset_fetch(reply, answers, TOPICS) == judge.frame(5, answers)
 
 
-@settings(patient, max_examples=500)
+@settings(patient, max_examples=150)
 @given(version=versions, data=st.data())
-def test_damage_is_seen_as_the_layout_sees_it(version: int, data: st.DataObject) -> None:
+@more_at_length
+def test_damage_is_seen_as_the_layout_sees_it(again: int, version: int, data: st.DataObject) -> None:
     whole = st.just(usual(version)) | messages(version).map(lambda message: body(KEY, version, message))
     check_as_the_layout_sees_it(version, data.draw(damaged(whole)))
 
