@@ -9,13 +9,23 @@ from uuid import uuid4
 
 import duckdb
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from muster.pipeline.analytics import LENGTHS_MS, STARTS, InProcess, bring_up
+from muster.pipeline.analytics import LENGTHS_MS, STARTS, InProcess, Work, bring_up, goes_on, written
 from muster.tables import intervals, queries
 from muster.tables.intervals import DUCKDB_SIZE, HOUR_MS, INTERVAL_MS
 from muster.tables.reading import open_tables
-from muster.tables.schemas import ANALYTICS, COMMITS, LATEST_REBALANCES, LOG_ENDS, OFFSETS, REBALANCES, TABLES
+from muster.tables.schemas import (
+    ANALYTICS,
+    COMMITS,
+    GROUP_HOURS,
+    LATEST_REBALANCES,
+    LOG_ENDS,
+    OFFSETS,
+    REBALANCES,
+    TABLES,
+)
 from muster.tables.store import TableStore
 from muster.tables.times import inner
 from tests.pipeline import interval_model as model
@@ -347,20 +357,46 @@ def test_a_partition_that_was_not_observed_for_a_day_and_a_half(tmp_path: Path) 
     assert ends == {hours[1]: None, hours[6]: None, hours[20]: "interpolated", hours[30]: None}
 
 
-def test_after_a_truncation_nothing_of_what_was_cut_is_left(tmp_path: Path) -> None:
-    hours = [START_MS + number * HOUR_MS for number in range(4)]
-    commits = [commit_row(hours[0], 0), commit_row(hours[2], 0, committed_offset=20)]
-    world = World(commits, [look_row(hours[0] + 1, 0, 30), look_row(hours[3], 0, 40)], [])
+def test_runs_in_which_nothing_was_new_but_the_time(tmp_path: Path) -> None:
+    """Such a run of a live cluster observes the ends, and makes no rows: the next one makes them."""
+    minutes = [START_MS + number * 60_000 for number in (0, 1, 30, 50, 70)]
+    looks = [
+        look_row(at_ms, run, end) for run, (at_ms, end) in enumerate(zip(minutes[1:], (10, 10, 10, 40), strict=True))
+    ]
+    world = World([commit_row(minutes[0], 0, committed_offset=5)], looks, [])
     store = TableStore(tmp_path)
     run_of(store, world, 0)
-    left = world._replace(commits=commits[:1])
+    for run in (1, 2):
+        with store.run() as changes:
+            changes.append_rows("log_ends", table([looks[run]], LOG_ENDS))
+            changes.publish({}, {"analytics": goes_on(changes)})
+    run_of(store, world, 3)
+    check_by_model(tmp_path)
+
+
+def test_after_a_truncation_nothing_of_what_was_cut_is_left(tmp_path: Path) -> None:
+    hours = [START_MS + number * HOUR_MS for number in range(4)]
+    kept, cut = commit_row(hours[0], 0), commit_row(hours[2], 1, committed_offset=20)
+    world = World([kept, cut], [look_row(hours[0] + 1, 0, 30), look_row(hours[3], 1, 40)], [])
+    store = TableStore(tmp_path)
+    run_of(store, world, 0)
+    run_of(store, world, 1)
     with store.run() as changes:
-        changes.withdraw("commits", f"log_offset >= {commits[1]['log_offset']}")
-        state = asked(queries.offsets("commits"), commits=table(left.commits, COMMITS))
+        changes.withdraw("commits", f"log_offset >= {cut['log_offset']}")
+        state = asked(queries.offsets("commits"), commits=table([kept], COMMITS))
         changes.replace("offsets", state.select(OFFSETS.names).cast(OFFSETS))
         changes.publish({}, {"analytics": bring_up(changes, InProcess(), True).remembered})
     rows = check_by_model(tmp_path)
-    assert [row["committed_offset"] for row in rows["lag_history"]] == [10, 10]
+    assert {row["committed_offset"] for row in rows["lag_history"]} == {10}
+
+
+def test_rows_that_the_next_run_replaces_are_in_a_file_of_their_own(tmp_path: Path) -> None:
+    hours = [START_MS - START_MS % HOUR_MS + number * HOUR_MS for number in range(4)]
+    rows = table(model.group_hours([commit_row(hour, 0) for hour in hours], []), GROUP_HOURS)
+    work = Work("group_hours", 0, hours[3], {}, 0, str(tmp_path), (), "a-run")
+    files = written(work, [rows.slice(2), rows.slice(0, 2)])
+    found = [pq.read_table(tmp_path / "group_hours" / file.path)["hour"].to_pylist() for file in files]
+    assert [sorted(int(hour.timestamp() * 1000) for hour in each) for each in found] == [hours[:3], hours[3:]]
 
 
 @pytest.mark.parametrize(
@@ -380,7 +416,7 @@ def test_from_when_on_an_observation_tells_something_new(
     looks = [look_row(START_MS + at * HOUR_MS, run, 7) for at, run in before]
     looks += [look_row(START_MS + at * HOUR_MS, 2, 9) for at in now]
     looks += [look_row(START_MS - HOUR_MS, 2, None), look_row(START_MS + 5 * HOUR_MS, 1, None)]  # nothing was seen
-    sql = intervals.first_observed("ends", 2)
+    sql = intervals.first_observed("ends", 1)
     expected = None if since is None else START_MS + since * HOUR_MS
     assert asked(sql, ends=table(looks, LOG_ENDS)).to_pylist()[0].popitem()[1] == expected
 

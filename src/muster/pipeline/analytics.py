@@ -76,11 +76,15 @@ def bring_up(changes: Run, maker: Maker, is_cut: bool, options: Options = ()) ->
         since = datetime.fromtimestamp(work.since_ms / 1000, UTC)
         changes.withdraw(work.table, f"{published_name(STARTS[work.table])} >= '{since:%Y-%m-%dT%H:%M:%SZ}'")
         changes.append(work.table, files)
-    return Made({"run_number": changes.number, "newest_ms": news.newest_ms}, rows)
+    remembered = {"run_number": changes.number, "observed_until": changes.number, "newest_ms": news.newest_ms}
+    return Made(remembered, rows)
 
 
 def goes_on(changes: Run) -> dict[str, Any] | None:
-    """What the last run remembered of these tables, as of this one if nothing is new in it; None if it made none."""
+    """What the last run remembered of these tables, as of this one if nothing is new in it; None if it made none.
+
+    `observed_until` stays: the observations of a run that makes no rows are for the next one that does.
+    """
     last = changes.manifest.source.get("analytics") if changes.manifest is not None else None
     if last is None or last["run_number"] != changes.number - 1:
         return None
@@ -98,7 +102,8 @@ class News:
             self._view("new_commits", "commits", self._new("commits"))
             commits_ms = self._first(intervals.first_change("new_commits"))
             self._view("ends", "log_ends", self._files("log_ends", "observed_at_ms", self._ends_since(last)))
-            ends_ms = self._first(intervals.first_observed("ends", changes.number))
+            observed_until = -1 if last is None else last.get("observed_until", changes.number - 1)
+            ends_ms = self._first(intervals.first_observed("ends", observed_until))
             newest = self._first("SELECT max(observed_at_ms) FROM ends")
             self.newest_ms = max((time for time in (newest, commits_ms) if time is not None), default=None)
             """The newest observation: rows of the intervals from there on may still change."""
@@ -142,8 +147,10 @@ class News:
         """From when on observations are looked at: they say something new of two days before them at most."""
         self._view("new_ends", "log_ends", self._new("log_ends"))
         first_ms = self._first(f"SELECT min(observed_at_ms) FROM new_ends WHERE run_number = {self._changes.number}")
-        since_ms = last["newest_ms"] if last is not None and first_ms is None else first_ms
-        return 0 if last is None or since_ms is None else since_ms - 2 * LOOK_BACK_MS
+        if last is None:
+            return 0
+        known = [time for time in (first_ms, last["newest_ms"]) if time is not None]
+        return min(known) - 2 * LOOK_BACK_MS if known else 0
 
     def _first_rebalance(self) -> int | None:
         self._view("new_rebalances", "rebalances", self._new("rebalances"))

@@ -501,18 +501,18 @@ def first_change(new_commits: str) -> str:
     return f"SELECT min({AT}) FROM {new_commits} c"
 
 
-def first_observed(log_ends: str, run_number: int) -> str:
-    """From when on a run's observations say something new: of each partition from the one before it, and no further
-    than `LOOK_BACK_MS`. Those of twice that time before them are needed.
+def first_observed(log_ends: str, after_run: int) -> str:
+    """From when on the observations of later runs say something new: of each partition from the one before them, and
+    no further than `LOOK_BACK_MS`. Those of twice that time before them are needed.
     """
     return f"""
         SELECT min(greatest(coalesce(w.before_ms, w.observed_at_ms), w.observed_at_ms - {LOOK_BACK_MS})) FROM (
             SELECT n.observed_at_ms, max(b.observed_at_ms) AS before_ms FROM (
                 SELECT r.topic, r.partition, min(r.observed_at_ms) AS observed_at_ms FROM {log_ends} r
-                WHERE r.log_end_offset IS NOT NULL AND r.run_number = {run_number} GROUP BY r.topic, r.partition
+                WHERE r.log_end_offset IS NOT NULL AND r.run_number > {after_run} GROUP BY r.topic, r.partition
             ) n LEFT JOIN (
                 SELECT r.topic, r.partition, r.observed_at_ms FROM {log_ends} r
-                WHERE r.log_end_offset IS NOT NULL AND coalesce(r.run_number, -1) < {run_number}
+                WHERE r.log_end_offset IS NOT NULL AND coalesce(r.run_number, -1) <= {after_run}
             ) b ON n.topic = b.topic AND n.partition = b.partition AND n.observed_at_ms > b.observed_at_ms
             GROUP BY n.topic, n.partition, n.observed_at_ms
         ) w"""
