@@ -19,9 +19,10 @@ from muster.errors import BadInput
 from muster.pipeline import migrate as module
 from muster.pipeline.migrate import migrate
 from muster.tables import columns
+from muster.tables.changes import Run
 from muster.tables.reading import open_tables
 from muster.tables.schemas import ANALYTICS, HISTORY, PUBLISHED, STATE
-from muster.tables.store import Run, TableStore
+from muster.tables.store import TableStore
 from tests.cli import run as run_muster
 from tests.pipeline.test_job import sorted_rows
 from tests.pipeline.world import GrowingLog, rows_of, run_here, unpacked
@@ -77,7 +78,7 @@ def test_tables_are_those_of_a_build_anew_and_go_on(old: Path, log: GrowingLog, 
     assert_same(old, anew)
     assert sorted_rows(stored(old, "latest_rebalances")) == sorted_rows(stored(anew, "latest_rebalances"))
     for table in KEPT:
-        opened = TableStore(old)._table(table)
+        opened = TableStore(old).table(table)
         assert opened.open()
         assert opened.columns() == PUBLISHED[table].names
     log.grow(all_of_it=True)

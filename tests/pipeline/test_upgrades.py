@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from muster.errors import BadInput
-from muster.tables import store as store_module
+from muster.tables import changes as changes_module
 from muster.tables.reading import open_tables
 from muster.tables.schemas import ANALYTICS, PUBLISHED, TABLES, published_name
 from muster.tables.store import TableStore
@@ -49,7 +49,7 @@ def as_before(tables: Path, older: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     manifest = store.manifest()
     assert manifest is not None
     with monkeypatch.context() as patch, TableStore(older).run() as run:
-        patch.setattr(store_module, "PUBLISHED", schemas)
+        patch.setattr(changes_module, "PUBLISHED", schemas)
         for name, version in manifest.tables.items():
             files = store.files(name, version)
             rows = [inner(pq.ParquetFile(file).read(), TABLES[name]) for file in files]
@@ -101,7 +101,7 @@ def test_a_field_that_a_struct_has_got_since_is_null_in_old_rows(
         "members": [{"member_id": "m", "client_id": "c"}],
     }  # fmt: skip
     with monkeypatch.context() as patch:
-        patch.setattr(store_module, "PUBLISHED", PUBLISHED | {"group_state": older})
+        patch.setattr(changes_module, "PUBLISHED", PUBLISHED | {"group_state": older})
         with TableStore(tmp_path).run() as run:
             run.replace("group_state", pa.Table.from_pylist([row], schema=TABLES["group_state"]))
             run.publish({}, {})
@@ -119,7 +119,7 @@ def test_tables_with_columns_of_a_newer_muster_are_read_and_not_written(
     colour = pa.field("colour", pa.string())
     row = OFFSET | {"group_id": "g", "colour": "red"}
     with monkeypatch.context() as patch:
-        patch.setattr(store_module, "PUBLISHED", PUBLISHED | {"offsets": PUBLISHED["offsets"].append(colour)})
+        patch.setattr(changes_module, "PUBLISHED", PUBLISHED | {"offsets": PUBLISHED["offsets"].append(colour)})
         with TableStore(tmp_path).run() as run:
             run.replace("offsets", pa.Table.from_pylist([row], schema=TABLES["offsets"].append(colour)))
             run.publish({}, {})

@@ -191,7 +191,7 @@ def test_lag_of_a_moment_is_against_the_ends_known_by_then(tmp_path: Path) -> No
 
 
 def test_files_of_an_older_schema_have_nulls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from muster.tables import store as module
+    from muster.tables import changes as module
 
     with monkeypatch.context() as patch:
         patch.setattr(module, "PUBLISHED", PUBLISHED | {"offsets": pa.schema(list(PUBLISHED["offsets"])[:-3])})

@@ -20,11 +20,11 @@ import pyarrow.compute as pc
 
 from muster.pipeline.published import is_on_disk
 from muster.tables import intervals
+from muster.tables.changes import Run
 from muster.tables.files import Options, TableWriter, WrittenFile, open_store
 from muster.tables.intervals import DUCKDB_SIZE, HOUR_MS, INTERVAL_MS, LOOK_BACK_HOURS, LOOK_BACK_MS
 from muster.tables.relations import add_relation
 from muster.tables.schemas import ANALYTICS, REBALANCES, TABLES, published_form, published_name
-from muster.tables.store import Run
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -14,7 +14,7 @@ they are (`merge`).
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from muster.tables.store import Run
+from muster.tables.changes import Run
 
 ROWS_A_BUCKET = 100_000
 QUIET_AT_ONCE = 8

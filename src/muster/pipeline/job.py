@@ -32,13 +32,14 @@ from muster.pipeline.progress import Watch
 from muster.pipeline.session import secrets_as_references
 from muster.pipeline.sources import open_source
 from muster.segments.archives import DEFAULT_LIMIT, UnpackLimit
+from muster.tables.changes import Run
 from muster.tables.clocks import shown
 from muster.tables.compact import join_small_files
 from muster.tables.files import WrittenFile
 from muster.tables.manifest import Manifest, PartitionProgress
 from muster.tables.retention import Retained, drop_history, horizon_ms, is_due, retained_of
 from muster.tables.schemas import ANALYTICS, HISTORY, STATE
-from muster.tables.store import Run, TableStore
+from muster.tables.store import TableStore
 from muster.tables.upkeep import KEEP, Keep
 
 WEEK_MS = 7 * 24 * 3600 * 1000

@@ -16,10 +16,11 @@ import pyarrow.parquet as pq
 
 from muster.errors import BadInput
 from muster.pipeline.progress import Advance
+from muster.tables.changes import Run
 from muster.tables.files import TableWriter
 from muster.tables.manifest import FORMAT_VERSION
 from muster.tables.schemas import TABLES
-from muster.tables.store import Run, TableStore
+from muster.tables.store import TableStore
 
 BEFORE = 1
 BATCH_ROWS = 1 << 16

@@ -23,11 +23,12 @@ from pyspark.sql.types import StructField, StructType
 
 from muster.errors import BadInput
 from muster.tables.addresses import checked, filesystem, is_local
+from muster.tables.changes import MANIFEST_TABLE
 from muster.tables.clocks import parse_time
 from muster.tables.manifest import Manifest
 from muster.tables.reading import NOT_SHOWN, ORDERS, Tables
 from muster.tables.schemas import PUBLISHED, TABLES, published_form
-from muster.tables.store import MANIFEST_TABLE, TableStore
+from muster.tables.store import TableStore
 
 GROUP_BYTES = 64 * 1024 * 1024
 """About how much of a table one task reads."""

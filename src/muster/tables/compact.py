@@ -31,11 +31,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from muster.errors import MusterError
+from muster.tables.changes import Run
 from muster.tables.files import FILE_BYTES, TableWriter, WrittenFile
 from muster.tables.intervals import LOOK_BACK_HOURS
 from muster.tables.relations import add_relation
 from muster.tables.schemas import ANALYTICS, HISTORY
-from muster.tables.store import Run, TableStore
+from muster.tables.store import TableStore
 from muster.tables.upkeep import remove
 
 ENOUGH = 16

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 import duckdb
 import pyarrow as pa
 
+from muster.tables.changes import Run
 from muster.tables.clocks import AHEAD_MS, is_ahead
 from muster.tables.compact import BATCH_ROWS, MEMORY, ORDERS
 from muster.tables.files import TableWriter, WrittenFile
@@ -34,7 +35,6 @@ from muster.tables.manifest import PartitionProgress
 from muster.tables.queries import COUNTS
 from muster.tables.relations import FROM_THE_LOG, add_relation
 from muster.tables.schemas import TABLES, published_name
-from muster.tables.store import Run
 from muster.tables.upkeep import DAY_MS
 
 LONGER_MS = LOOK_BACK_HOURS * HOUR_MS

@@ -1,61 +1,27 @@
-"""Tables that change together: a run commits to each in turn, and one swap of the manifest shows it all to readers.
-
-Readers ask the manifest for the version of each table, so they see the last run that was published and nothing of one
-that is under way or was killed. A run begins where the manifest is: a table that has moved on since holds what a
-killed run left, and is rolled back first. Nothing is ever published twice; a run that ends without `publish` changes
-nothing for readers. A table is opened when the run first needs it.
+"""The tables at one address. Readers ask the manifest for the version of each table, so they see the last run that was
+published and nothing of one that is under way or was killed; `changes` has what a run does.
 """
 
-import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from os import link
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from muster.errors import BadInput, MusterError
+from muster.errors import BadInput
 from muster.references import resolved
 from muster.tables.addresses import checked, filesystem, is_local
+from muster.tables.changes import MANIFEST_TABLE, Run, wall_ms
 from muster.tables.columns import ABOUT
-from muster.tables.delta import OneTable, TableMoved, WrittenFile, described
-from muster.tables.disk import locked, sync
-from muster.tables.manifest import FORMAT_VERSION, MANIFEST, Dropped, Manifest, PartitionProgress, Upkeep, manifest_of
-from muster.tables.schemas import PUBLISHED, without_comments
-from muster.tables.times import published
-from muster.tables.upkeep import (
-    CHECKPOINT_EVERY,
-    DAY_MS,
-    KEEP,
-    LEFTOVERS_MS,
-    LONGEST_RUN_MS,
-    STAGING,
-    Keep,
-    Place,
-    Vacuumed,
-    is_checkpoint_due,
-    is_over,
-    paths,
-    remove,
-    sweep,
-)
-
-MANIFEST_TABLE = "_manifest"
-COMPRESSION = "zstd"
-
-
-class RowsFile(NamedTuple):
-    """A Parquet file that the store itself has written."""
-
-    path: str
-    size_bytes: int
-    rows: int
-    statistics: str | None = None
+from muster.tables.delta import OneTable
+from muster.tables.disk import locked
+from muster.tables.manifest import FORMAT_VERSION, Manifest, manifest_of
+from muster.tables.upkeep import KEEP, LEFTOVERS_MS, STAGING, Keep, Place, Vacuumed
 
 
 class TableStore:
@@ -86,23 +52,23 @@ class TableStore:
 
     def manifest(self) -> Manifest | None:
         """What the last published run left; None where there are no tables yet."""
-        table = self._table(MANIFEST_TABLE)
-        return self._manifest_in(table) if table.open() else None
+        table = self.table(MANIFEST_TABLE)
+        return self.manifest_in(table) if table.open() else None
 
     def layout(self) -> int | None:
         """The layout of the tables, whichever it is; None where there are none yet."""
-        table = self._table(MANIFEST_TABLE)
+        table = self.table(MANIFEST_TABLE)
         return self._stored_manifest(table)["format_version"] if table.open() else None
 
     def manifests(self, newest: int) -> list[Manifest]:
         """The last few manifests, newest first; fewer where older ones have been cleaned away."""
-        table, found = self._table(MANIFEST_TABLE), list[Manifest]()
+        table, found = self.table(MANIFEST_TABLE), list[Manifest]()
         if not table.open():
             return []
         for version in range(table.version, max(-1, table.version - newest), -1):
             try:
                 table.open(version)
-                found.append(self._manifest_in(table))
+                found.append(self.manifest_in(table))
             except (BadInput, FileNotFoundError):
                 if not found:
                     raise
@@ -111,14 +77,14 @@ class TableStore:
 
     def files(self, table: str, version: int) -> list[str]:
         """Absolute paths, or addresses, of the Parquet files of one version of a table."""
-        one = self._table(table)
+        one = self.table(table)
         if not one.open(version):
             raise BadInput(f"{self.address} has no table {table}. Was it removed by hand? Build the tables again.")
         return one.files()
 
     def newest_version(self, table: str) -> int:
         """The newest version of a table, published or not; -1 where there is none."""
-        one = self._table(table)
+        one = self.table(table)
         one.open()
         return one.version
 
@@ -130,16 +96,12 @@ class TableStore:
 
         A `layout` before today's is for the run that rewrites it (`muster.pipeline.migrate`).
         """
-        now_ms = _now_ms() if now_ms is None else now_ms
+        now_ms = wall_ms() if now_ms is None else now_ms
         run_id = run_id or f"{datetime.fromtimestamp(now_ms / 1000, UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
         with self._alone(now_ms) as was_cut_short:
-            if is_local(self.address):  # the lock is ours, so whatever is staged was left by a run that was killed
-                self.clear(STAGING)
-            run = Run(self, run_id, now_ms, layout, was_cut_short)
-            try:
-                yield run
-            finally:
-                run.clear_staging()
+            if is_local(self.address):
+                self._clear(STAGING)
+            yield Run(self, run_id, now_ms, layout, was_cut_short)
 
     def vacuum(self, keep_runs: int = 10, leftovers_after_ms: int | None = None) -> Vacuumed:
         """Remove at once the files that none of the last `keep_runs` manifests names, and what killed runs left.
@@ -149,7 +111,7 @@ class TableStore:
         """
         if keep_runs < 1:
             raise BadInput("at least one run must be kept. Delete the directory to be rid of all tables.")
-        now_ms = _now_ms()
+        now_ms = wall_ms()
         with self._alone(now_ms):
             if leftovers_after_ms is None and not is_local(self.address):
                 leftovers_after_ms = LEFTOVERS_MS
@@ -161,7 +123,7 @@ class TableStore:
     def place(self) -> Place:
         return Place(self.address, self.storage_options, self.filesystem, self.root)
 
-    def clear(self, folder: str) -> None:
+    def _clear(self, folder: str) -> None:
         """Remove a folder below the address, if it is there."""
         directory = f"{self.root}/{folder}"
         if self.filesystem.get_file_info(directory).type == fs.FileType.Directory:
@@ -182,7 +144,8 @@ class TableStore:
             _check_links(root)
             yield was_cut_short
 
-    def _table(self, name: str) -> OneTable:
+    def table(self, name: str) -> OneTable:
+        """A table by name; it is not opened yet."""
         return OneTable(
             name,
             f"{self.address}/{name}",
@@ -192,7 +155,8 @@ class TableStore:
             ABOUT.get(name),
         )
 
-    def _manifest_in(self, table: OneTable, layout: int = FORMAT_VERSION) -> Manifest:
+    def manifest_in(self, table: OneTable, layout: int = FORMAT_VERSION) -> Manifest:
+        """The manifest that an opened version of its table has."""
         return manifest_of(self._stored_manifest(table), self.address, layout)
 
     def _stored_manifest(self, table: OneTable) -> Mapping[str, Any]:
@@ -203,282 +167,6 @@ class TableStore:
         with self.filesystem.open_input_file(f"{self.root}/{MANIFEST_TABLE}/{name}") as opened:
             row: Mapping[str, Any] = pq.ParquetFile(opened).read().to_pylist()[0]  # read_table would import pandas
         return row
-
-
-class Run:
-    """One run's changes, on top of what the manifest named when it began."""
-
-    def __init__(
-        self,
-        store: TableStore,
-        run_id: str,
-        now_ms: int,
-        layout: int = FORMAT_VERSION,
-        was_cut_short: bool = False,
-    ) -> None:
-        self.store = store
-        self._layout = layout
-        self.run_id = run_id
-        self.started_at_ms = now_ms
-        self._manifest_table = store._table(MANIFEST_TABLE)
-        found = self._manifest_table.open()
-        self.manifest = store._manifest_in(self._manifest_table, layout) if found else None
-        """What the last published run left; None for the first."""
-        self.number = self._manifest_table.version + 1
-        """Higher than that of every run published before."""
-        self._upkeep = self.manifest.upkeep if self.manifest else Upkeep()
-        self._buckets = {table: dict(buckets) for table, buckets in self._upkeep.buckets.items()}
-        self._tables: dict[str, OneTable] = {}
-        self._opened_at_ms = _now_ms()
-        self._was_cut_short = was_cut_short
-        self._written = 0
-        self._published = False
-
-    @property
-    def staging(self) -> str:
-        """Where tasks put what only this run needs; gone when the run ends."""
-        return f"{self.store.address}/{STAGING}/{self.run_id}"
-
-    def files(self, table: str) -> list[str]:
-        """Files of the table as this run sees it: the manifest's version, and what the run did since."""
-        return self._table(table).files()
-
-    def files_since(self, table: str, column: str, moment_ms: int) -> list[str]:
-        """The same, without the files of which bounds say that all they have in a column of moments is earlier."""
-        return self._table(table).files_since(column, moment_ms)
-
-    def append(self, table: str, files: Sequence[WrittenFile]) -> None:
-        """Commit Parquet files that tasks have written into the table's directory; no files, no commit."""
-        self._assert_open()
-        if files:
-            self._table(table).append(PUBLISHED[table], files)
-
-    def append_rows(self, table: str, rows: pa.Table) -> None:
-        """Write inner rows and commit them; no rows, no commit."""
-        if rows.num_rows:
-            self.append(table, [self._write(table, rows)])
-
-    def replace(self, table: str, content: Sequence[WrittenFile] | pa.Table) -> None:
-        """Make these files, or these inner rows, the whole table."""
-        self._assert_open()
-        files = [self._write(table, content)] if isinstance(content, pa.Table) else content
-        self._table(table).replace(PUBLISHED[table], files)
-        self._buckets.pop(table, None)
-
-    def rewrite(self, table: str, files: Sequence[WrittenFile]) -> None:
-        """Make these files the whole table, and today's columns its columns: earlier versions keep theirs."""
-        self._assert_open()
-        self._table(table).rewrite(PUBLISHED[table], files)
-        self._buckets.pop(table, None)
-
-    def bucket_files(self, table: str) -> dict[int, list[str]] | None:
-        """Files of a table by bucket, as this run sees it; None where it was last replaced as a whole."""
-        held = self._held_buckets(table)
-        if held is None:
-            return None
-        directory = f"{self.store.address}/{table}"
-        return {int(number): [f"{directory}/{name}" for name in names] for number, names in held.items()}
-
-    def replace_buckets(self, table: str, files: Mapping[int, Sequence[WrittenFile]], count: int) -> None:
-        """Make these files the content of some of a table's buckets, and leave its others as they are.
-
-        A bucket is a part of the table that is only ever replaced as a whole, in one commit with the others; they have
-        the numbers below `count`. Where there were others before, or none, what the table had is replaced altogether.
-        """
-        self._assert_open()
-        held = self._held_buckets(table)
-        added = [file for some in files.values() for file in some]
-        if held is None or len(held) != count:
-            self._table(table).replace(PUBLISHED[table], added)
-            held = {str(number): [] for number in range(count)}
-        else:
-            out = [name for number in files for name in held[str(number)]]
-            if out or added:
-                self._table(table).swap(PUBLISHED[table], out, added, same_rows=False)
-        self._buckets[table] = held | {str(number): [file.path for file in some] for number, some in files.items()}
-
-    def _held_buckets(self, table: str) -> dict[str, list[str]] | None:
-        """As the manifest tells them, if the table is made of these files and no others."""
-        held = self._buckets.get(table)
-        if held is None or {name for names in held.values() for name in names} != set(self._table(table).names()):
-            return None
-        return held
-
-    def swap(self, table: str, names: Sequence[str], files: Sequence[WrittenFile], *, same_rows: bool) -> None:
-        """Put files in the place of some of the table's, by name; with the same rows, or with fewer."""
-        self._assert_open()
-        self._table(table).swap(PUBLISHED[table], names, files, same_rows=same_rows)
-
-    def facts(self, table: str) -> pa.Table:
-        """What is known of each file of a table (`OneTable.facts`)."""
-        return self._table(table).facts()
-
-    def has_opened(self, table: str) -> bool:
-        """Whether this run has looked at the table yet."""
-        return table in self._tables
-
-    def has(self, table: str) -> bool:
-        """Whether there is such a table yet."""
-        return self._table(table).version >= 0
-
-    def withdraw(self, table: str, predicate: str) -> int:
-        """Delete rows by an SQL predicate (what a truncation of the log cut off); how many there were."""
-        self._assert_open()
-        return self._table(table).delete(predicate)
-
-    def publish(
-        self, progress: Mapping[int, PartitionProgress], source: Mapping[str, Any], now_ms: int | None = None
-    ) -> Manifest:
-        """Show readers everything at once; the run is then over. On a disk all of it is durable before it is shown."""
-        self._assert_open()
-        now_ms = _now_ms() if now_ms is None else now_ms
-        self._check_duration()
-        upkeep = self._keep_up(now_ms)
-        self._sync()
-        manifest = Manifest(self.run_id, now_ms, self._versions(), dict(progress), dict(source), upkeep)
-        file = self._write_file(MANIFEST_TABLE, manifest.as_row())
-        before = self._manifest_table.version
-        if is_local(self.store.address):
-            sync(f"{self.store.root}/{MANIFEST_TABLE}")  # the name of the file that the commit is going to tell
-        self._manifest_table.replace(MANIFEST, [file])
-        self._manifest_table.sync(before)
-        self._published = True
-        return manifest
-
-    def _versions(self) -> dict[str, int]:
-        held = dict(self.manifest.tables) if self.manifest else {}
-        return held | {name: table.version for name, table in self._tables.items() if table.version >= 0}
-
-    def _check_duration(self) -> None:
-        if not is_local(self.store.address) and _now_ms() - self._opened_at_ms > LONGEST_RUN_MS:
-            raise BadInput(
-                f"this run took more than {LONGEST_RUN_MS // DAY_MS} days, and on an object store its first files may "
-                "have been cleared away meanwhile. Nothing was published; run again, with more cores."
-            )
-
-    def _keep_up(self, now_ms: int) -> Upkeep:
-        """Make checkpoints that are due, remove what earlier runs dropped if its time is over, sweep now and then."""
-        keep = self.store.keep
-        checkpoints, entries = dict(self._upkeep.checkpoints), dict[str, tuple[int, int]]()
-        for name, table in [*self._tables.items(), (MANIFEST_TABLE, self._manifest_table)]:
-            if table.version >= 0 and is_checkpoint_due(name, table.version, checkpoints.get(name, 0)):
-                table.checkpoint()
-                if name in checkpoints or table.version <= 2 * CHECKPOINT_EVERY:  # else a sweep finds what there is
-                    entries[name] = (checkpoints.get(name, 0), table.version)
-                checkpoints[name] = table.version
-        over = [each for each in self._upkeep.dropped if is_over(each, self.number - keep.runs, now_ms - keep.grace_ms)]
-        remove(self.store.place, [path for each in over for path in paths(each)])
-        swept_at_ms = self._upkeep.swept_at_ms
-        if self._was_cut_short or (swept_at_ms is not None and now_ms - swept_at_ms >= DAY_MS):
-            before_ms = None if is_local(self.store.address) else now_ms - LEFTOVERS_MS
-            self.sweep(self.number - keep.runs, before_ms, dropped_before_ms=now_ms - keep.grace_ms)
-            swept_at_ms = now_ms
-        files = {name: sorted(table.dropped) for name, table in self._tables.items() if table.dropped}
-        files[MANIFEST_TABLE] = self._manifest_table.names()
-        dropped = Dropped(self.number, now_ms, files, entries)
-        left = tuple(each for each in self._upkeep.dropped if each not in over)
-        return Upkeep(checkpoints, (*left, dropped), swept_at_ms or now_ms, self._buckets)
-
-    def sweep(
-        self,
-        oldest_run: int,
-        before_ms: int | None,
-        *,
-        dropped_before_ms: int | None = None,
-        rolls_back: bool = True,
-    ) -> Vacuumed:
-        """Remove what no run from the oldest kept one on names; what a killed run committed is rolled back first."""
-        named: dict[str, set[str]] = {MANIFEST_TABLE: set(self._manifest_table.names())}
-        for name in PUBLISHED:
-            newest = self._table(name) if rolls_back else self._newest(name)
-            if newest.version >= 0:
-                named[name] = set(newest.names())
-                published = -1 if self.manifest is None else self.manifest.tables.get(name, -1)
-                if 0 <= published < newest.version:
-                    named[name].update(file.rsplit("/", 1)[1] for file in self.store.files(name, published))
-        return sweep(self.store.place, named, self._upkeep, oldest_run, before_ms, dropped_before_ms)
-
-    def _newest(self, name: str) -> OneTable:
-        table = self.store._table(name)
-        table.open()
-        return table
-
-    def _table(self, name: str) -> OneTable:
-        """A table as this run sees it; at first as the manifest has it."""
-        if name not in self._tables:
-            self._tables[name] = self._begin(name)
-        return self._tables[name]
-
-    def _sync(self) -> None:
-        """Wait for the names and the log entries of everything that came since the last published run."""
-        for name, table in self._tables.items():
-            published = -1 if self.manifest is None else self.manifest.tables.get(name, -1)
-            if table.version > published:
-                table.sync(published)
-
-    def clear_staging(self) -> None:
-        self.store.clear(f"{STAGING}/{self.run_id}")
-
-    def _begin(self, name: str) -> OneTable:
-        """The table at the manifest's version; anything on top of it was left by a run that never published."""
-        table = self.store._table(name)
-        version = -1 if self.manifest is None else self.manifest.tables.get(name, -1)
-        if not table.open():
-            if version >= 0:
-                raise BadInput(
-                    f"{self.store.address} has lost its table {name}, which its manifest names. "
-                    "Restore it, or build the tables again in another place."
-                )
-            return table
-        if self._layout == FORMAT_VERSION:
-            self._check_columns(table)
-        if table.version < version:
-            raise TableMoved(f"the table {name} at {self.store.address} is older than its manifest says. Restore it.")
-        if table.version > version:
-            if table.made_at_ms() > self._opened_at_ms:  # no lock tells on an object store
-                raise table.moved()
-            table.restore(version)
-        return table
-
-    def _check_columns(self, table: OneTable) -> None:
-        """Whoever writes rows without a column that it does not know takes from readers what they had."""
-        unknown = [name for name in table.columns() if name not in PUBLISHED[table.name].names]
-        if unknown:
-            raise BadInput(
-                f"the table {table.name} at {self.store.address} has columns that this muster does not know "
-                f"({', '.join(unknown)}): a newer muster wrote it. Use that one; nothing was changed."
-            )
-
-    def new_name(self) -> str:
-        """A name for a file, or a folder of files, that no other has."""
-        self._written += 1
-        return f"{self.run_id}-{self._written}"
-
-    def _write(self, table: str, rows: pa.Table) -> RowsFile:
-        return self._write_file(table, published(rows, without_comments(PUBLISHED[table])))
-
-    def _write_file(self, table: str, rows: pa.Table) -> RowsFile:
-        name = f"{self.new_name()}.parquet"
-        directory = f"{self.store.root}/{table}"
-        files = self.store.filesystem
-        if is_local(self.store.address):
-            files.create_dir(directory)
-        with files.open_output_stream(f"{directory}/{name}") as out:
-            writer = pq.ParquetWriter(out, rows.schema, compression=COMPRESSION)
-            writer.write_table(rows)
-            writer.close()
-            size_bytes = out.tell()
-        if is_local(self.store.address):
-            sync(f"{directory}/{name}")
-        return RowsFile(name, size_bytes, rows.num_rows, described(writer.writer.metadata))
-
-    def _assert_open(self) -> None:
-        if self._published:
-            raise MusterError(f"the run {self.run_id} is over: it has been published.")
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def _check_links(root: Path) -> None:

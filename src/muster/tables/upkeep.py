@@ -25,6 +25,7 @@ from muster.tables.delta import DELTA_LOG, checkpoint_name, entry_name
 from muster.tables.manifest import Dropped, Upkeep
 
 STAGING = "_staging"
+"""Of earlier releases: runs that were killed left it."""
 CHECKPOINT_EVERY = 5
 """Versions: whoever opens a table reads a checkpoint and about so many entries behind it."""
 HOUR_MS = 3_600_000
@@ -127,7 +128,6 @@ def sweep(
                 if (is_file and name not in needed) or (entry and int(entry[1]) < first_needed):
                     removed.append(info)
     remove(place, [info.path[len(place.root) + 1 :] for info in removed])
-    _remove_empty_staging(place)
     return Vacuumed(len(removed), sum(info.size for info in removed))
 
 
@@ -143,11 +143,3 @@ def _listed(place: Place, folder: str, before_ms: int | None) -> list[fs.FileInf
 def _directories(place: Place, root: str) -> list[str]:
     found = place.filesystem.get_file_info(fs.FileSelector(root, allow_not_found=True))
     return sorted(info.base_name for info in found if info.type == fs.FileType.Directory)
-
-
-def _remove_empty_staging(place: Place) -> None:
-    staging = f"{place.root}/{STAGING}"
-    for run in _directories(place, staging):
-        left = fs.FileSelector(f"{staging}/{run}", allow_not_found=True, recursive=True)
-        if not any(info.type == fs.FileType.File for info in place.filesystem.get_file_info(left)):
-            place.filesystem.delete_dir(f"{staging}/{run}")
