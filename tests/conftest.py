@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 ON_SPARK = (
     "tests/pipeline/test_datasource.py",
     "tests/pipeline/test_ordinary_cluster.py",
+    "tests/pipeline/test_live_truth.py",  # for the broker of the file before
     "tests/pipeline/test_spark.py",
     "tests/pipeline/test_engine.py",
     "tests/pipeline/test_lost_ground.py",
@@ -53,7 +54,6 @@ LONGEST = (
     "tests/diff/test_diff.py",
     "tests/test_demo.py",
     "tests/cli/test_groups_real.py",
-    "tests/pipeline/test_live_truth.py",
     "tests/diff/test_server.py",
     "tests/cli/test_dump.py",
     "tests/pipeline/test_job.py",
@@ -80,11 +80,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files that take long come first, so that no core is idle at the end while another is busy with one of them."""
     for item in items:
         callspec = getattr(item, "callspec", None)
-        left_out = LIKE_OTHERS | MINIS if item.location[0].startswith(OF_DECODED_RECORDS) else LIKE_OTHERS
+        left_out = LIKE_OTHERS | MINIS if item.nodeid.startswith(OF_DECODED_RECORDS) else LIKE_OTHERS
         if callspec is not None and any(isinstance(one, str) and one in left_out for one in callspec.params.values()):
             item.add_marker(pytest.mark.matrix)
     places = {name: place for place, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: places.get(item.location[0], len(LONGEST)))
+    items.sort(key=lambda item: places.get(_file_of(item.nodeid), len(LONGEST)))
+
+
+def _file_of(nodeid: str) -> str:
+    return nodeid.split("::", 1)[0]
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -94,7 +98,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class ByFile(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            file = nodeid.split("::", 1)[0]
+            file = _file_of(nodeid)
             return next((files[0] for files in TOGETHER if file.startswith(files)), file)
 
     return ByFile(config, log)

@@ -12,6 +12,7 @@ import resource
 import struct
 import sys
 import time
+from functools import cache
 
 import pytest
 from crc32c import crc32c
@@ -27,10 +28,14 @@ from muster.errors import CodecError
 from tests.codec.corpus_records import one_of_each_kind
 from tests.codec.rowwise import rows_of
 
-SEEDS = [(record.key, record.value or b"") for record in one_of_each_kind().values()]
 WILD = [0, 1, 2, 0x7F, 0x80, 0xFF, 0x7FFF, 0x8000, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0x10000]
 T = 1_700_000_000_000
 LONG_RUN = int(os.environ.get("FUZZ_INPUTS", "1000000"))
+
+
+@cache
+def seeds() -> list[tuple[bytes, bytes]]:
+    return [(record.key, record.value or b"") for record in one_of_each_kind().values()]
 
 
 def mutated(data: bytes, dice: random.Random) -> bytes:
@@ -52,7 +57,7 @@ def mutated(data: bytes, dice: random.Random) -> bytes:
             case 5:
                 changed[place:place] = dice.randbytes(dice.randrange(1, 9))
             case 6:
-                other = dice.choice(SEEDS)[dice.randrange(2)]
+                other = dice.choice(seeds())[dice.randrange(2)]
                 changed[place:] = other[dice.randrange(len(other) + 1) :]
     return bytes(changed)
 
@@ -60,7 +65,7 @@ def mutated(data: bytes, dice: random.Random) -> bytes:
 def mutated_records(count: int, dice: random.Random) -> list[Record]:
     records = []
     for number in range(count):
-        key, value = dice.choice(SEEDS)
+        key, value = dice.choice(seeds())
         which = dice.randrange(8)
         if which < 3:
             key = mutated(key, dice)

@@ -3,6 +3,7 @@
 import json
 import stat
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,8 @@ def test_a_password_is_not_in_the_bytes_of_a_task_and_tasks_log_in(
         file.write_text("".join(f"{name}={value}\n" for name, value in config.items()))
         config = without_secrets(read_client_properties(file), file)
     runner = Pickling()
-    summary = run(runner, Request(["kafka://127.0.0.1:1"], str(tmp_path / "t"), {"AWS_SECRET_ACCESS_KEY": KEY}, config))
+    request = Request(["kafka://127.0.0.1:1"], str(tmp_path / "t"), {"AWS_SECRET_ACCESS_KEY": KEY}, config)
+    summary = run(runner, replace(request, analytics=how == "text"))
     assert summary.records > 0
     assert len(logins) > 1
     assert set(logins) == {PASSWORD}
