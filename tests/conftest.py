@@ -51,19 +51,30 @@ TOGETHER = (
 
 LONGEST = (
     *ON_SPARK,
-    "tests/diff/test_diff.py",
-    "tests/test_demo.py",
     "tests/cli/test_groups_real.py",
-    "tests/diff/test_server.py",
-    "tests/cli/test_dump.py",
-    "tests/pipeline/test_job.py",
-    "tests/pipeline/test_kills.py",
-    "tests/server/real/test_java_groups.py",
+    "tests/test_demo.py",
+    "tests/diff/test_diff.py",
     "tests/server/cluster/test_kafka_offsets.py",
+    "tests/server/wire_diff/test_delivery.py",
+    "tests/pipeline/test_kills.py",
+    "tests/tables/test_compact.py",
+    "tests/log/disk/test_power_cuts.py",
+    "tests/pipeline/test_job.py",
+    "tests/server/real/test_java_groups.py",
+    "tests/cli/test_dump.py",
+    "tests/cli/test_pipeline.py",
+    "tests/protocol/test_messages.py",
+    "tests/pipeline/test_pieces.py",
+    "tests/pipeline/test_frames.py",
     "tests/pipeline/test_extract.py",
+    "tests/pipeline/test_life.py",
+    "tests/pipeline/test_other_logs.py",
+    "tests/codec/test_render.py",
     "tests/server/real/test_moves.py",
     "tests/server/test_stopping.py",
+    "tests/diff/test_server.py",
 )
+"""In order of what they cost. One file of those that go together is enough."""
 
 
 LIKE_OTHERS = frozenset({"k26", "k26-full", "k39", "k39-full", "k40", "k41"})

@@ -367,10 +367,11 @@ def test_little_room_changes_nothing(data: bytes, stretch_bytes: int) -> None:
 @bounded
 @given(numbers=st.lists(st.one_of(INT64, st.integers(0, 19).map(lambda power: 10**power % 2**63 - 1)), min_size=1))
 def test_numbers_of_every_length(numbers: list[int]) -> None:
-    for number in [*numbers, *(-number for number in numbers if number > -(2**63)), -(2**63), 2**63 - 1, 0, 10**16]:
-        value = encode_offset_value(OffsetValue(number, 0, "", 0), 3)
-        (line,) = json_of(decoded(encode_batch([Record(0, 0, COMMIT_KEY, value)])))
-        assert json.loads(line)["value"]["data"]["offset"] == number
+    tried = [*numbers, *(-number for number in numbers if number > -(2**63)), -(2**63), 2**63 - 1, 0, 10**16]
+    values = [encode_offset_value(OffsetValue(number, 0, "", 0), 3) for number in tried]
+    batches = [encode_batch([Record(offset, 0, COMMIT_KEY, value)]) for offset, value in enumerate(values)]
+    lines = json_of(decoded(b"".join(batches)))
+    assert [json.loads(line)["value"]["data"]["offset"] for line in lines] == tried
 
 
 @bounded
