@@ -18,14 +18,19 @@ import pytest
 from pyarrow import fs
 
 from muster.errors import BadInput
+from muster.pipeline.engine import LocalEngine
+from muster.pipeline.job import Request
+from muster.pipeline.job import run as run_job
 from muster.pipeline.migrate import migrate
 from muster.tables.addresses import filesystem
 from muster.tables.changes import Run
+from muster.tables.compact import ENOUGH
 from muster.tables.delta import TableMoved
 from muster.tables.reading import open_tables
 from muster.tables.schemas import COMMITS
 from muster.tables.store import TableStore
 from muster.tables.upkeep import LONGEST_RUN_MS, Keep
+from tests.tables.years import Years
 
 STARTS_WITHIN_S = 60
 LAYOUT_1 = Path(__file__).parent / "layout-1.tar.zst"
@@ -168,6 +173,28 @@ def test_a_run_asks_no_more_of_the_store_the_more_runs_were_before_it(
     left = files.get_file_info(fs.FileSelector(root, recursive=True))
     assert len([info for info in left if info.is_file and "/open_commits/" in info.path]) <= 4 + 3 * every
     assert seen(store.address, options) == list(range(10))
+
+
+@pytest.mark.long
+def test_whole_runs_ask_no_more_of_the_store_the_more_were_before(options: dict[str, str], tmp_path: Path) -> None:
+    """With analytics, joining and clean-up; every table changes in every run.
+
+    Requests rise from run to run until small files are joined, and begin again: so whole rounds of that are compared.
+    """
+    cycle = ENOUGH + 1
+    years = Years(tmp_path, 3 * cycle, records=6_000, days=2)
+    asked: list[int] = []
+    for _ in range(3 * cycle):
+        years.grow()
+        before = len(requests(options))
+        request = Request([str(years.log)], "s3://bucket/years", storage_options=options, keep=Keep(2, 0))
+        run_job(LocalEngine(), request)
+        asked.append(len(requests(options)) - before)
+    years.close()
+    print("requests of each run:", asked)
+    second, third = asked[cycle : 2 * cycle], asked[2 * cycle :]
+    assert sum(third) <= 1.1 * sum(second)
+    assert max(third) <= 1.1 * max(second)
 
 
 def test_a_run_that_took_days_is_not_published(options: dict[str, str]) -> None:
