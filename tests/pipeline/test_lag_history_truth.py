@@ -142,7 +142,8 @@ class Recorder:
             yield
         finally:
             is_over.set()
-            thread.join(WAIT_S)
+            thread.join(3 * WAIT_S)
+            assert not thread.is_alive()
 
     def ask(self) -> Answer:
         asked_ms = now_ms()
@@ -249,7 +250,7 @@ def check_story(told: Told) -> None:
     """The load was what it was meant to be, and the table tells it."""
     for partition in range(PARTITIONS):
         quick, waves, stops, stands = (told.rows[group, partition] for group in (QUICK, WAVES, STOPS, STANDS))
-        assert len({row["committed_offset"] for row in quick}) > 3
+        assert len({row["committed_offset"] for row in quick}) > 2
         assert max(row["lag"] or 0 for row in waves) > 3 * max(row["lag"] or 0 for row in quick[-3:])
         assert stops[-1]["lag"] > max(row["lag"] or 0 for row in stops[:2])
         assert {row["committed_offset"] for row in stands} == {1}
@@ -307,16 +308,16 @@ def test_lag_history_is_what_kafka_said_every_second(ordinary: KafkaBroker, tmp_
     with (
         ConsumerGroups(ordinary.kafka, ordinary.bootstrap) as tool,
         log.open("wb") as out,
-        Load(ordinary, "history-minutes", wave_s=200) as load,
+        Load(ordinary, "history-minutes", wave_s=150) as load,
     ):
         recorder = Recorder(load, tool, every_s=1.0)
         began = time.monotonic()
         following = subprocess.Popen(command("pipeline", "run", *arguments), stdout=out, stderr=out)
         try:
             with recorder.recording():
-                wait_until(lambda: time.monotonic() - began > 7 * 60, following)
+                wait_until(lambda: time.monotonic() - began > 4 * 60, following)
                 load.has_stopped.set()
-                wait_until(lambda: time.monotonic() - began > 17 * 60, following)
+                wait_until(lambda: time.monotonic() - began > 690, following)
                 load.is_over.set()
             time.sleep(1)
             answer = recorder.ask()
@@ -331,7 +332,7 @@ def test_lag_history_is_what_kafka_said_every_second(ordinary: KafkaBroker, tmp_
     told.check()
     check_story(told)
     check_at_rest(told, answer)
-    assert len(recorder.answers) > 300
+    assert len(recorder.answers) > 100
 
 
 def wait_until(is_so: Callable[[], bool], following: "subprocess.Popen[bytes]") -> None:

@@ -108,7 +108,8 @@ def tools(folder: Path, **programs: str) -> Path:
 
 def test_a_workers_python_is_the_one_of_the_right_version_with_the_archive_on_its_path(starter: Path) -> None:
     wrong = starter.parent / "wrong"
-    wrong.write_text("#!/bin/sh\nexit 1\n")
+    as_python_2 = "import sys; sys.version_info = (2, 7); exec(sys.argv[1])"
+    wrong.write_text(f"#!/bin/sh\nexec {sys.executable} -c '{as_python_2}' \"$2\"\n")
     wrong.chmod(0o755)
     path = tools(starter.parent.parent.parent / "tools", python=sys.executable, python3=str(wrong))
     asked = "import sys; print(*sys.version_info[:2]); print(sys.path[1])"
@@ -136,6 +137,7 @@ def test_what_tasks_import_is_in_the_archive(tmp_path: Path) -> None:
     for path, name in pack._files():
         (tmp_path / "archive" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "archive" / name).symlink_to(path)
+    assert len(list(tmp_path.glob("archive/muster/codec/columns/compiled/*/*.nbc"))) > 20
     (tmp_path / "spark").mkdir()
     for module in (pyspark, py4j):
         (tmp_path / "spark" / module.__name__).symlink_to(Path(module.__file__).parent)

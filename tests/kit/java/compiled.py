@@ -46,11 +46,11 @@ def compiled(kafka: Kafka, name: str) -> Path:
     return folder
 
 
-def start(kafka: Kafka, name: str, *arguments: str) -> subprocess.Popen[str]:
+def start(kafka: Kafka, name: str, *arguments: str, errors: int = subprocess.PIPE) -> subprocess.Popen[str]:
     """Start a program, with pipes for all it reads and says."""
     return subprocess.Popen(
         kafka.command(name, *arguments, classes=(compiled(kafka, name),)),
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8",
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, encoding="utf-8",
     )  # fmt: skip
 
 
@@ -58,7 +58,8 @@ class ConsumerGroups:
     """kafka-consumer-groups of a cluster in one process that stays: a start takes longer than what it is asked."""
 
     def __init__(self, kafka: Kafka, bootstrap: str) -> None:
-        self._process = start(kafka, "GroupTools", "answers", bootstrap)
+        # It says there at each question which groups have no members: a pipe that is not read would fill up.
+        self._process = start(kafka, "GroupTools", "answers", bootstrap, errors=subprocess.DEVNULL)
 
     def __enter__(self) -> Self:
         return self
