@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster.codec import compression
@@ -41,6 +41,7 @@ from muster.segments.reader import read_markers, read_segment
 from muster.segments.sources import Sources
 from tests.codec.corpus_records import CORPORA, NAMES
 from tests.codec.strategies import INT32, INT64, TEXT, UUIDS, bounded
+from tests.protocol.strategies import more_at_length
 
 Json = dict[str, Any]
 
@@ -352,9 +353,10 @@ def test_chosen_records_give_their_lines_alone(data: bytes, chosen: set[int]) ->
     assert json_of(chunk, rows) == [records[row] for row in rows.tolist()]
 
 
-@bounded
+@settings(bounded, max_examples=20)
 @given(data=LOGS, stretch_bytes=st.sampled_from([1, 1500, 3000]))
-def test_little_room_changes_nothing(data: bytes, stretch_bytes: int) -> None:
+@more_at_length
+def test_little_room_changes_nothing(again: int, data: bytes, stretch_bytes: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("muster.codec.columns.lines.STRETCH_BYTES", stretch_bytes)
         chunk = decoded(data * 3)

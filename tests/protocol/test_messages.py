@@ -56,10 +56,11 @@ def filled(body: Any, fields: Any) -> Any:
     return whole
 
 
-@some
+@settings(some, max_examples=6)
 @given(data=st.data())
 @every_api
-def test_a_request_comes_back_as_it_went(api: Api, data: st.DataObject) -> None:
+@more_at_length
+def test_a_request_comes_back_as_it_went(again: int, api: Api, data: st.DataObject) -> None:
     api_key, version = api.key, a_version(api, data)
     body = data.draw(bodies(api_key, version, REQUEST))
     frame = encode_request(api_key, version, 7, "me", body)
@@ -69,10 +70,11 @@ def test_a_request_comes_back_as_it_went(api: Api, data: st.DataObject) -> None:
     assert encode_request(api_key, version, 7, "me", decoded) == frame
 
 
-@some
+@settings(some, max_examples=6)
 @given(data=st.data())
 @every_api
-def test_a_response_comes_back_as_it_went(api: Api, data: st.DataObject) -> None:
+@more_at_length
+def test_a_response_comes_back_as_it_went(again: int, api: Api, data: st.DataObject) -> None:
     api_key, version = api.key, a_version(api, data)
     body = data.draw(bodies(api_key, version, RESPONSE))
     frame = encode_response(api_key, version, -7, body)
@@ -113,10 +115,11 @@ def test_nothing_said_is_the_default(api_version: tuple[int, int]) -> None:
     assert decode_response(api_key, version, encode_response(api_key, version, 7, {}))[1] == defaults(api_key, RESPONSE)
 
 
-@settings(some, max_examples=8)
+@settings(some, max_examples=4)
 @given(data=st.data())
 @every_api
-def test_a_request_cut_short_anywhere_is_an_error(api: Api, data: st.DataObject) -> None:
+@more_at_length
+def test_a_request_cut_short_anywhere_is_an_error(again: int, api: Api, data: st.DataObject) -> None:
     api_key, version = api.key, a_version(api, data)
     frame = encode_request(api_key, version, 7, "me", data.draw(bodies(api_key, version, REQUEST)))
     start = body_of(frame)
@@ -155,10 +158,11 @@ def with_unknown_tags(api_key: int, version: int, body: dict[str, Any]) -> bytes
     return writer.finish()
 
 
-@some
+@settings(some, max_examples=6)
 @given(data=st.data())
 @every_api
-def test_unknown_tagged_fields_are_skipped(api: Api, data: st.DataObject) -> None:
+@more_at_length
+def test_unknown_tagged_fields_are_skipped(again: int, api: Api, data: st.DataObject) -> None:
     api_key, version = api.key, a_version(api, data)
     body = data.draw(bodies(api_key, version, REQUEST))
     tagged = with_unknown_tags(api_key, version, body)

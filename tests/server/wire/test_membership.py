@@ -29,7 +29,7 @@ from muster.server.wire.members import (
     encode_sync_group,
     sync_refusal,
 )
-from tests.protocol.strategies import bodies, int32s, patient, texts
+from tests.protocol.strategies import bodies, int32s, more_at_length, patient, texts
 from tests.server.wire.requests import body, placed
 
 JOIN_VERSIONS, SYNC_VERSIONS, LEAVE_VERSIONS = range(10), range(6), range(6)
@@ -38,10 +38,11 @@ WHO = {"client_id": "me", "client_host": "/10.0.0.5", "fresh_uuid": "5e81"}
 errors = st.sampled_from(ErrorCode)
 
 
-@settings(patient, max_examples=30)
+@settings(patient, max_examples=10)
 @given(data=st.data())
 @pytest.mark.parametrize("version", JOIN_VERSIONS)
-def test_join_request(version: int, data: st.DataObject) -> None:
+@more_at_length
+def test_join_request(again: int, version: int, data: st.DataObject) -> None:
     said = data.draw(bodies(ApiKey.JOIN_GROUP, version, REQUEST))
     expected = JoinGroup(
         None,
@@ -103,10 +104,11 @@ def test_join_answer(version: int, answer: JoinAnswer, correlation_id: int) -> N
     )
 
 
-@settings(patient, max_examples=30)
+@settings(patient, max_examples=10)
 @given(data=st.data())
 @pytest.mark.parametrize("version", SYNC_VERSIONS)
-def test_sync_request(version: int, data: st.DataObject) -> None:
+@more_at_length
+def test_sync_request(again: int, version: int, data: st.DataObject) -> None:
     said = data.draw(bodies(ApiKey.SYNC_GROUP, version, REQUEST))
     expected = SyncGroup(
         None,
@@ -153,10 +155,11 @@ def test_sync_answer(version: int, answer: SyncAnswer, correlation_id: int) -> N
     )
 
 
-@settings(patient, max_examples=30)
+@settings(patient, max_examples=10)
 @given(data=st.data())
 @pytest.mark.parametrize("version", LEAVE_VERSIONS)
-def test_leave_request(version: int, data: st.DataObject) -> None:
+@more_at_length
+def test_leave_request(again: int, version: int, data: st.DataObject) -> None:
     said = data.draw(bodies(ApiKey.LEAVE_GROUP, version, REQUEST))
     leavers = [Leaver(said["memberId"])] if version < 3 else [leaver(version, one) for one in said["members"]]
     for buffer, position, end in placed(body(ApiKey.LEAVE_GROUP, version, said)):
