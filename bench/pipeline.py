@@ -1,7 +1,13 @@
-"""The pipeline on Spark, end to end: `python -m bench pipeline`, and `python -m bench.pipeline profile DIR`.
+"""The pipeline on Spark, end to end: `python -m bench pipeline`, and three more.
 
-Each run is a process of its own with a Spark of its own. Its seconds begin when Spark is up; how long that took is a
-line of its own. Processor time is that of everything after it, JVM and workers included.
+    python -m bench.pipeline versus FOLDER [--rounds 3] [--records 5000000]    beside an older checkout
+    python -m bench.pipeline skewed                                            one partition with all records
+    python -m bench.pipeline profile DIR                                       in one process, where the time goes
+
+Each run is a process of its own with a Spark of its own, unless it says "again". Its seconds begin when Spark is up;
+how long that took is a line of its own. Nothing has warmed up Spark SQL before: whatever a run needs of it belongs to
+the run. Processor time is that of everything after the start, JVM and workers included; on a machine with other work
+it is the figure to compare.
 """
 
 import cProfile
@@ -25,12 +31,14 @@ from rich.table import Table
 from bench import dump, measure
 from bench.dump import CACHE, ROOT, Line
 from bench.processes import KINDS, Family
+from bench.versus import Figures, say
 
 NEW_SHARE = 0.01
 AIMS = {"state": 5.0, "history": 2.0}
 """Millions of records a second: 20 M in 4 s for state alone."""
-TABLE_AIM_S = 1.0
+TABLE_AIM_S, MOMENT_AIM_S = 1.0, 0.3
 TOP_LINES = 15
+A_GROUP, THE_MIDDLE_MS = "ads-replicator-43", 1_760_302_400_000
 
 
 class Run(NamedTuple):
@@ -52,40 +60,46 @@ class Run(NamedTuple):
         return self.cpu_s / self.records * 1e6
 
 
-def child(kind: str, source: str, tables: str) -> None:
-    """What the measured process does; two lines on stdout."""
-    from muster.pipeline.engine import SparkEngine
-    from muster.pipeline.job import Request, run
-    from muster.pipeline.session import spark_session
+class Session:
+    """A measured process: Spark of one checkout, for one run or several."""
 
-    began = time.perf_counter()
-    spark = spark_session()
-    spark.range(1).mapInArrow(lambda batches: batches, "id long").toArrow()  # Spark SQL and a worker are up, too
-    print(json.dumps({"spark_s": time.perf_counter() - began}), flush=True)
-    sys.stdin.readline()
-    summary = run(SparkEngine(spark), Request([source], tables, history=kind != "state"))
-    print(json.dumps({"records": summary.records, "seconds": summary.seconds}), flush=True)
-    sys.stdin.readline()
-    spark.stop()
+    def __init__(self, root: Path = ROOT) -> None:
+        self._command = [sys.executable, str(ROOT / "bench" / "pipeline_run.py")]
+        environment = os.environ | {"PYTHONPATH": str(root / "src")}
+        self._process = subprocess.Popen(
+            self._command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self._family = Family(self._process.pid)
+        self.spark_s = float(self._told()["spark_s"])
+
+    def __enter__(self) -> "Session":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
+    def run(self, work: str, kind: str, source: Path, tables: Path) -> Run:
+        """`kind`: state, history, or analytics, which is history with the tables by interval."""
+        asked = {"sources": [str(source)], "tables": str(tables), "history": kind != "state"}
+        self._family.look()
+        before = self._family.cpu_s()
+        with self._family.watched():
+            print(json.dumps(asked | {"analytics": kind == "analytics"}), file=self._process.stdin, flush=True)
+            done = self._told()
+        self._family.look()
+        cpu_s, peaks = self._family.cpu_s() - before, self._family.peak_rss_mb()
+        return Run(work, done["records"], done["seconds"], self.spark_s, cpu_s, peaks)
+
+    def _told(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        return _told(self._process.stdout.readline(), self._command)
 
 
-def measured(work: str, kind: str, source: Path, tables: Path) -> Run:
-    command = [sys.executable, "-m", "bench.pipeline", "run", kind, str(source), str(tables)]
-    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        family = Family(process.pid)
-        up = _told(process.stdout.readline(), command)
-        family.look()
-        before = family.cpu_s()
-        with family.watched():
-            print(file=process.stdin, flush=True)
-            done = _told(process.stdout.readline(), command)
-        family.look()
-        print(file=process.stdin, flush=True)
-    return Run(
-        work, done["records"], done["seconds"], up["spark_s"], family.cpu_s() - before, family.peak_rss_mb()
-    )  # fmt: skip
+def measured(work: str, kind: str, source: Path, tables: Path, root: Path = ROOT) -> Run:
+    with Session(root) as session:
+        return session.run(work, kind, source, tables)
 
 
 def _told(line: str, command: Sequence[str]) -> dict[str, Any]:
@@ -124,16 +138,80 @@ def last_end(segment: Path, limit: int) -> int:
             position = end
 
 
-def runs(folder: Path, work: Path, records: int) -> Iterator[Run]:
-    """State alone, all of history, and history again when one record in a hundred is new."""
+def runs(folder: Path, work: Path, records: int, root: Path = ROOT) -> Iterator[Run]:
+    """State alone; history, and the same again with nothing new; with analytics; and when 1 % of that is new."""
     size = f"{records / 1e6:g} M"
-    yield measured(f"{size}: state alone", "state", folder, work / "state")
-    yield measured(f"{size}: full history", "history", folder, work / "history")
+    yield measured(f"{size}: state alone", "state", folder, work / "state", root)
+    with Session(root) as session:
+        yield session.run(f"{size}: full history", "history", folder, work / "history")
+        yield session.run(f"{size}: again, nothing new", "history", folder, work / "history")
     earlier, tables = work / "earlier", work / "tables"
     without_the_newest(folder, earlier, NEW_SHARE)
-    measured("", "history", earlier, tables)
+    yield measured(f"{size}: history and analytics", "analytics", earlier, tables, root)
     shutil.rmtree(earlier)
-    yield measured(f"{size}: 1 % is new", "history", folder, tables)
+    yield measured(f"{size}: 1 % is new", "analytics", folder, tables, root)
+
+
+def moment_seconds(tables: Path, root: Path = ROOT) -> measure.Cost:
+    """`muster table offsets` of one group, as of the middle of the log; the process as a user starts it."""
+    script = [sys.executable, "-m", "muster", "table", "offsets", "--tables", str(tables), "--group", A_GROUP]
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = str(root / "src")
+    try:
+        return measure.run([*script, "--as-of", str(THE_MIDDLE_MS), "--json"], repeat=3)
+    finally:
+        os.environ.pop("PYTHONPATH")
+        if before is not None:
+            os.environ["PYTHONPATH"] = before
+
+
+def skewed_topic(records: int) -> Path:
+    """All records in one partition, in segments as large as those of the even topic."""
+    folder = CACHE / f"{records}-one-partition"
+    if not (folder / "expected.json").exists():
+        words = ["--records", records, "--value-version", 4, "--seed", 1, "--out", folder, "--partitions", "1"]
+        subprocess.run([sys.executable, ROOT / "bench" / "make_large.py", *map(str, words)], check=True)
+    return folder
+
+
+def skewed(records: int = 5_000_000, rounds: int = 3) -> None:
+    """An even topic and one whose records are all in one partition, in turns."""
+    figures = Figures()
+    for _ in range(rounds):
+        for name, folder in {"before": dump.topic(records), "after": skewed_topic(records)}.items():
+            with tempfile.TemporaryDirectory(dir=CACHE, prefix="pipeline-") as work:
+                add(figures, name, measured(f"{records / 1e6:g} M: history", "history", folder, Path(work) / "tables"))
+    print("before: an even topic; after: one partition")
+    Console(width=130).print(figures.table())
+
+
+def add(figures: Figures, side: str, run: Run) -> None:
+    figures.add(side, f"{run.work}: s", run.seconds, more_is_better=False)
+    figures.add(side, f"{run.work}: CPU s", run.cpu_s, more_is_better=False)
+    figures.add(side, f"{run.work}: driver MB", run.peak_rss_mb["driver"], more_is_better=False)
+    figures.add(side, "Spark up: s", run.spark_s, more_is_better=False)
+
+
+def versus(before: Path, rounds: int, records: int) -> None:
+    """This checkout beside an older one, in turns. What the older one has no analytics for, it does without."""
+    figures = Figures()
+    folder = dump.topic(records)
+    try:
+        for number in range(rounds):
+            for side, root in {"before": before, "after": ROOT}.items():
+                say(f"{side}, round {number + 1} of {rounds}")
+                with tempfile.TemporaryDirectory(dir=CACHE, prefix="pipeline-") as work:
+                    for run in runs(folder, Path(work), records, root):
+                        add(figures, side, run)
+                        say(f"{run.work}: {run.seconds:.1f} s, {run.cpu_s:.1f} CPU s")
+                    cost = moment_seconds(Path(work) / "tables", root)
+                    figures.add(side, "one group as of a moment: s", cost.wall_s, more_is_better=False)
+                    figures.add(side, "one group as of a moment: CPU s", cost.cpu_s, more_is_better=False)
+    finally:
+        print(f"{rounds} rounds, load {os.getloadavg()[0]:.1f} at the end; medians; better than 1 is better")
+        Console(width=130).print(figures.table())
+        path = CACHE / "pipeline-versus.json"
+        path.write_text(json.dumps({name: each.values for name, each in figures.by_name.items()}, indent=1) + "\n")
 
 
 def table_seconds(tables: Path) -> float:
@@ -181,16 +259,18 @@ def main(kafka: Line | None = None) -> None:
     """`kafka` is how kafka-dump-log did on 5 M records, where that has been measured already."""
     sizes = [500_000, 5_000_000, *([50_000_000] if os.environ.get("BENCH") == "full" else [])]
     found: list[Run] = []
-    table_s = 0.0
+    table_s, moment = 0.0, None
     for records in sizes:
         with tempfile.TemporaryDirectory(dir=CACHE, prefix="pipeline-") as work:
             found += runs(dump.topic(records), Path(work), records)
-            table_s = table_seconds(Path(work) / "tables")
+            table_s, moment = table_seconds(Path(work) / "tables"), moment_seconds(Path(work) / "tables")
     kafka = kafka or dump.kafka(dump.topic(5_000_000), 5_000_000)
     report(found, kafka)
     for line in growth(found):
         print(line)
     print(f"muster table offsets: {table_s:.2f} s (aim {TABLE_AIM_S:.1f} s)")
+    if moment is not None:
+        print(f"one group as of a moment: {moment.wall_s:.2f} s, {moment.cpu_s:.2f} CPU s (aim {MOMENT_AIM_S:.1f} s)")
     results = {"runs": [run._asdict() for run in found], "table_s": table_s, "kafka": kafka._asdict()}
     (CACHE / "pipeline.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
@@ -236,9 +316,12 @@ def profile(source: str, *kinds: str) -> None:
 
 if __name__ == "__main__":
     match sys.argv[1:]:
-        case ["run", kind, source, tables]:
-            child(kind, source, tables)
+        case ["versus", folder, *words]:
+            given = dict(zip(words[::2], words[1::2], strict=True))
+            versus(Path(folder).resolve(), int(given.get("--rounds", 3)), int(given.get("--records", 5_000_000)))
+        case ["skewed"]:
+            skewed()
         case ["profile", source, *kinds]:
             profile(source, *kinds)
         case _:
-            sys.exit("python -m bench.pipeline profile DIR [state|history]")
+            sys.exit("python -m bench.pipeline profile DIR [state|history] | versus FOLDER [--rounds 3] | skewed")

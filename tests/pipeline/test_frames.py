@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from muster.pipeline import analytics
 from muster.pipeline.analytics import LENGTHS_MS, STARTS, InProcess, Work, bring_up, goes_on, written
 from muster.tables import intervals, queries
 from muster.tables.intervals import DUCKDB_SIZE, HOUR_MS, INTERVAL_MS
@@ -194,22 +195,24 @@ def modelled(world: World) -> dict[str, list[Row]]:
 def made_from(since_ms: Mapping[str, int] | None = None) -> dict[str, str]:
     """The SQL of each table; from a moment on, what was before it is of the rows in `before_` and the table's name."""
     if since_ms is None:
+        moved = f"({intervals.moved('commits')})"
         return {
-            "lag_history": intervals.lag_history("commits", "log_ends"),
-            "rates": intervals.rates("commits", "log_ends"),
+            "lag_history": intervals.lag_history(moved, "log_ends"),
+            "rates": intervals.rates(moved, "log_ends"),
             "group_hours": intervals.group_hours("commits", "rebalances", size=DUCKDB_SIZE),
         }
     states = {
         name: f"({intervals.states_before('before_lag_history', 'before_offsets', since_ms[name])})"
         for name in ("lag_history", "rates")
     }
+    moves = {name: f"({intervals.moved('commits', since_ms=since_ms[name])})" for name in states}
     hours_ms = since_ms["group_hours"]
     hours = f"({intervals.hours_before('before_group_hours', hours_ms)})"
     return {
         "lag_history": intervals.lag_history(
-            "commits", "log_ends", since_ms=since_ms["lag_history"], before=states["lag_history"]
+            moves["lag_history"], "log_ends", since_ms=since_ms["lag_history"], before=states["lag_history"]
         ),
-        "rates": intervals.rates("commits", "log_ends", since_ms=since_ms["rates"], before=states["rates"]),
+        "rates": intervals.rates(moves["rates"], "log_ends", since_ms=since_ms["rates"], before=states["rates"]),
         "group_hours": intervals.group_hours("commits", "rebalances", hours_ms, hours, DUCKDB_SIZE),
     }
 
@@ -467,6 +470,15 @@ def test_runs_over_a_growing_log_keep_them_up(tmp_path: Path) -> None:
     without_ends = {"produced": None, "produced_in_ms": None}
     in_steps, in_one_go = ([row | without_ends for row in each["rates"]] for each in (steps, once))
     assert in_order(in_steps) == in_order(in_one_go)
+
+
+def test_what_does_not_fit_into_memory_goes_on_in_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(analytics, "MEMORY_MB", 32)
+    sorted_rows = "SELECT hash(i) AS key, i, row_number() OVER (ORDER BY hash(i)) AS place FROM range(2_000_000) r(i)"
+    with analytics.limited_duckdb() as connection:
+        spill = connection.execute("SELECT current_setting('temp_directory')").fetchall()[0][0]
+        assert connection.execute(f"SELECT max(place) FROM ({sorted_rows})").fetchall() == [(2_000_000,)]
+    assert not Path(spill).exists()
 
 
 def test_state_alone_has_no_history_by_interval(tmp_path: Path) -> None:

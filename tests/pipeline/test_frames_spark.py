@@ -33,7 +33,7 @@ def interpreted(spark: "SparkSession") -> Iterator[None]:
 
 
 def made_by(maker: InProcess | OnSpark, work: Work) -> list[Row]:
-    files = maker.make(work)
+    (files,) = maker.make([work])
     rows = [pq.ParquetFile(f"{work.tables}/{work.table}/{file.path}").read() for file in files]
     assert [len(each) for each in rows] == [file.rows for file in files]
     return in_order([row for each in rows for row in inner(each, ANALYTICS[work.table]).to_pylist()])

@@ -131,7 +131,11 @@ def lag_history(
     """
     given = {"commits": commits, "log_ends": log_ends} | ({} if before is None else {"before": before})
     sql = intervals.lag_history(
-        "{commits}", "{log_ends}", _ms_of(interval), _since_ms(since), None if before is None else "{before}"
+        _moved(interval, since),
+        "{log_ends}",
+        _ms_of(interval),
+        _since_ms(since),
+        None if before is None else "{before}",
     )
     return _asked(commits.sparkSession, sql, given).select(*columns_of(LAG_HISTORY))
 
@@ -146,7 +150,11 @@ def rates(
     """What groups consumed and how often they committed, by partition and interval; `since` as in `lag_history`."""
     given = {"commits": commits, "log_ends": log_ends} | ({} if before is None else {"before": before})
     sql = intervals.rates(
-        "{commits}", "{log_ends}", _ms_of(interval), _since_ms(since), None if before is None else "{before}"
+        _moved(interval, since),
+        "{log_ends}",
+        _ms_of(interval),
+        _since_ms(since),
+        None if before is None else "{before}",
     )
     return _asked(commits.sparkSession, sql, given).select(*columns_of(RATES))
 
@@ -197,6 +205,10 @@ def as_of(history: Mapping[str, DataFrame], moment: datetime) -> dict[str, DataF
     if "log_ends" in history:
         made["log_ends"] = history["log_ends"].where(F.col("observed_at") <= F.lit(moment))
     return made
+
+
+def _moved(interval: timedelta, since: datetime | None) -> str:
+    return f"({intervals.moved('{commits}', _ms_of(interval), _since_ms(since))})"
 
 
 def _ms_of(length: timedelta) -> int:

@@ -65,15 +65,38 @@ def _same_key(left: str, right: str) -> str:
 
 
 def _moves(commits: str, interval_ms: int, since_ms: int) -> str:
-    """Commits and deletions that count, with their interval. `place` orders them: a commit at the same place comes
-    after what `vanished` there.
+    """Commits and deletions that count, with their interval. `place` orders them, and is odd for a commit: at the same
+    offset a commit comes after what `vanished` there.
     """
     return f"""
         SELECT {_key("c")}, {AT} AS at_ms, {AT} - {AT} % {interval_ms} AS interval_start_ms,
             c.log_offset * 2 + CASE WHEN c.kind = 'commit' THEN 1 ELSE 0 END AS place,
-            CASE WHEN c.kind = 'commit' THEN 1 ELSE 0 END AS is_commit,
             coalesce(c.committed_offset, 0) AS committed_offset
         FROM {commits} c WHERE {COUNTS} AND {AT} >= {since_ms}"""
+
+
+def moved(commits: str, interval_ms: int = INTERVAL_MS, since_ms: int = 0) -> str:
+    """Commits and deletions, added up by key and interval: what `lag_history` and `rates` are made of.
+
+    Steps go from commit to commit within the interval, in log order. A step back is a rewind.
+    """
+    inner = f"PARTITION BY {_key('m')}, m.interval_start_ms ORDER BY m.place"
+    both = f"m.place % 2 = 1 AND lag(m.place) OVER ({inner}) % 2 = 1"
+    return f"""
+        SELECT {_key("s")}, s.interval_start_ms, sum(s.place % 2) AS commits, max(s.place) AS place,
+            max_by(s.committed_offset, s.place) AS committed_offset, max_by(s.at_ms, s.place) AS at_ms,
+            min(s.place) AS first_place, min_by(s.committed_offset, s.place) AS first_offset,
+            min_by(s.at_ms, s.place) AS first_ms,
+            count(s.step) AS steps, coalesce(sum(CASE WHEN s.step > 0 THEN s.step END), 0) AS forward,
+            coalesce(sum(CASE WHEN s.step < 0 THEN -s.step END), 0) AS back,
+            sum(CASE WHEN s.step < 0 THEN 1 ELSE 0 END) AS rewinds,
+            coalesce(sum(s.distance_ms), 0) AS distances_ms, max(s.distance_ms) AS longest_ms
+        FROM (
+            SELECT m.*,
+                CASE WHEN {both} THEN m.committed_offset - lag(m.committed_offset) OVER ({inner}) END AS step,
+                CASE WHEN {both} THEN greatest(m.at_ms - lag(m.at_ms) OVER ({inner}), 0) END AS distance_ms
+            FROM ({_moves(commits, interval_ms, since_ms)}) m
+        ) s GROUP BY {_key("s")}, s.interval_start_ms"""
 
 
 def _log_offset(place: str) -> str:
@@ -85,8 +108,7 @@ def _states_before(before: str) -> str:
     return f"""
         SELECT {_key("b")}, CAST(-1 AS BIGINT) AS interval_start_ms, 0 AS commits,
             b.log_offset * 2 + CASE WHEN b.committed_offset IS NULL THEN 0 ELSE 1 END AS place,
-            coalesce(b.committed_offset, 0) AS committed_offset,
-            CASE WHEN b.committed_offset IS NULL THEN 0 ELSE 1 END AS is_commit, coalesce(b.commit_ms, 0) AS at_ms
+            coalesce(b.committed_offset, 0) AS committed_offset, coalesce(b.commit_ms, 0) AS at_ms
         FROM {before} b WHERE b.log_offset IS NOT NULL"""
 
 
@@ -125,6 +147,21 @@ def _looks(observations: str, interval_ms: int) -> str:
         SELECT l.*, coalesce(lag(l.log_end_offset) OVER ({window}) <> l.log_end_offset
             OR lag(l.observed_at_ms) OVER ({window}) < {before}, TRUE) AS is_change
         FROM {observations} l WHERE l.next_ms IS NULL OR l.next_ms >= l.interval_start_ms + {interval_ms}"""
+
+
+def _first_looks(looks: str) -> str:
+    """Since when the end of a log is observed: before that there is none to be found."""
+    return f"""
+        SELECT l.topic, l.partition, min(l.interval_start_ms) AS first_ms
+        FROM {looks} l GROUP BY l.topic, l.partition"""
+
+
+def _observed_spots(moves: str, starts: str, observed: str) -> str:
+    """Intervals (`starts`, of rows `m`) in which the end of a log is asked for, and may be known."""
+    return f"""
+        SELECT m.topic, m.partition, {starts} AS interval_start_ms
+        FROM {moves} m JOIN {observed} o ON m.topic = o.topic AND m.partition = o.partition
+        WHERE {starts} >= o.first_ms"""
 
 
 def _ends(spots: str, looks: str, interval_ms: int) -> str:
@@ -170,33 +207,26 @@ def _ends(spots: str, looks: str, interval_ms: int) -> str:
         ) f WHERE f.is_spot = 1"""
 
 
-def _passed(measured: str, observations: str) -> str:
-    """The same rows, and when the log's end passed what they have committed (`passed_at_ms`) if they are behind it.
+def _passed(behind: str, observations: str) -> str:
+    """Of committed offsets (`topic`, `partition`, `era`, `behind_at`) that the log's end had passed: the observations
+    (`left`, `next`) between which it did.
 
     Observations of one era and the offsets are put in one row by offset: the last observation that was not beyond an
     offset, and the one after it, have it between them.
     """
-    kept = ("interval_start_ms", "at_ms", "committed_offset", "log_end_offset", "log_end_by", "is_outdated", "commits",
-            "commit_ms", "place", "committed_before", "place_before", "commit_before_ms")  # fmt: skip
     window = f"PARTITION BY p.topic, p.partition, p.era ORDER BY p.behind_at, p.is_row {UNTIL_HERE}"
     return f"""
-        SELECT {_key("w")}, {", ".join(f"w.{name}" for name in kept)},
-            CASE WHEN w.left_ms >= w.at_ms - {LOOK_BACK_MS} AND w.next_end > w.left_end THEN w.next_ms
-                - CAST(round(CAST(w.next_end - w.behind_at AS DOUBLE) * CAST(w.next_ms - w.left_ms AS DOUBLE)
-                / CAST(w.next_end - w.left_end AS DOUBLE)) AS BIGINT) END AS passed_at_ms
-        FROM (
-            SELECT {_key("p")}, p.behind_at, p.is_row, {", ".join(f"p.{name}" for name in kept)},
+        SELECT w.* FROM (
+            SELECT p.topic, p.partition, p.era, p.behind_at, p.is_row,
                 max(p.observed_at_ms) OVER ({window}) AS left_ms, max(p.observed) OVER ({window}) AS left_end,
                 max(p.next_ms) OVER ({window}) AS next_ms, max(p.next_end) OVER ({window}) AS next_end
             FROM (
-                SELECT r.group_id, r.topic, r.partition, r.era,
-                    CASE WHEN r.is_behind THEN r.committed_offset ELSE -1 END AS behind_at, 1 AS is_row,
-                    {", ".join(f"r.{name}" for name in kept)},
+                SELECT r.topic, r.partition, r.era, r.behind_at, 1 AS is_row,
                     NULL AS observed, NULL AS observed_at_ms, NULL AS next_ms, NULL AS next_end
-                FROM {measured} r
+                FROM {behind} r
                 UNION ALL
-                SELECT NULL, o.topic, o.partition, o.era, o.log_end_offset, 0, {", ".join("NULL" for _ in kept)},
-                    o.log_end_offset, o.observed_at_ms, CASE WHEN o.next_end >= o.log_end_offset THEN o.next_ms END,
+                SELECT o.topic, o.partition, o.era, o.log_end_offset, 0, o.log_end_offset, o.observed_at_ms,
+                    CASE WHEN o.next_end >= o.log_end_offset THEN o.next_ms END,
                     CASE WHEN o.next_end >= o.log_end_offset THEN o.next_end END
                 FROM {observations} o
             ) p
@@ -207,9 +237,9 @@ def _passed(measured: str, observations: str) -> str:
 
 
 def lag_history(
-    commits: str, log_ends: str, interval_ms: int = INTERVAL_MS, since_ms: int = 0, before: str | None = None
+    moves: str, log_ends: str, interval_ms: int = INTERVAL_MS, since_ms: int = 0, before: str | None = None
 ) -> str:
-    """How far each group was behind, by partition and interval.
+    """How far each group was behind, by partition and interval; `moves` are rows of `moved`.
 
     There is a row where the group committed or its commit was deleted, and, while a commit was in force, where the
     end of the log was observed at another offset than before. Between rows nothing changed.
@@ -217,9 +247,7 @@ def lag_history(
     window = f"PARTITION BY {_key('g')} ORDER BY g.interval_start_ms, g.is_move"
     now, earlier = f"({window} {UNTIL_HERE})", f"({window} {UNTIL_BEFORE})"
     with_states = "" if before is None else f"UNION ALL {_states_before(before)}"
-    keys_before = "" if before is None else f"UNION ALL SELECT {_key('b')}, CAST(-1 AS BIGINT) FROM {before} b"
-    spots = """
-        SELECT m.topic, m.partition, m.interval_start_ms FROM moves m
+    spots = f"""{_observed_spots("moves", "m.interval_start_ms", "observed")}
         UNION SELECT l.topic, l.partition, l.interval_start_ms FROM looks l WHERE l.is_change"""
     log_offsets = {
         "log_offset": f"CAST({_log_offset('n.place')} AS BIGINT) AS log_offset",
@@ -227,53 +255,54 @@ def lag_history(
     }
     names = [log_offsets.get(name, f"n.{name}") for name in LAG_HISTORY.names]
     return f"""
-        WITH moves AS ({_moves(commits, interval_ms, since_ms)}
-        ), moved AS (
-            SELECT {_key("m")}, m.interval_start_ms, sum(m.is_commit) AS commits, max(m.place) AS place,
-                max_by(m.committed_offset, m.place) AS committed_offset, max_by(m.is_commit, m.place) AS is_commit,
-                max_by(m.at_ms, m.place) AS at_ms
-            FROM moves m GROUP BY {_key("m")}, m.interval_start_ms
+        WITH moves AS (
+            SELECT {_key("m")}, m.interval_start_ms, m.commits, m.place, m.committed_offset, m.at_ms FROM {moves} m
             {with_states}
         ), observations AS ({_observations(log_ends, interval_ms, since_ms)}
         ), looks AS ({_looks("observations", interval_ms)}
+        ), observed AS ({_first_looks("looks")}
         ), wanted AS (
-            SELECT {_key("m")}, m.interval_start_ms, 1 AS is_move, m.commits, m.place, m.committed_offset, m.is_commit,
-                m.at_ms
-            FROM moved m
+            SELECT {_key("m")}, m.interval_start_ms, 1 AS is_move, m.commits, m.place, m.committed_offset, m.at_ms
+            FROM moves m
             UNION ALL
-            SELECT {_key("k")}, l.interval_start_ms, 0, 0, NULL, NULL, NULL, NULL
+            SELECT {_key("k")}, l.interval_start_ms, 0, 0, NULL, NULL, NULL
             FROM (
-                SELECT {_key("u")}, min(u.interval_start_ms) AS first_ms FROM (
-                    SELECT {_key("m")}, m.interval_start_ms FROM moves m {keys_before}
-                ) u GROUP BY {_key("u")}
+                SELECT {_key("m")}, min(m.interval_start_ms) AS first_ms FROM moves m GROUP BY {_key("m")}
             ) k JOIN looks l ON k.topic = l.topic AND k.partition = l.partition
             WHERE l.is_change AND l.interval_start_ms > k.first_ms AND l.interval_start_ms >= {since_ms}
         ), filled AS (
             SELECT {_key("g")}, g.interval_start_ms, g.commits, g.is_move, g.place AS moved_to,
                 coalesce(lead(g.interval_start_ms) OVER ({window}) = g.interval_start_ms, FALSE) AS has_move,
                 max(g.place) OVER {now} AS place, max_by(g.committed_offset, g.place) OVER {now} AS committed_offset,
-                max_by(g.is_commit, g.place) OVER {now} AS is_commit, max_by(g.at_ms, g.place) OVER {now} AS commit_ms,
-                max(g.place) OVER {earlier} AS place_before,
+                max_by(g.at_ms, g.place) OVER {now} AS commit_ms, max(g.place) OVER {earlier} AS place_before,
                 max_by(g.committed_offset, g.place) OVER {earlier} AS committed_before,
-                max_by(g.is_commit, g.place) OVER {earlier} AS is_commit_before,
                 max_by(g.at_ms, g.place) OVER {earlier} AS commit_before_ms
             FROM wanted g
         ), rows_of AS (
             SELECT {_key("f")}, f.interval_start_ms, f.commits, f.place, f.commit_ms,
-                CASE WHEN f.is_commit = 1 THEN f.committed_offset END AS committed_offset,
-                CASE WHEN f.is_commit_before = 1 OR f.place_before > f.moved_to THEN f.place_before END AS place_before,
-                CASE WHEN f.is_commit_before = 1 THEN f.committed_before END AS committed_before,
-                CASE WHEN f.is_commit_before = 1 THEN f.commit_before_ms END AS commit_before_ms
+                CASE WHEN f.place % 2 = 1 THEN f.committed_offset END AS committed_offset,
+                CASE WHEN f.place_before % 2 = 1 OR f.place_before > f.moved_to THEN f.place_before END AS place_before,
+                CASE WHEN f.place_before % 2 = 1 THEN f.committed_before END AS committed_before,
+                CASE WHEN f.place_before % 2 = 1 THEN f.commit_before_ms END AS commit_before_ms
             FROM filled f
-            WHERE f.interval_start_ms >= {since_ms} AND (f.is_move = 1 OR (f.is_commit = 1 AND NOT f.has_move))
+            WHERE f.interval_start_ms >= {since_ms} AND (f.is_move = 1 OR (f.place % 2 = 1 AND NOT f.has_move))
         ), ends AS ({_ends(spots, "looks", interval_ms)}
         ), measured AS (
-            SELECT r.*, e.at_ms, coalesce(e.era, -1) AS era, e.log_end_by, e.log_end_offset,
+            SELECT r.*, coalesce(e.at_ms, r.interval_start_ms + {interval_ms}) AS at_ms, e.era, e.log_end_by,
+                e.log_end_offset,
                 coalesce(r.commit_ms > e.at_ms AND r.committed_offset >= e.log_end_offset, FALSE) AS is_outdated,
-                coalesce(e.log_end_offset > r.committed_offset, FALSE) AS is_behind
-            FROM rows_of r JOIN ends e ON r.topic = e.topic AND r.partition = e.partition
+                CASE WHEN e.log_end_offset > r.committed_offset THEN r.committed_offset END AS behind_at
+            FROM rows_of r LEFT JOIN ends e ON r.topic = e.topic AND r.partition = e.partition
                 AND r.interval_start_ms = e.interval_start_ms
-        ), passed AS ({_passed("measured", "observations")}
+        ), behind AS (
+            SELECT DISTINCT m.topic, m.partition, m.era, m.behind_at FROM measured m WHERE m.behind_at IS NOT NULL
+        ), passed AS ({_passed("behind", "observations")}
+        ), timed AS (
+            SELECT m.*, CASE WHEN p.left_ms >= m.at_ms - {LOOK_BACK_MS} AND p.next_end > p.left_end THEN p.next_ms
+                - CAST(round(CAST(p.next_end - p.behind_at AS DOUBLE) * CAST(p.next_ms - p.left_ms AS DOUBLE)
+                / CAST(p.next_end - p.left_end AS DOUBLE)) AS BIGINT) END AS passed_at_ms
+            FROM measured m LEFT JOIN passed p ON m.topic = p.topic AND m.partition = p.partition AND m.era = p.era
+                AND m.behind_at = p.behind_at
         ), named AS (
             SELECT {_key("m")}, m.interval_start_ms, CAST({interval_ms} AS BIGINT) AS interval_ms, m.at_ms,
                 m.committed_offset, m.log_end_offset, m.log_end_by,
@@ -287,7 +316,7 @@ def lag_history(
                 m.passed_at_ms AS behind_since_ms, m.commits,
                 CASE WHEN m.committed_offset IS NOT NULL THEN m.commit_ms END AS last_commit_ms,
                 m.place, m.committed_before, m.place_before, m.commit_before_ms
-            FROM passed m
+            FROM timed m
         )
         SELECT {", ".join(names)} FROM named n"""
 
@@ -296,60 +325,45 @@ def lag_history(
 
 
 def rates(
-    commits: str, log_ends: str, interval_ms: int = INTERVAL_MS, since_ms: int = 0, before: str | None = None
+    moves: str, log_ends: str, interval_ms: int = INTERVAL_MS, since_ms: int = 0, before: str | None = None
 ) -> str:
     """What a group consumed and how often it committed, by partition and interval in which it did; and what was
-    produced meanwhile.
+    produced meanwhile. `moves` are rows of `moved`.
 
     Steps go from commit to commit in log order; the first of an interval starts from what was in force before it. A
     step back is a rewind and no consumption. A deletion is where steps end: the commit after it has none.
     """
-    inner = f"PARTITION BY {_key('m')}, m.interval_start_ms ORDER BY m.place"
     earlier = f"(PARTITION BY {_key('c')} ORDER BY c.interval_start_ms {UNTIL_BEFORE})"
+    names = ("place", "committed_offset", "at_ms", "first_place", "first_offset", "first_ms", "steps", "forward",
+             "back", "rewinds", "distances_ms", "longest_ms")  # fmt: skip
     states = (
         ""
         if before is None
-        else f"""UNION ALL SELECT {_key("b")}, b.interval_start_ms, 0, b.place, b.committed_offset, b.is_commit,
-            b.at_ms, NULL, NULL, NULL, 0, 0, 0, 0, 0, NULL FROM ({_states_before(before)}) b"""
+        else f"""UNION ALL SELECT {_key("b")}, b.interval_start_ms, 0, b.place, b.committed_offset, b.at_ms,
+            NULL, NULL, NULL, 0, 0, 0, 0, 0, NULL FROM ({_states_before(before)}) b"""
     )
-    spots = f"""
-        SELECT m.topic, m.partition, m.interval_start_ms FROM moves m
-        UNION SELECT m.topic, m.partition, m.interval_start_ms - {interval_ms} FROM moves m"""
+    at_the_end = _observed_spots(moves, "m.interval_start_ms", "observed")
+    at_the_start = _observed_spots(moves, f"(m.interval_start_ms - {interval_ms})", "observed")
+    is_joined = "j.place_before % 2 = 1 AND j.first_place % 2 = 1"
     return f"""
-        WITH moves AS ({_moves(commits, interval_ms, since_ms)}
-        ), steps AS (
-            SELECT m.*, CASE WHEN m.is_commit = 1 AND lag(m.is_commit) OVER ({inner}) = 1
-                    THEN m.committed_offset - lag(m.committed_offset) OVER ({inner}) END AS step,
-                CASE WHEN m.is_commit = 1 AND lag(m.is_commit) OVER ({inner}) = 1
-                    THEN greatest(m.at_ms - lag(m.at_ms) OVER ({inner}), 0) END AS distance_ms
-            FROM moves m
-        ), counted AS (
-            SELECT {_key("s")}, s.interval_start_ms, sum(s.is_commit) AS commits, max(s.place) AS place,
-                max_by(s.committed_offset, s.place) AS committed_offset, max_by(s.is_commit, s.place) AS is_commit,
-                max_by(s.at_ms, s.place) AS at_ms, min_by(s.committed_offset, s.place) AS first_offset,
-                min_by(s.is_commit, s.place) AS first_is_commit, min_by(s.at_ms, s.place) AS first_ms,
-                count(s.step) AS steps, coalesce(sum(CASE WHEN s.step > 0 THEN s.step END), 0) AS forward,
-                coalesce(sum(CASE WHEN s.step < 0 THEN -s.step END), 0) AS back,
-                sum(CASE WHEN s.step < 0 THEN 1 ELSE 0 END) AS rewinds,
-                coalesce(sum(s.distance_ms), 0) AS distances_ms, max(s.distance_ms) AS longest_ms
-            FROM steps s GROUP BY {_key("s")}, s.interval_start_ms
+        WITH counted AS (
+            SELECT {_key("m")}, m.interval_start_ms, m.commits, {", ".join(f"m.{name}" for name in names)}
+            FROM {moves} m
             {states}
         ), joined AS (
             SELECT c.*, max(c.place) OVER {earlier} AS place_before,
                 max_by(c.committed_offset, c.place) OVER {earlier} AS committed_before,
-                max_by(c.is_commit, c.place) OVER {earlier} AS is_commit_before,
                 max_by(c.at_ms, c.place) OVER {earlier} AS before_ms
             FROM counted c
         ), stepped AS (
-            SELECT j.*, CASE WHEN j.is_commit_before = 1 AND j.first_is_commit = 1 THEN 1 ELSE 0 END AS is_joined,
-                CASE WHEN j.is_commit_before = 1 AND j.first_is_commit = 1
-                    THEN j.first_offset - j.committed_before ELSE 0 END AS step,
-                CASE WHEN j.is_commit_before = 1 AND j.first_is_commit = 1
-                    THEN greatest(j.first_ms - j.before_ms, 0) END AS distance_ms
+            SELECT j.*, CASE WHEN {is_joined} THEN 1 ELSE 0 END AS is_joined,
+                CASE WHEN {is_joined} THEN j.first_offset - j.committed_before ELSE 0 END AS step,
+                CASE WHEN {is_joined} THEN greatest(j.first_ms - j.before_ms, 0) END AS distance_ms
             FROM joined j WHERE j.interval_start_ms >= {since_ms}
         ), observations AS ({_observations(log_ends, interval_ms, since_ms)}
         ), looks AS ({_looks("observations", interval_ms)}
-        ), ends AS ({_ends(spots, "looks", interval_ms)}
+        ), observed AS ({_first_looks("looks")}
+        ), ends AS ({_ends(f"{at_the_end} UNION {at_the_start}", "looks", interval_ms)}
         ), named AS (
             SELECT {_key("w")}, w.interval_start_ms, CAST({interval_ms} AS BIGINT) AS interval_ms, w.commits,
                 CASE WHEN w.steps + w.is_joined > 0 THEN w.forward + greatest(w.step, 0) END AS consumed,
