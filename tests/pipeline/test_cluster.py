@@ -193,7 +193,8 @@ def test_history_by_interval_is_made_on_the_workers(
     cluster: SparkCluster, packed: dict[str, str], tmp_path: Path
 ) -> None:
     log = made_log(tmp_path / "log", RECORDS_FOR_SPARK)
-    ran = run_on(cluster.master, log, tmp_path / "tables", packed | events(tmp_path / "events"))
+    settings = packed | events(tmp_path / "events") | {"spark.executor.memory": "1g"}  # with half of it Spark gives up
+    ran = run_on(cluster.master, log, tmp_path / "tables", settings)
     assert ran.status == 0, ran.err
     assert "muster: lag_history, rates, group_hours" in steps_in(tmp_path / "events")
     run_here(tmp_path / "here", log, analytics=True)

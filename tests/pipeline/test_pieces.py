@@ -6,7 +6,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import duckdb
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,11 +28,12 @@ from muster.codec.records import TRANSACTIONAL, Record
 from muster.pipeline import job, pieces
 from muster.pipeline.extract import fetch
 from muster.pipeline.extract.partition import Gaps
+from muster.pipeline.late_rows import finished_commits, outdone
 from muster.pipeline.model import LiveLog, PartitionReport, PartitionWork, SegmentFiles
 from muster.pipeline.pieces import cut, in_pieces, joined
 from muster.pipeline.plan import PartitionState
 from muster.tables.clocks import AHEAD_MS
-from muster.tables.schemas import HISTORY, STATE
+from muster.tables.schemas import COMMITS, HISTORY, STATE
 from tests.codec.corpus_records import NAMES
 from tests.codec.strategies import bounded
 from tests.live.fake import FakeCluster, FakeLog
@@ -427,3 +430,29 @@ def test_a_deletion_in_an_aborted_transaction_is_a_deletion_beside_others_too(tm
         ("deleted", "aborted"),
         ("deleted", None),
     ]
+
+
+def test_what_a_late_deletion_deletes_was_visible() -> None:
+    """An earlier piece has a commit, and a newer one of a transaction that was aborted: that one deletes nothing, is
+    deleted by nothing, and is no reason for the other to go.
+    """
+    key = {"offsets_partition": 0, "group_id": "g", "topic": "t", "partition": 0}
+    empty = dict.fromkeys(COMMITS.names) | key
+    visible = empty | {"log_offset": 5, "kind": "commit", "commit_timestamp_ms": 100, "expire_timestamp_ms": -1}
+    aborted = visible | {"log_offset": 8, "commit_timestamp_ms": 900, "txn_outcome": "aborted"}
+    deletion = empty | {"log_offset": 20, "timestamp_ms": 1000}
+    with duckdb.connect() as connection:
+        for name, rows in {"late": [deletion], "winners": [visible, aborted], "held": []}.items():
+            connection.register(name, pa.Table.from_pylist(rows, COMMITS))
+        asked = connection.sql(finished_commits("late", "winners", "held", offsets_retention_ms=500))
+        assert [(row["kind"], row["previous_commit_timestamp_ms"]) for row in asked.to_arrow_table().to_pylist()] == [
+            ("expired", 100)
+        ]
+        for with_ended in (False, True):
+            gone = connection.sql(f"SELECT log_offset FROM winners a WHERE {outdone('winners', with_ended)}").fetchall()
+            assert gone == []
+        connection.register("winners", pa.Table.from_pylist([visible, aborted, visible | {"log_offset": 9}], COMMITS))
+        gone = connection.sql(
+            f"SELECT log_offset FROM winners a WHERE {outdone('winners', with_ended=False)}"
+        ).fetchall()
+        assert sorted(gone) == [(5,), (8,)]
