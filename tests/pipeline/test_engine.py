@@ -2,11 +2,13 @@
 
 import pickle
 import re
+import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 from muster.errors import BadInput, MusterError, Unexpected
@@ -147,6 +149,17 @@ def test_each_step_has_a_name_in_the_ui(spark: "SparkSession") -> None:
     assert described == "muster: read and decode (2 tasks)"
     assert reading.packets is not None
     assert "read_and_decode" in reading.packets._jdf.queryExecution().toString()  # type: ignore[operator]
+
+
+@pytest.mark.spark
+def test_workers_of_this_machine_find_everything_imported(spark: "SparkSession") -> None:
+    def where_from(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        names = [str(sys.modules["__main__"].__spec__ and sys.modules["__main__"].__spec__.name), *sys.modules]
+        yield from (pa.RecordBatch.from_pydict({"name": names}) for _ in batches)
+
+    names = [row.name for row in spark.range(0, 1, 1, 1).mapInArrow(where_from, "name string").collect()]
+    assert names[0] == "muster.pipeline.daemon"
+    assert {"muster.pipeline.merge", "duckdb", "numba", "pyarrow.dataset"} <= set(names)
 
 
 @pytest.mark.spark
