@@ -141,6 +141,16 @@ def test_lag_in_time_is_in_words_for_people_and_in_milliseconds_for_programs(mad
     assert str(lengths[0]) not in shown
 
 
+def test_lengths_of_time_are_no_dates(made: Path) -> None:
+    """`longest_silence_ms` and the like; and on 80 columns the least telling columns give way."""
+    status, out, _ = run("table", "group_hours", "--tables", made, "--limit", "0")
+    assert status == Status.OK
+    assert "1970-01-01" not in out
+    assert re.search(r"\d\.\d s$", out, re.MULTILINE)
+    shown = plain(run_on_terminal("table", "group_hours", "--tables", made, columns=80).out)
+    assert re.search(r"MEMBERS +REBAL .*COMMITS +SILENCE", shown)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_every_table_can_be_shown_in_every_form(tables: Path, name: str) -> None:
     """With all its rows; those that only the job makes are not there, and shown as tables without rows."""

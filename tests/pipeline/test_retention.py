@@ -252,6 +252,9 @@ def test_the_lag_in_time_of_a_group_that_is_far_behind_stays_known(tmp_path: Pat
     assert sorted_rows(lags[0]) == sorted_rows(lags[1])
     (slow,) = [row for row in lags[0] if row["group_id"] == "slow"]
     assert slow["lag_ms_by"] == "interpolated"
+    ends = [rows_of(each, "log_ends", as_of_ms=moment_ms)["log_ends"] for each in (kept, everything)]
+    newest = [[row for row in some if row["run_number"] == max(each["run_number"] for each in some)] for some in ends]
+    assert sorted_rows(newest[0]) == sorted_rows(newest[1])  # whole, also of a partition that nothing is committed for
 
 
 def test_wrong_stamps_move_no_horizon() -> None:
@@ -276,6 +279,54 @@ def test_nothing_is_dropped_where_no_time_can_be_believed_and_that_is_said(tmp_p
     summary = run_here(tmp_path / "tables", log.root, keep=TEN_DAYS)
     assert "no record has a time that can be believed: no history was dropped." in summary.notes
     assert len(rows_of(tmp_path / "tables", "commits")["commits"]) == 2
+
+
+def test_a_wrong_stamp_that_ends_no_log_goes_on_ending_none(tmp_path: Path) -> None:
+    """A commit stamped in microseconds is in force; that the log goes on behind it is told by an old record alone."""
+    log = OldLog(tmp_path / "log", 9, long_ago(90))
+    key, value = encode_key(offset_key("app", "orders", 0)), encode_offset_value(OffsetValue(7, -1, "", 1, None), 3)
+    log.write(0, key, value, log.now_ms * 1000)
+    log.write(0, encode_key(offset_key("gone", "orders", 0)), value, log.now_ms)
+    log.write(0, encode_key(offset_key("gone", "orders", 0)), None, log.now_ms)
+    for _ in range(5):
+        log.now_ms += 10 * DAY_MS
+        log.write(1, encode_key(offset_key("other", "orders", 0)), value, log.now_ms)
+    assert run_here(tmp_path / "tables", log.root, keep=TEN_DAYS).dropped_rows["commits"] > 1
+    rows = rows_of(tmp_path / "tables", "offsets", as_of_ms=since_of(tmp_path / "tables") + DAY_MS)["offsets"]
+    assert {row["group_id"] for row in rows} == {"app", "other"}
+
+
+def test_what_a_deletion_has_ended_does_not_come_back_with_its_transaction(tmp_path: Path) -> None:
+    log = OldLog(tmp_path / "log", 9, long_ago(90))
+    key, value = encode_key(offset_key("app", "orders", 0)), encode_offset_value(OffsetValue(7, -1, "", 1, None), 3)
+    log.write(0, key, value, log.now_ms, producer=5)
+    log.write(0, key, None, log.now_ms)
+    for number in range(5):
+        log.now_ms += 10 * DAY_MS
+        log.commit("other", number)
+    assert run_here(tmp_path / "tables", log.root, keep=TEN_DAYS).dropped_rows["commits"] > 1
+    rows = rows_of(tmp_path / "tables", "open_commits", "groups", as_of_ms=since_of(tmp_path / "tables") + DAY_MS)
+    assert rows["open_commits"] == []
+    assert [row["group_id"] for row in rows["groups"]] == ["other"]
+
+
+def test_a_clock_that_stepped_back_across_the_horizon(tmp_path: Path) -> None:
+    """What was written under the earlier time was not there yet at a moment in between."""
+    log = OldLog(tmp_path / "log", 9, long_ago(20))
+    newest_ms = log.now_ms
+    horizon = newest_ms - 10 * DAY_MS - LONGER_MS
+    times = {"app": horizon - 2 * DAY_MS, "old": horizon - DAY_MS, "later": horizon + 5 * 60_000}
+    for committed, (group, time_ms) in enumerate(
+        [*times.items(), ("app", horizon - 60_000), ("old", newest_ms)], start=1
+    ):
+        log.now_ms = time_ms
+        log.commit(group, committed)
+    for _ in range(3):
+        log.commit("old", 9)
+    run_here(tmp_path / "tables", log.root, keep=TEN_DAYS)
+    assert manifest_of(tmp_path / "tables").source["retention"]["horizon_ms"] == horizon
+    rows = rows_of(tmp_path / "tables", "offsets", as_of_ms=horizon + 60_000)["offsets"]
+    assert {(row["group_id"], row["committed_offset"]) for row in rows} == {("app", 1), ("old", 2)}
 
 
 def test_files_of_which_little_can_go_are_left_alone(tmp_path: Path) -> None:

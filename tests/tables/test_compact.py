@@ -60,6 +60,15 @@ def append(store: TableStore, number: int, *, joins: bool = True) -> None:
         run.publish({}, {})
 
 
+def test_by_hand_it_tells_how_far_it_is(tmp_path: Path) -> None:
+    store = TableStore(tmp_path / "tables")
+    for number in range(3):
+        append(store, number, joins=False)
+    told: list[tuple[int, int]] = []
+    done = compact(store, lambda *bytes_of: told.append(bytes_of))
+    assert told == [(done["commits"].size_bytes, done["commits"].size_bytes)]
+
+
 def test_files_stay_few_and_rows_the_same(tmp_path: Path) -> None:
     store, plain = TableStore(tmp_path / "tables", keep=Keep(2, 0)), TableStore(tmp_path / "plain")
     most = 0

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from muster.tables import columns
+from muster.tables.about import ABOUT
 from muster.tables.reading import open_tables
 from muster.tables.schemas import COMMITS, MOMENTS, PUBLISHED, TABLES, TIMESTAMP, published_form
 from muster.tables.store import TableStore
@@ -98,7 +98,7 @@ def test_delta_knows_comments_and_bounds(tmp_path: Path) -> None:
         run.append_rows("commits", made("commits", *rows))
         run.publish({}, {})
     table = DeltaTable(tmp_path / "commits")
-    assert table.metadata().description == columns.ABOUT["commits"]
+    assert table.metadata().description == ABOUT["commits"]
     fields = {field.name: field for field in table.schema().fields}
     assert [field.name for field in table.schema().fields if not field.nullable] == [
         "offsets_partition", "log_offset", "kind", "group_id", "topic", "partition",

@@ -57,6 +57,19 @@ UNPACK_LIMIT = option(
     help="How much may come out of an archive, 200GB say. Default: 64GB, and 1000 times its size above 4GB; a file "
     "counts as 64KB at least.",
 )
+TABLES = typer.Option(
+    "--tables",
+    metavar="TABLES",
+    envvar="MUSTER_TABLES",
+    show_envvar=True,
+    help="Where `muster pipeline run --out` keeps them.",
+)
+STORAGE_OPTION = typer.Option(
+    "--storage-option",
+    metavar="NAME=VALUE",
+    show_default=False,
+    help="For TABLES in an object store; repeatable. Secrets as ${env:NAME} or ${file:PATH}, or in the environment.",
+)
 WIDE = option("--wide", panel=OUTPUT, help="All columns, whole member ids, however long the lines get.")
 
 

@@ -20,6 +20,8 @@ from muster.cli.options import (
     COMMAND_CONFIG,
     DEBUG,
     KAFKA_CONFIG,
+    STORAGE_OPTION,
+    TABLES,
     UNPACK_LIMIT,
     one_config,
     pairs,
@@ -46,6 +48,11 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
 )
+
+JSON = typer.Option("--json", help="The closing summary as one JSON object.")
+QUIET = typer.Option("--quiet", "-q", help="No progress bar, no summary.")
+
+OF_TABLES, OF_SPARK = "Tables", "Spark"
 
 RUN_EPILOG = """
 [bold]Examples[/bold]
@@ -87,17 +94,29 @@ def run_pipeline(
         ),
     ] = None,
     state_only: Annotated[
-        bool, typer.Option("--state-only", help="Only what is in force now; no history, no rebalances.")
+        bool,
+        typer.Option(
+            "--state-only", rich_help_panel=OF_TABLES, help="Only what is in force now; no history, no rebalances."
+        ),
     ] = False,
     no_analytics: Annotated[
-        bool, typer.Option("--no-analytics", help="Leave lag_history, rates and group_hours as they are.")
+        bool,
+        typer.Option(
+            "--no-analytics", rich_help_panel=OF_TABLES, help="Leave lag_history, rates and group_hours as they are."
+        ),
     ] = False,
     offsets_retention: Annotated[
-        str, typer.Option(metavar="TIME", help="The cluster's offsets.retention.minutes: tells expired from deleted.")
+        str,
+        typer.Option(
+            rich_help_panel=OF_TABLES,
+            metavar="TIME",
+            help="The cluster's offsets.retention.minutes: tells expired from deleted.",
+        ),
     ] = "7d",
     storage_option: Annotated[
         list[str] | None,
         typer.Option(
+            rich_help_panel=OF_TABLES,
             metavar="NAME=VALUE",
             help="For TABLES or SOURCE in an object store; repeatable. Secrets as ${env:NAME} or ${file:PATH}, or in "
             "the environment.",
@@ -113,26 +132,44 @@ def run_pipeline(
     keep_runs: Annotated[
         int,
         typer.Option(
-            min=1, help="Runs that readers can go on with; files of older ones are removed after ten minutes."
+            rich_help_panel=OF_TABLES,
+            metavar="N",
+            min=1,
+            help="Runs that readers can go on with; files of older ones are removed after ten minutes.",
         ),
     ] = 10,
     keep_history: Annotated[
         str | None,
         typer.Option(
+            rich_help_panel=OF_TABLES,
             metavar="TIME",
             help="Keep so much history at least (90d), back from the newest record, and drop older rows. Default: all.",
+        ),
+    ] = None,
+    register: Annotated[
+        str | None,
+        typer.Option(
+            rich_help_panel=OF_TABLES,
+            metavar="CATALOG.SCHEMA",
+            help="Show the tables as views in a catalog of Spark's, of the run that was just published. Needs Delta.",
         ),
     ] = None,
     unpack_limit: Annotated[str | None, UNPACK_LIMIT] = None,
     master: Annotated[
         str | None,
-        typer.Option(help="Spark's master, or sc://HOST of a Spark Connect server.", show_default="local[*]"),
+        typer.Option(
+            rich_help_panel=OF_SPARK,
+            metavar="MASTER",
+            help="Spark's master, or sc://HOST of a Spark Connect server.",
+            show_default="local[*]",
+        ),
     ] = None,
     conf: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Any setting of Spark; repeatable.")
+        list[str] | None,
+        typer.Option(rich_help_panel=OF_SPARK, metavar="NAME=VALUE", help="Any setting of Spark; repeatable."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The closing summary as one JSON object.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no summary.")] = False,
+    as_json: Annotated[bool, JSON] = False,
+    quiet: Annotated[bool, QUIET] = False,
     debug: Annotated[bool, DEBUG] = False,
 ) -> int:
     """Build the tables, or bring them up to date: a second run reads only what is new.
@@ -163,30 +200,44 @@ def run_pipeline(
         source, out, options, config, not state_only, retention_ms, unpacked, accept_truncation, keep, not no_analytics
     )
     store = TableStore(out, options)  # what cannot work should say so before Spark takes its seconds to start
-    store.manifest()
+    is_first = store.manifest() is None
     try:
         open_source(source, config, options, unpacked).close()
     except MusterError as error:
         if interval_s is None or tries_after(error, has_run=False) == NEVER:
             raise
     from muster.pipeline.session import spark_session
+    from muster.pipeline.sql_views import check_catalog, register_views
 
     with _starting_spark(not (quiet or as_json)):
         spark = spark_session(master, settings)
 
+    shown: dict[str, int] = {}
+
     def run_once() -> "Summary":
-        nonlocal request
+        nonlocal request, shown
         with _bar(not quiet) as watch, _writing(out):
             summary = run(SparkEngine(spark), request, watch)
             request = replace(request, accept_truncation=False)  # said of the log as it is now, not of later ones
+        if register is not None:
+            shown = register_views(spark, out, register, options, shown)
         return summary
 
     show = _show_json if as_json else _show_nothing if quiet else _show
     try:
+        if register is not None:
+            check_catalog(spark, register)
         if interval_s is not None:
             follow_on(run_once, Rounds(show).show if show is _show else show, interval_s)
         summary = run_once()
         show(summary)
+        if is_first and show is _show:
+            say(
+                f"`muster table --tables {out}` lists the tables, and `muster table lag --tables {out}` shows who is "
+                "behind."
+            )
+        if register is not None and show is _show:
+            say(f"the tables are views in {register}: {', '.join(shown)}.")
         return Status.DAMAGED if summary.damaged else Status.OK
     finally:
         _stop(spark)
@@ -284,7 +335,9 @@ def _advancing(wanted: bool, during: str, after: str) -> Iterator["Advance | Non
         task = progress.add_task(during, total=None)
 
         def advance(read: int, total: int) -> None:
-            progress.update(task, completed=read, total=total, description=after if read >= total else during)
+            if total:  # else there was nothing to read, and the bar stays as it is
+                progress.update(task, completed=read, total=total)
+            progress.update(task, description=after if read >= total else during)
 
         yield advance
 
@@ -341,22 +394,10 @@ def _show(summary: "Summary") -> None:
 
 @app.command("migrate", no_args_is_help=True)
 def migrate_tables(
-    tables: Annotated[
-        str,
-        typer.Option(
-            metavar="TABLES", envvar="MUSTER_TABLES", show_envvar=True, help="Tables that an earlier muster wrote."
-        ),
-    ],
-    storage_option: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE",
-            help="For TABLES in an object store; repeatable. Secrets as ${env:NAME} or ${file:PATH}, or in the "
-            "environment.",
-        ),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The closing summary as one JSON object.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no summary.")] = False,
+    tables: Annotated[str, TABLES],
+    storage_option: Annotated[list[str] | None, STORAGE_OPTION] = None,
+    as_json: Annotated[bool, JSON] = False,
+    quiet: Annotated[bool, QUIET] = False,
     debug: Annotated[bool, DEBUG] = False,
 ) -> int:
     """Rewrite tables of an earlier layout in today's. Needs neither Spark nor the source.
@@ -386,19 +427,10 @@ def migrate_tables(
 
 @app.command("compact", no_args_is_help=True)
 def compact_tables(
-    tables: Annotated[
-        str, typer.Option(metavar="TABLES", envvar="MUSTER_TABLES", show_envvar=True, help="Where the tables are kept.")
-    ],
-    storage_option: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE",
-            help="For TABLES in an object store; repeatable. Secrets as ${env:NAME} or ${file:PATH}, or in the "
-            "environment.",
-        ),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The closing summary as one JSON object.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No summary.")] = False,
+    tables: Annotated[str, TABLES],
+    storage_option: Annotated[list[str] | None, STORAGE_OPTION] = None,
+    as_json: Annotated[bool, JSON] = False,
+    quiet: Annotated[bool, QUIET] = False,
     debug: Annotated[bool, DEBUG] = False,
 ) -> int:
     """Join the small files of history now. Runs do it by themselves, where enough have come together.
@@ -416,8 +448,8 @@ def compact_tables(
     store = TableStore(tables, storage_options(storage_option))
     if store.manifest() is None:
         raise BadInput(f"there are no tables at {store.address}: nothing to compact.")
-    with _writing(tables):
-        done = compact(store)
+    with _advancing(not (quiet or as_json), "joining", "publishing") as advance, _writing(tables):
+        done = compact(store, advance)
     if as_json:
         print(json.dumps({table: joined._asdict() for table, joined in done.items()}), flush=True)
     elif not quiet and not done:

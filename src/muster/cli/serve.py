@@ -246,6 +246,7 @@ partitions = typer.Typer(
 
 DATA = typer.Option(help="The data directory of the running server.")
 JSON = typer.Option("--json", help="One JSON object, for other programs.")
+PARTITION = typer.Argument(help="Its number.")
 HEADINGS = ("partition", "state", "epoch", "groups", "members", "offsets", "records", "bytes", "load_ms")
 
 
@@ -287,7 +288,7 @@ def list_partitions(
 
 @partitions.command()
 def unload(
-    partition: Annotated[int, typer.Argument(help="Its number.")],
+    partition: Annotated[int, PARTITION],
     data: Annotated[Path, DATA] = Path("muster-data"),
     as_json: Annotated[bool, JSON] = False,
     debug: Annotated[bool, DEBUG] = False,
@@ -308,7 +309,7 @@ def unload(
 
 @partitions.command()
 def load(
-    partition: Annotated[int, typer.Argument(help="Its number.")],
+    partition: Annotated[int, PARTITION],
     data: Annotated[Path, DATA] = Path("muster-data"),
     as_json: Annotated[bool, JSON] = False,
     debug: Annotated[bool, DEBUG] = False,

@@ -1,8 +1,8 @@
 """The pipeline: any cluster's offsets topic as tables, on Spark. `job` reads like a table of contents.
 
-`views` opens the finished tables in Spark SQL (`docs/open.md`).
+`views` opens the finished tables in Spark SQL, `register_views` puts them into a catalog (`docs/open.md`).
 """
 
-from muster.pipeline.sql_views import views
+from muster.pipeline.sql_views import register_views, views
 
-__all__ = ["views"]
+__all__ = ["register_views", "views"]

@@ -101,13 +101,16 @@ def groups(state: DataFrame, in_force: DataFrame, open_commits: DataFrame) -> Da
     return rows.select(*columns_of(GROUPS))
 
 
-def lag(in_force: DataFrame, log_ends: DataFrame, of_members: DataFrame, times: DataFrame) -> DataFrame:
+def lag(in_force: DataFrame, log_ends: DataFrame, of_members: DataFrame, times: DataFrame | None = None) -> DataFrame:
     """How far each group is behind the newest observation of each partition's end.
 
-    `times` has the columns of `schemas.TIMES`, `timestamp` being a timestamp too.
+    `times` is the data's own clock, with the columns of `schemas.TIMES`, `timestamp` being a timestamp too. It is in no
+    table; without it time lag is interpolated between observations.
     """
-    sql = queries.lag("{offsets}", "{log_ends}", "{members}", "{times}")
-    given = {"offsets": in_force, "log_ends": log_ends, "members": of_members, "times": times}
+    sql = queries.lag("{offsets}", "{log_ends}", "{members}", None if times is None else "{times}")
+    given = {"offsets": in_force, "log_ends": log_ends, "members": of_members} | (
+        {} if times is None else {"times": times}
+    )
     rows = _asked(in_force.sparkSession, sql, given)
     return rows.select(*columns_of(LAG))
 

@@ -22,7 +22,7 @@ observing each minute leaves less than seven hundred.
 """
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from typing import Any, NamedTuple
 
@@ -68,6 +68,10 @@ JOINED = HISTORY | ANALYTICS
 _STARTS = {"lag_history": "interval_start", "rates": "interval_start", "group_hours": "hour"}
 
 
+Advance = Callable[[int, int], None]
+"""Told of bytes that are done, and of how many there are."""
+
+
 class Small(NamedTuple):
     """A file that may be joined with others."""
 
@@ -84,13 +88,13 @@ class Joined(NamedTuple):
     size_bytes: int
 
 
-def compact(store: TableStore) -> dict[str, Joined]:
+def compact(store: TableStore, advance: Advance | None = None) -> dict[str, Joined]:
     """Join all small files of all tables, as a run of its own; by table, where there were any."""
     with store.run() as run:
         if run.manifest is None:
             return {}
         source = run.manifest.source
-        joining = Joining(run, (source.get("analytics") or {}).get("newest_ms"), by_hand=True)
+        joining = Joining(run, (source.get("analytics") or {}).get("newest_ms"), by_hand=True, advance=advance)
         joining.do()
         if joining.done:
             run.publish(run.manifest.progress, _gone_on(source, run.number))
@@ -118,17 +122,22 @@ def join_small_files(run: Run, newest_ms: int | None = None) -> list[str]:
 class Joining:
     """Files of a run's tables are joined: where enough have come together, or by hand all small ones."""
 
-    def __init__(self, run: Run, newest_ms: int | None, *, by_hand: bool = False) -> None:
-        self._run, self._newest_ms, self._by_hand = run, newest_ms, by_hand
+    def __init__(
+        self, run: Run, newest_ms: int | None, *, by_hand: bool = False, advance: Advance | None = None
+    ) -> None:
+        self._run, self._newest_ms, self._by_hand, self._advance = run, newest_ms, by_hand, advance
         self._left = MOST_BYTES
         self.done: dict[str, Joined] = {}
         self.notes: list[str] = []
 
     def do(self) -> None:
-        for table in JOINED:
-            if (self._by_hand or self._run.has_opened(table)) and self._run.has(table):
-                for files in self._due(table):
-                    self._join(table, files)
+        opened = [table for table in JOINED if (self._by_hand or self._run.has_opened(table)) and self._run.has(table)]
+        due = [(table, files) for table in opened for files in self._due(table)]
+        sizes = [sum(file.size_bytes for file in files) for _, files in due]
+        for place, (table, files) in enumerate(due, start=1):
+            self._join(table, files)
+            if self._advance is not None:
+                self._advance(sum(sizes[:place]), sum(sizes))
 
     def _join(self, table: str, files: Sequence[Small]) -> None:
         size_bytes = sum(file.size_bytes for file in files)

@@ -15,9 +15,9 @@ from pyarrow import fs
 
 from muster.errors import BadInput
 from muster.references import resolved
+from muster.tables.about import ABOUT
 from muster.tables.addresses import checked, filesystem, is_local
 from muster.tables.changes import MANIFEST_TABLE, Run, wall_ms
-from muster.tables.columns import ABOUT
 from muster.tables.delta import OneTable
 from muster.tables.disk import locked
 from muster.tables.manifest import FORMAT_VERSION, Manifest, manifest_of

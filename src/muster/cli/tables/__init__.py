@@ -4,24 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from muster.cli.options import Format
+from muster.tables.about import ABOUT
 
-NAMES = {
-    "commits": "every commit and deletion, with the outcome of its transaction",
-    "offsets": "what is committed, by group, topic and partition",
-    "open_commits": "commits whose transaction has not ended",
-    "groups": "groups of every kind, their state and size",
-    "members": "members with subscription and assignment",
-    "rebalances": "every generation: who joined, who left, why",
-    "lag": "how far behind, in records and in time",
-    "log_ends": "where topics began and ended, by time",
-    "group_records": "every record about groups, as it was written",
-    "group_state": "the newest record of each key about groups",
-    "markers": "ends of transactions",
-    "activity": "when each group first and last committed",
-    "lag_history": "how far behind each group was, by interval of five minutes",
-    "rates": "consumption and commits, by interval of five minutes",
-    "group_hours": "members, rebalances and silence of each group, by hour",
-}
+NAMES = {name: told for name, told in ABOUT.items() if name != "latest_rebalances"}  # its rows are shown as rebalances
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,8 @@ from muster.cli.options import (
     CSV_EXACT,
     DEBUG,
     OUTPUT,
+    STORAGE_OPTION,
+    TABLES,
     WIDE,
     Format,
     chosen_format,
@@ -57,19 +59,6 @@ NAME = typer.Argument(
     autocompletion=complete_name,
     help=f"{', '.join(NAMES)}. Without a name: which tables there are.",
     show_default=False,
-)
-TABLES = typer.Option(
-    "--tables",
-    metavar="TABLES",
-    envvar="MUSTER_TABLES",
-    show_envvar=True,
-    help="Where `muster pipeline run --out` keeps them.",
-)
-STORAGE_OPTION = typer.Option(
-    "--storage-option",
-    metavar="NAME=VALUE",
-    show_default=False,
-    help="For TABLES in an object store; repeatable. Secrets as ${env:NAME} or ${file:PATH}, or in the environment.",
 )
 AS_OF = _filter(
     "--as-of",

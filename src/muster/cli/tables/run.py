@@ -242,6 +242,7 @@ SHOWN: Mapping[str, str] = {
     "group_hours": "group_id hour_ms members rebalances members_joined members_left commits longest_silence_ms",
 }
 
+SHORT = {"interval_start_ms": "INTERVAL", "longest_distance_ms": "LONGEST", "longest_silence_ms": "SILENCE"}
 WHO = ("joined", "left", "replaced")
 """Columns of `rebalances` that people see as one."""
 _STYLE: Mapping[str, Column] = {
@@ -280,6 +281,9 @@ _STYLE: Mapping[str, Column] = {
     "partitions_moved": Column("MOVED", "partitions_moved", Kind.NUMBER, spare=2),
     "commit_gap_ms": Column("COMMIT-GAP", "commit_gap_ms", Kind.LENGTH_MS, short="GAP"),
     "who": Column("WHO", "who", Kind.MEMBERS),
+    "rebalances": Column("REBALANCES", "rebalances", Kind.NUMBER, short="REBAL"),
+    "members_joined": Column("MEMBERS-JOINED", "members_joined", Kind.NUMBER, short="JOINED", spare=3),
+    "members_left": Column("MEMBERS-LEFT", "members_left", Kind.NUMBER, short="LEFT", spare=3),
 }
 """How some columns look; the keys are those by which `tabular` knows which of them may be cut on a terminal."""
 
@@ -318,8 +322,11 @@ def _column(name: str, rows: Sequence[Mapping[str, Any]]) -> Column:
     if name in _STYLE:
         return _STYLE[name]
     if name.endswith("_ms"):
+        from muster.tables.schemas import MOMENTS
+
         title = name.removesuffix("_ms").removesuffix("_timestamp") or "time"
-        return Column(title.replace("_", "-").upper(), name, Kind.TIME_MS)
+        kind = Kind.TIME_MS if name in MOMENTS else Kind.LENGTH_MS
+        return Column(title.replace("_", "-").upper(), name, kind, short=SHORT.get(name, ""))
     is_number = any(isinstance(row[name], int) and not isinstance(row[name], bool) for row in rows)
     return Column(name.replace("_", "-").upper(), name, Kind.NUMBER if is_number else Kind.TEXT)
 
