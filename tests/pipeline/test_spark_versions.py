@@ -14,7 +14,7 @@ import pyspark
 import pytest
 
 from muster.errors import BadInput
-from muster.pipeline.session import check_supported
+from muster.pipeline.session import check_supported, spark_session
 from muster.tables.store import TableStore
 from tests.kit.kafka import REPOSITORY
 from tests.kit.spark import DELTA, delta_conf, require_delta, require_environment
@@ -116,3 +116,9 @@ def test_spark_4_is_supported(version: str) -> None:
 def test_another_spark_is_refused_with_a_way_out(version: str) -> None:
     with pytest.raises(BadInput, match=f"Spark {version} is not supported: .* pip install 'pyspark>=4.0,<5'"):
         check_supported(version)
+
+
+def test_another_spark_is_refused_before_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pyspark, "__version__", "3.5.9")
+    with pytest.raises(BadInput, match=r"Spark 3\.5\.9 is not supported: "):
+        spark_session("local[1]")
