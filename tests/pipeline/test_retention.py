@@ -315,14 +315,15 @@ def test_a_clock_that_stepped_back_across_the_horizon(tmp_path: Path) -> None:
     log = OldLog(tmp_path / "log", 9, long_ago(20))
     newest_ms = log.now_ms
     horizon = newest_ms - 10 * DAY_MS - LONGER_MS
+    log.now_ms = horizon - 3 * DAY_MS
+    for _ in range(4):  # enough that the file is rewritten
+        log.commit("old", 9)
     times = {"app": horizon - 2 * DAY_MS, "old": horizon - DAY_MS, "later": horizon + 5 * 60_000}
     for committed, (group, time_ms) in enumerate(
         [*times.items(), ("app", horizon - 60_000), ("old", newest_ms)], start=1
     ):
         log.now_ms = time_ms
         log.commit(group, committed)
-    for _ in range(3):
-        log.commit("old", 9)
     run_here(tmp_path / "tables", log.root, keep=TEN_DAYS)
     assert manifest_of(tmp_path / "tables").source["retention"]["horizon_ms"] == horizon
     rows = rows_of(tmp_path / "tables", "offsets", as_of_ms=horizon + 60_000)["offsets"]
