@@ -2,6 +2,7 @@
 
 import time
 from collections import Counter
+from errno import ENOSPC
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -15,6 +16,7 @@ from muster.codec.offsets_topic import GroupKey, GroupValue, MemberValue, encode
 from muster.codec.records import TRANSACTIONAL, Record
 from muster.errors import BadInput
 from muster.tables.compact import compact
+from muster.tables.files import TableWriter
 from muster.tables.manifest import Manifest, PartitionProgress
 from muster.tables.retention import LONGER_MS, horizon_ms
 from muster.tables.schemas import ANALYTICS, HISTORY, STATE
@@ -346,6 +348,63 @@ def test_files_of_which_little_can_go_are_left_alone(tmp_path: Path) -> None:
         run_here(tables, log.root, keep=Keep(history_ms=30 * DAY_MS))
         versions.append(manifest_of(tables).tables["commits"])
     assert versions == [first + 1, first + 2, first + 3, first + 4]  # each appended a row, and rewrote none
+
+
+def names_in(tables: Path, table: str) -> set[str]:
+    return {file.name for file in (tables / table).glob("*.parquet")}
+
+
+def test_a_damaged_old_file_is_told_and_the_run_is_published(tmp_path: Path) -> None:
+    tables = tmp_path / "tables"
+    log = OldLog(tmp_path / "log", 5, long_ago(60))
+    log.live_for(40, 80, hostile=False)
+    run_here(tables, log.root)
+    (old,) = (tables / "commits").glob("*.parquet")
+    content = old.read_bytes()
+    old.write_bytes(content[:4] + b"x" * 36 + content[40:])
+    log.live_for(1, 5, hostile=False)
+    summary = run_here(tables, log.root, keep=TEN_DAYS)
+    (note,) = summary.notes
+    assert note.startswith("no old history of any table was dropped: ")
+    assert note.endswith("the next run tries again; a file that is damaged must be restored first.")
+    found = manifest_of(tables)
+    assert (found.run_id, found.source["retention"], summary.dropped_rows) == (summary.run_id, None, {})
+    assert summary.new_rows["commits"] > 0
+    old.write_bytes(content)
+    assert run_here(tables, log.root, keep=TEN_DAYS).dropped_rows["commits"] > 0
+
+
+def test_a_full_disk_leaves_a_table_as_it_was_and_the_next_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables, everything = tmp_path / "tables", tmp_path / "everything"
+    log = OldLog(tmp_path / "log", 5, long_ago(60))
+    log.live_for(30, 60, hostile=False)
+    for each in (tables, everything):
+        run_here(each, log.root)
+    held = names_in(tables, "group_records")
+
+    def disk_full(writer: TableWriter, close: Any = TableWriter.close) -> None:
+        close(writer)
+        if writer.files and writer.files[0].table == "group_records":
+            raise OSError(ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(TableWriter, "close", disk_full)
+        summary = run_here(tables, log.root, keep=TEN_DAYS)
+    (note,) = summary.notes
+    assert note.startswith("no old history of group_records was dropped: [Errno 28] No space left on device. ")
+    assert names_in(tables, "group_records") == held
+    assert summary.dropped_rows["commits"] > 0
+    assert "group_records" not in summary.dropped_rows
+    assert summary.history_since_ms == since_of(tables) == log.now_ms - 10 * DAY_MS - LONGER_MS
+    assert_same_but_shorter(tables, everything)
+
+    again = run_here(tables, log.root, keep=TEN_DAYS)
+    assert (again.notes, set(again.dropped_rows)) == ([], {"group_records"})
+    assert since_of(tables) == summary.history_since_ms
+    assert_same_but_shorter(tables, everything)
+    assert run_here(tables, log.root, keep=TEN_DAYS).dropped_rows == {}
 
 
 @pytest.mark.parametrize(

@@ -191,7 +191,7 @@ def test_a_file_that_cannot_be_joined_is_told_and_the_run_goes_on(
     summary = run_here(tables, years.log)
     (note,) = (note for note in summary.notes if "not joined" in note)
     assert note.startswith("small files of commits were not joined: ")
-    assert "All rows are where they were" in note
+    assert "if one is damaged, its rows cannot be read until it is restored" in note
     store = TableStore(tables)
     manifest = store.manifest()
     assert manifest is not None

@@ -37,7 +37,7 @@ from muster.tables.clocks import shown
 from muster.tables.compact import join_small_files
 from muster.tables.files import WrittenFile
 from muster.tables.manifest import Manifest, PartitionProgress
-from muster.tables.retention import Retained, drop_history, horizon_ms, is_due, retained_of
+from muster.tables.retention import drop_history, horizon_ms, is_due, retained_of
 from muster.tables.schemas import ANALYTICS, HISTORY, STATE
 from muster.tables.store import TableStore
 from muster.tables.upkeep import KEEP, Keep
@@ -417,10 +417,12 @@ class _Job:
             return told
         if not is_due(last, horizon):
             return told
-        self.summary.dropped_rows = drop_history(self.changes, horizon, self.look.looked_at_ms)
-        since_ms = horizon if self.summary.dropped_rows else last and last.since_ms
-        self.summary.history_since_ms = since_ms
-        return Retained(horizon, since_ms).as_json()
+        gone = drop_history(self.changes, horizon, self.look.looked_at_ms)
+        self.summary.dropped_rows = dict(gone.rows)
+        self.summary.notes += gone.notes
+        retained = gone.retained(last, horizon)
+        self.summary.history_since_ms = retained and retained.since_ms
+        return retained and retained.as_json()
 
     def _known(self, name: str) -> Any:
         return self.changes.manifest.source.get(name) if self.changes.manifest else None

@@ -13,7 +13,8 @@ Delta's log takes the small files out and the large ones in, as part of a run: r
 Of tables by interval, rows of the hour that is still open are left in files of their own, since the next run replaces
 them. Every run looks at the last week of `group_hours`: what is in it and what is older are joined apart.
 
-A file that cannot be read is no reason to lose a run: its table keeps its files, and the run tells why.
+A file that cannot be read is no reason to lose a run, nor is a full disk: the table keeps its files, what was written
+is removed, and the run tells why.
 
 `log_ends`: time lag is interpolated between observations, and every run reads them. All of the last hour are kept; of
 earlier ones so many that no two lie farther apart than an eighth of their age or most of a day, always whole runs, and
@@ -22,8 +23,8 @@ observing each minute leaves less than seven hundred.
 """
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from typing import Any, NamedTuple
 
 import duckdb
@@ -67,6 +68,9 @@ ORDERS = {
 JOINED = HISTORY | ANALYTICS
 _STARTS = {"lag_history": "interval_start", "rates": "interval_start", "group_hours": "hour"}
 
+
+CANNOT = (MusterError, OSError, duckdb.Error, pa.ArrowException)
+"""Files that cannot be read or written."""
 
 Advance = Callable[[int, int], None]
 """Told of bytes that are done, and of how many there are."""
@@ -146,12 +150,13 @@ class Joining:
         self._left -= size_bytes
         try:
             made = _joined(self._run, table, files)
-        except (MusterError, OSError, duckdb.Error, pa.ArrowException) as error:
+        except CANNOT as error:
             if self._by_hand:
                 raise
             self.notes.append(
-                f"small files of {table} were not joined: {str(error).splitlines()[0].rstrip('.')}. All rows are where "
-                f"they were; `muster pipeline compact --tables {self._run.store.address}` tells when that is mended."
+                f"small files of {table} were not joined: {reason(error)}. The table keeps them as they are; if one is "
+                f"damaged, its rows cannot be read until it is restored. `muster pipeline compact --tables "
+                f"{self._run.store.address}` tells when that is mended."
             )
             return
         self._run.swap(table, [file.name for file in files], made, same_rows=table != "log_ends")
@@ -217,19 +222,31 @@ def _lots(files: Sequence[Small]) -> list[list[Small]]:
 
 
 def _joined(run: Run, table: str, files: Sequence[Small]) -> list[WrittenFile]:
-    store, schema = run.store, JOINED[table]
-    directory = f"{store.address}/{table}"
-    writer = TableWriter(table, schema, directory, tuple(store.storage_options.items()), run.run_id)
-    try:
+    with new_files(run, table) as writer:
         _write_in_order(run, table, files, writer)
         before, after = sum(file.rows for file in files), sum(file.rows for file in writer.files)
         if after != before and table != "log_ends":
             raise MusterError(f"{after} rows of {table} came out of {before} when its files were joined")
+    return writer.files
+
+
+@contextmanager
+def new_files(run: Run, table: str) -> Iterator[TableWriter]:
+    """A writer of rows of a table; if the block fails, everything that it has written is removed."""
+    store = run.store
+    options = tuple(store.storage_options.items())
+    writer = TableWriter(table, JOINED[table], f"{store.address}/{table}", options, run.run_id)
+    try:
+        yield writer
     except BaseException:
         writer.abandon()
-        remove(store.place, [f"{table}/{file.path}" for file in writer.files])
+        remove(store.place, [f"{table}/{name}" for name in writer.names])
         raise
-    return writer.files
+
+
+def reason(error: Exception) -> str:
+    """The first line of what an error says, without its full stop."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
 
 
 def _write_in_order(run: Run, table: str, files: Sequence[Small], writer: TableWriter) -> None:

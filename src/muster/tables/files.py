@@ -136,6 +136,8 @@ class TableWriter:
         self._writer: Any = None
         self._name = ""
         self.files: list[WrittenFile] = []
+        self.names: list[str] = []
+        """Of all files that were begun, finished or not."""
         self._file_rows = 0
 
     def append(self, rows: Array) -> None:
@@ -161,6 +163,7 @@ class TableWriter:
     def _open(self) -> None:
         make_directory(self._store, self._directory)
         self._name = f"{self._run_id}-{uuid.uuid4().hex}.parquet"
+        self.names.append(self._name)
         self._file = self._store.open_output_stream(f"{self._directory}/{self._name}")
         self._writer = pq.ParquetWriter(self._file, self._schema, **parquet_options(self._schema))
 

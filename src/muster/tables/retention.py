@@ -16,6 +16,9 @@ a group's lag in time is measured by them: those from the last one on that is no
 
 Rows are dropped by leaving them out of new files. A file of which less than a quarter can go is left as it is: so rows
 may live longer than asked, and a row is rewritten a few times at most. State is not touched.
+
+A file that cannot be read is no reason to lose a run, nor is a full disk: the table stays as it is, and so do all if it
+cannot be told up to where logs are old. What was written is removed, the run tells why, and the next one tries again.
 """
 
 import tempfile
@@ -28,8 +31,8 @@ import pyarrow as pa
 
 from muster.tables.changes import Run
 from muster.tables.clocks import AHEAD_MS, is_ahead
-from muster.tables.compact import BATCH_ROWS, MEMORY, ORDERS
-from muster.tables.files import TableWriter, WrittenFile
+from muster.tables.compact import BATCH_ROWS, CANNOT, MEMORY, ORDERS, new_files, reason
+from muster.tables.files import WrittenFile
 from muster.tables.intervals import HOUR_MS, LOOK_BACK_HOURS
 from muster.tables.manifest import PartitionProgress
 from muster.tables.queries import COUNTS
@@ -78,6 +81,8 @@ BY_INTERVAL = {
     "group_hours": f"r.hour_ms + {HOUR_MS}",
 }
 """When the interval of a row was over."""
+SHORTENED = (*BY_PLACE, "log_ends", *BY_INTERVAL)
+"""In this order: which observations stay follows from the commits that are left."""
 
 
 class Retained(NamedTuple):
@@ -110,20 +115,52 @@ def is_due(last: Retained | None, horizon: int) -> bool:
     return last is None or horizon - last.horizon_ms >= DAY_MS
 
 
-def drop_history(run: Run, horizon: int, looked_at_ms: int) -> dict[str, int]:
-    """Drop what lies before a horizon, as part of a run; the number of rows by table, where there were any."""
-    if not any(_has_old(run, table, horizon) for table in (*BY_PLACE, "log_ends", *BY_INTERVAL)):
-        return {}
-    done = {}
+class Gone(NamedTuple):
+    """What was dropped."""
+
+    rows: Mapping[str, int]
+    """By table, where there were any."""
+    notes: Sequence[str] = ()
+    """What could not be done, in sentences."""
+
+    def retained(self, last: Retained | None, horizon: int) -> Retained | None:
+        """What the next manifest says of it: as long as something is left to do, the horizon is not drawn yet."""
+        since_ms = horizon if self.rows else last and last.since_ms
+        if not self.notes:
+            return Retained(horizon, since_ms)
+        if last is None:
+            return Retained(horizon - DAY_MS, since_ms) if self.rows else None
+        return Retained(last.horizon_ms, since_ms)
+
+
+def drop_history(run: Run, horizon: int, looked_at_ms: int) -> Gone:
+    """Drop what lies before a horizon, as part of a run."""
+    if not any(_has_old(run, table, horizon) for table in SHORTENED):
+        return Gone({})
+    done, notes = dict[str, int](), list[str]()
     with tempfile.TemporaryDirectory() as spill, closing(duckdb.connect(config=_config(spill))) as connection:
-        pruned = _Pruned(run, connection, horizon)
-        pruned.find_places(looked_at_ms)
-        for table, rule in BY_PLACE.items():
-            done[table] = pruned.by_place(table, rule)
-        done["log_ends"] = pruned.observations()
-        for table, is_over in BY_INTERVAL.items():
-            done[table] = pruned.intervals(table, is_over)
-    return {table: rows for table, rows in done.items() if rows}
+        try:
+            pruned = _Pruned(run, connection, horizon)
+            pruned.find_places(looked_at_ms)
+        except CANNOT as error:
+            return Gone({}, [_not_dropped("of any table", error)])
+        for table in SHORTENED:
+            try:
+                shorter = pruned.shorter(table)
+            except CANNOT as error:
+                notes.append(_not_dropped(f"of {table}", error))
+                continue
+            if shorter is not None:
+                run.swap(table, shorter.out, shorter.files, same_rows=False)
+                done[table] = shorter.gone
+    return Gone({table: rows for table, rows in done.items() if rows}, notes)
+
+
+def _not_dropped(what: str, error: Exception) -> str:
+    return (
+        f"no old history {what} was dropped: {reason(error)}. The tables keep the files they had, and the next run tries "
+        "again; a file that is damaged must be restored first."
+    )
 
 
 def _config(spill: str) -> dict[str, str | int]:
@@ -148,14 +185,23 @@ def _time_of(table: str) -> str:
     return {"log_ends": "observed_at_ms", "group_hours": "hour_ms"}.get(table, "interval_start_ms")
 
 
+class Shorter(NamedTuple):
+    """Files to be put in the place of some."""
+
+    out: Sequence[str]
+    """Names of these."""
+    files: Sequence[WrittenFile]
+    gone: int
+    """How many rows are in the ones and not in the others."""
+
+
 class _Pruned:
     """The tables of a run, with relations over their files in duckdb: `file` is the name of a row's file."""
 
     def __init__(self, run: Run, connection: duckdb.DuckDBPyConnection, horizon: int) -> None:
         self._run, self._connection, self._horizon = run, connection, horizon
-        for table in (*BY_PLACE, "log_ends", *BY_INTERVAL):
+        for table in (*SHORTENED, "open_commits"):
             self._view(table)
-        self._view("open_commits")
 
     def _view(self, table: str, name: str | None = None) -> None:
         run = self._run
@@ -180,8 +226,14 @@ class _Pruned:
             WHERE l.timestamp_ms <= {self._horizon} AND coalesce(l.log_offset < c.first_later, TRUE)
             GROUP BY l.offsets_partition""")
 
-    def by_place(self, table: str, rule: Rule) -> int:
-        """Drop old rows of a table in log order."""
+    def shorter(self, table: str) -> Shorter | None:
+        """What is to be in the place of files of a table; None where all can stay."""
+        if table in BY_PLACE:
+            return self._by_place(table, BY_PLACE[table])
+        return self._observations() if table == "log_ends" else self._intervals(table, BY_INTERVAL[table])
+
+    def _by_place(self, table: str, rule: Rule) -> Shorter | None:
+        """Without old rows, of a table in log order."""
         old = f"{table} r JOIN places w ON r.offsets_partition = w.offsets_partition AND r.log_offset <= w.until"
         stays = [f"coalesce(r.{rule.time} > {self._horizon}, FALSE)", "r.log_offset = w.until", rule.waits]
         joined = ""
@@ -198,7 +250,7 @@ class _Pruned:
         stay = " OR ".join(f"({each})" for each in stays)
         files = self._worth_it(table, f"SELECT r.file FROM {old} {joined} WHERE NOT ({stay})")
         if not files:
-            return 0
+            return None
         if rule.key:
             named = ", ".join(f"k{place}" for place in range(len(rule.key)))
             waiting = f"UNION ALL SELECT {keys}, r.log_offset FROM open_commits r" if table == "commits" else ""
@@ -214,8 +266,8 @@ class _Pruned:
             WHERE coalesce(r.log_offset > w.until, TRUE) OR {stay}"""
         return self._rewrite(table, files, kept, ORDERS[table])
 
-    def observations(self) -> int:
-        """Drop old observations of ends: whole runs stay that a moment is measured against, or a lag in time is."""
+    def _observations(self) -> Shorter | None:
+        """Without old observations of ends: whole runs stay that a moment is measured against, or a lag in time is."""
         self._view("commits", "commits_left")
         self._connection.execute(f"""
             CREATE TEMP TABLE newest_run AS SELECT coalesce(run_number, -1) AS run_number, observed_at_ms FROM log_ends
@@ -242,8 +294,8 @@ class _Pruned:
         files = self._worth_it("log_ends", f"SELECT r.file FROM {rows} WHERE NOT ({stay})")
         return self._rewrite("log_ends", files, f"{rows} WHERE {stay}", ORDERS["log_ends"])
 
-    def intervals(self, table: str, is_over: str) -> int:
-        """Drop rows of intervals that were over at the horizon."""
+    def _intervals(self, table: str, is_over: str) -> Shorter | None:
+        """Without rows of intervals that were over at the horizon."""
         files = self._worth_it(table, f"SELECT r.file FROM {table} r WHERE {is_over} <= {self._horizon}")
         kept = f"{table} r WHERE coalesce({is_over} > {self._horizon}, TRUE)"
         return self._rewrite(table, files, kept, ORDERS[table])
@@ -256,24 +308,20 @@ class _Pruned:
         rows = {row["path"]: row["num_records"] for row in self._run.facts(table).to_pylist()}
         return sorted(file for file, droppable_rows in found.items() if droppable_rows * WORTH_IT >= rows[file])
 
-    def _rewrite(self, table: str, files: Sequence[str], kept: str, order: str) -> int:
-        """Put the kept rows of some files into the place of these; how many rows are gone."""
+    def _rewrite(self, table: str, files: Sequence[str], kept: str, order: str) -> Shorter | None:
+        """The kept rows of some files in new ones."""
         if not files:
-            return 0
-        schema, store = TABLES[table], self._run.store
+            return None
+        schema = TABLES[table]
         names = ", ".join(f'r."{name}"' for name in schema.names)
         sql = f"SELECT {names} FROM (SELECT r.* FROM {kept}) r WHERE r.file IN ({_texts(files)}) ORDER BY {order}"
         rows = {row["path"]: row["num_records"] for row in self._run.facts(table).to_pylist()}
-        writer = TableWriter(
-            table, schema, f"{store.address}/{table}", tuple(store.storage_options.items()), self._run.run_id
-        )
-        for batch in self._connection.sql(sql).to_arrow_reader(BATCH_ROWS):
-            writer.append(pa.Table.from_batches([batch]).cast(schema))
-        writer.close()
-        made: list[WrittenFile] = writer.files
-        gone: int = sum(rows[file] for file in files) - sum(file.rows for file in made)
-        self._run.swap(table, files, made, same_rows=False)
-        return gone
+        with new_files(self._run, table) as writer:
+            for batch in self._connection.sql(sql).to_arrow_reader(BATCH_ROWS):
+                writer.append(pa.Table.from_batches([batch]).cast(schema))
+            writer.close()
+        gone: int = sum(rows[file] for file in files) - sum(file.rows for file in writer.files)
+        return Shorter(files, writer.files, gone)
 
 
 def _texts(names: Iterable[str]) -> str:
