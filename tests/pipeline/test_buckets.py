@@ -5,9 +5,9 @@ from random import Random
 
 import pytest
 
-from muster.pipeline import buckets
+from muster.pipeline import buckets, job
 from muster.pipeline.buckets import Held, count_of, shares
-from muster.tables.schemas import STATE
+from muster.tables.schemas import PUBLISHED, STATE, TABLES
 from muster.tables.store import TableStore
 from tests.pipeline.test_job import sorted_rows, without
 from tests.pipeline.world import GrowingLog, rows_of, run_here, unpacked
@@ -90,6 +90,40 @@ def test_quiet_partitions_keep_their_files_and_the_tables_are_the_same(in_steps:
     for table in STATE:
         rows = (without(each[table], *AS_OF_THE_LAST_RUN.get(table, ())) for each in (found, expected))
         assert sorted_rows(next(rows)) == sorted_rows(next(rows)), table
+
+
+def test_a_column_that_came_later_is_filled_in_quiet_buckets_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(buckets, "ROWS_A_BUCKET", 1)
+    growing = GrowingLog(unpacked("k43-full", tmp_path), tmp_path / "growing", Random(5))
+    growing.grow()
+    tables = tmp_path / "tables"
+    with monkeypatch.context() as earlier:  # a release that did not have the column yet
+        for schemas, name in ((TABLES, "last_commit_timestamp_ms"), (PUBLISHED, "last_commit_timestamp")):
+            schema = schemas["groups"]
+            earlier.setitem(schemas, "groups", schema.remove(schema.get_field_index(name)))
+        run_here(tables, growing.target)
+    growing.grow(all_of_it=True, only=0)
+    assert run_here(tables, growing.target).records
+    run_here(tmp_path / "at-once", growing.target)
+    found, expected = (rows_of(each, "groups")["groups"] for each in (tables, tmp_path / "at-once"))
+    assert sorted_rows(found) == sorted_rows(expected)
+
+
+def test_a_definition_that_changed_makes_all_buckets_anew_once(
+    in_steps: GrowingLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = tmp_path / "in-steps"
+    monkeypatch.setattr(buckets, "VERSION", buckets.VERSION + 1)
+    monkeypatch.setattr(job, "VERSION", buckets.VERSION)
+    left = []
+    for number in (0, 1):
+        before = files_of(tables)["offsets"]
+        in_steps.grow(all_of_it=True, only=number)
+        assert run_here(tables, in_steps.target).records
+        left.append(len(before & files_of(tables)["offsets"]))
+    assert left == [0, 3]
 
 
 AS_OF_THE_LAST_RUN = {"activity": ("first_commit_ms",)}

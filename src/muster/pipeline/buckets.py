@@ -7,6 +7,9 @@ How many there are follows from the rows to be merged. A merge of no rows takes 
 of fewer rows would cost more than they spare, and a small cluster has one. When their number changes, all are merged
 once; so it follows the rows with some play.
 
+So they are when a table has got a column, or another definition of one (`VERSION`): else rows of what is quiet would
+keep NULL, or the value of an earlier release, for as long as it is quiet.
+
 `lag` has no buckets: ends of the data move everywhere, and with them every row. It is measured anew from the buckets as
 they are (`merge`).
 """
@@ -20,6 +23,8 @@ ROWS_A_BUCKET = 100_000
 QUIET_AT_ONCE = 8
 """Buckets whose lag is measured by one task: it takes an eighth of what a merge takes."""
 NOT_IN_BUCKETS = "lag"
+VERSION = 1
+"""Of what state tables say. Raise it with every change of a definition that brings no new column: a new one shows."""
 
 
 def count_of(rows: int, partitions: int, held: int | None) -> int:
@@ -45,7 +50,7 @@ class Held(NamedTuple):
 
 def held(changes: Run, tables: Iterable[str]) -> Held:
     """What a run finds."""
-    known = {table: changes.bucket_files(table) for table in tables}
+    known = {table: changes.bucket_files(table, VERSION) for table in tables}
     counts = {None if files is None else len(files) for files in known.values()}
     count = counts.pop() if len(counts) == 1 else None
     if count:

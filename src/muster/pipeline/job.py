@@ -9,7 +9,7 @@ from typing import Any
 
 from muster.errors import BadInput
 from muster.pipeline.analytics import bring_up, goes_on, maker_on
-from muster.pipeline.buckets import NOT_IN_BUCKETS, Held, held, shares
+from muster.pipeline.buckets import NOT_IN_BUCKETS, VERSION, Held, held, shares
 from muster.pipeline.engine import Engine, Reading
 from muster.pipeline.extract.partition import extract
 from muster.pipeline.log_ends import ends_digest, moment_of, numbered
@@ -322,7 +322,7 @@ class _Job:
         by_bucket = dict(zip(shared.merged, answers[: len(merges)], strict=True))
         for table in self.held.files:
             found = {number: _of(table, answer.files) for number, answer in by_bucket.items()}
-            self.changes.replace_buckets(table, found, shared.buckets)
+            self.changes.replace_buckets(table, found, shared.buckets, VERSION)
         self.changes.replace(NOT_IN_BUCKETS, _of(NOT_IN_BUCKETS, files))
         for table in (*self.held.files, NOT_IN_BUCKETS):
             self.summary.rows[table] = sum(self.changes.facts(table)["num_records"].to_pylist())

@@ -71,6 +71,7 @@ class Run:
         """Higher than that of every run published before."""
         self._upkeep = self.manifest.upkeep if self.manifest else Upkeep()
         self._buckets = {table: dict(buckets) for table, buckets in self._upkeep.buckets.items()}
+        self._buckets_version = self._upkeep.buckets_version
         self._tables: dict[str, OneTable] = {}
         self._opened_at_ms = wall_ms()
         self._was_cut_short = was_cut_short
@@ -109,19 +110,24 @@ class Run:
         self._table(table).rewrite(PUBLISHED[table], files)
         self._buckets.pop(table, None)
 
-    def bucket_files(self, table: str) -> dict[int, list[str]] | None:
-        """Files of a table by bucket, as this run sees it; None where it was last replaced as a whole."""
+    def bucket_files(self, table: str, version: int = 0) -> dict[int, list[str]] | None:
+        """Files of a table by bucket, as this run sees it; None where it was last replaced as a whole, where it was made
+        by definitions of another version, and where it lacks a column: then all buckets are to be made anew.
+        """
         held = self._held_buckets(table)
-        if held is None:
+        if held is None or version != self._buckets_version:
             return None
         directory = f"{self.store.address}/{table}"
         return {int(number): [f"{directory}/{name}" for name in names] for number, names in held.items()}
 
-    def replace_buckets(self, table: str, files: Mapping[int, Sequence[WrittenFile]], count: int) -> None:
+    def replace_buckets(
+        self, table: str, files: Mapping[int, Sequence[WrittenFile]], count: int, version: int = 0
+    ) -> None:
         """Make these files the content of some of a table's buckets, and leave its others as they are.
 
         A bucket is a part of the table that is only ever replaced as a whole, in one commit with the others; they have
         the numbers below `count`. Where there were others before, or none, what the table had is replaced altogether.
+        `version` is of the definitions that they were made by.
         """
         self._assert_open()
         held = self._held_buckets(table)
@@ -133,12 +139,15 @@ class Run:
             out = [name for number in files for name in held[str(number)]]
             if out or added:
                 self._table(table).swap(PUBLISHED[table], out, added, same_rows=False)
+        self._buckets_version = version
         self._buckets[table] = held | {str(number): [file.path for file in some] for number, some in files.items()}
 
     def _held_buckets(self, table: str) -> dict[str, list[str]] | None:
-        """As the manifest tells them, if the table is made of these files and no others."""
+        """As the manifest tells them, if the table is made of these files and no others, and has all columns."""
         held = self._buckets.get(table)
-        if held is None or {name for names in held.values() for name in names} != set(self._table(table).names()):
+        if held is None or set(PUBLISHED[table].names) - set(self._table(table).columns()):
+            return None
+        if {name for names in held.values() for name in names} != set(self._table(table).names()):
             return None
         return held
 
@@ -215,7 +224,7 @@ class Run:
         files[MANIFEST_TABLE] = self._manifest_table.names()
         dropped = Dropped(self.number, now_ms, files, entries)
         left = tuple(each for each in self._upkeep.dropped if each not in over)
-        return Upkeep(checkpoints, (*left, dropped), swept_at_ms or now_ms, self._buckets)
+        return Upkeep(checkpoints, (*left, dropped), swept_at_ms or now_ms, self._buckets, self._buckets_version)
 
     def sweep(
         self,

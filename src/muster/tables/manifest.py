@@ -64,6 +64,8 @@ class Upkeep(NamedTuple):
     """When directories were last looked through for files that no run has named."""
     buckets: Mapping[str, Mapping[str, list[str]]] = MappingProxyType({})
     """By state table and bucket, names of files, where a table is replaced bucket by bucket."""
+    buckets_version: int = 0
+    """Of the definitions by which all of them were made (`pipeline.buckets.VERSION`)."""
 
     def as_json(self) -> str:
         told = self._asdict() | {"dropped": [each._asdict() for each in self.dropped]}
