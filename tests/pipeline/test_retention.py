@@ -2,6 +2,7 @@
 
 import time
 from collections import Counter
+from collections.abc import Sequence
 from errno import ENOSPC
 from pathlib import Path
 from random import Random
@@ -260,17 +261,48 @@ def test_the_lag_in_time_of_a_group_that_is_far_behind_stays_known(tmp_path: Pat
 
 
 def test_wrong_stamps_move_no_horizon() -> None:
-    def newest(*times_ms: int | None) -> list[PartitionProgress]:
-        return [PartitionProgress(1, 0, 0, 0, None, time_ms) for time_ms in times_ms]
-
     now_ms = 1_794_904_384_123
     asked = 90 * DAY_MS
-    assert horizon_ms(newest(now_ms - 5, None), now_ms, asked) == now_ms - 5 - asked - LONGER_MS
-    assert horizon_ms(newest(now_ms - 400 * DAY_MS, now_ms * 1000), now_ms, asked) == (
-        now_ms - 400 * DAY_MS - asked - LONGER_MS
-    )  # an old copy with a record stamped in microseconds: not all of it is too old
-    assert horizon_ms(newest(now_ms * 1000), now_ms, asked) is None
-    assert horizon_ms(newest(None), now_ms, asked) is None
+
+    def counted_from(*logs: Sequence[int], data_ms: Sequence[int | None] = ()) -> int | None:
+        """The time that a horizon is counted from, of logs with records of these times, in days before now."""
+        progress = [
+            PartitionProgress(
+                len(days), 0, 0, 0, None, max((now_ms - day * DAY_MS for day in days), default=None),
+                tuple((place, now_ms - day * DAY_MS) for place, day in enumerate(days)),
+            )
+            for days in logs
+        ]  # fmt: skip
+        horizon = horizon_ms(progress, now_ms, asked, data_ms)
+        return None if horizon is None else (now_ms - horizon - asked - LONGER_MS) // DAY_MS
+
+    empty, microseconds = (), -now_ms * 999 // DAY_MS
+    assert counted_from([1], *[empty] * 49) == 1  # borne out by this machine's clock
+    assert counted_from([402, 401, 400], *[empty] * 49) == 400  # a copy of an old log, by its own records
+    assert counted_from([402, 401, 300]) == 401
+    assert counted_from([402, 300]) is None
+    assert counted_from([300]) is None
+    assert counted_from([300], data_ms=[None, now_ms - 303 * DAY_MS]) == 300
+    assert counted_from([402, 401, 400], [microseconds]) == 400
+    assert counted_from([microseconds]) is None
+    assert counted_from(empty) is None
+    assert counted_from([402, 401, 400], [405, 301, 300]) == 400  # a partition that is alone with its times
+    assert counted_from([402, 401, 400], [400, 301, 300], data_ms=[now_ms - 400 * DAY_MS]) == 400
+    assert counted_from([402, 401, 400], [405, 300], [406, 301], [401], [402]) == 400  # and two of five
+    assert counted_from([402, 401, 400], [405, 300], [406, 301], [330], [340]) == 300
+
+
+def test_a_lonely_stamp_in_a_copy_of_an_old_log_drops_nothing(tmp_path: Path) -> None:
+    log = OldLog(tmp_path / "log", 3, long_ago(100))
+    for number in range(8):
+        log.commit("app", number)
+        log.now_ms += DAY_MS
+    log.produce(10)
+    value = encode_offset_value(OffsetValue(1, -1, "", log.now_ms, None), 3)
+    log.write(1, encode_key(offset_key("b", "orders", 0)), value, log.now_ms + 60 * DAY_MS)
+    summary = run_here(tmp_path / "tables", log.root, keep=TEN_DAYS)
+    assert (summary.dropped_rows, summary.history_since_ms, summary.notes) == ({}, None, [])
+    assert len(rows_of(tmp_path / "tables", "commits", as_of_ms=log.now_ms)["commits"]) == 8
 
 
 def test_nothing_is_dropped_where_no_time_can_be_believed_and_that_is_said(tmp_path: Path) -> None:
@@ -279,7 +311,8 @@ def test_nothing_is_dropped_where_no_time_can_be_believed_and_that_is_said(tmp_p
     log.now_ms = log.now_ms * 1000
     log.commit("app", 2)
     summary = run_here(tmp_path / "tables", log.root, keep=TEN_DAYS)
-    assert "no record has a time that can be believed: no history was dropped." in summary.notes
+    note = "no record has a time that can be believed, since no other is near it: no history was dropped."
+    assert note in summary.notes
     assert len(rows_of(tmp_path / "tables", "commits")["commits"]) == 2
 
 
@@ -293,6 +326,7 @@ def test_a_wrong_stamp_that_ends_no_log_goes_on_ending_none(tmp_path: Path) -> N
     for _ in range(5):
         log.now_ms += 10 * DAY_MS
         log.write(1, encode_key(offset_key("other", "orders", 0)), value, log.now_ms)
+    log.produce(1)
     assert run_here(tmp_path / "tables", log.root, keep=TEN_DAYS).dropped_rows["commits"] > 1
     rows = rows_of(tmp_path / "tables", "offsets", as_of_ms=since_of(tmp_path / "tables") + DAY_MS)["offsets"]
     assert {row["group_id"] for row in rows} == {"app", "other"}
@@ -306,6 +340,7 @@ def test_what_a_deletion_has_ended_does_not_come_back_with_its_transaction(tmp_p
     for number in range(5):
         log.now_ms += 10 * DAY_MS
         log.commit("other", number)
+    log.produce(1)
     assert run_here(tmp_path / "tables", log.root, keep=TEN_DAYS).dropped_rows["commits"] > 1
     rows = rows_of(tmp_path / "tables", "open_commits", "groups", as_of_ms=since_of(tmp_path / "tables") + DAY_MS)
     assert rows["open_commits"] == []
@@ -326,6 +361,7 @@ def test_a_clock_that_stepped_back_across_the_horizon(tmp_path: Path) -> None:
     ):
         log.now_ms = time_ms
         log.commit(group, committed)
+    log.produce(1)
     run_here(tmp_path / "tables", log.root, keep=TEN_DAYS)
     assert manifest_of(tmp_path / "tables").source["retention"]["horizon_ms"] == horizon
     rows = rows_of(tmp_path / "tables", "offsets", as_of_ms=horizon + 60_000)["offsets"]

@@ -410,10 +410,13 @@ class _Job:
         told = last and last.as_json()
         if keep_ms is None or not self.request.history:
             return told
-        horizon = horizon_ms(progress.values(), self.look.looked_at_ms, keep_ms)
+        data_ms = self.look.log_ends["newest_timestamp_ms"].to_pylist()
+        horizon = horizon_ms(progress.values(), self.look.looked_at_ms, keep_ms, data_ms)
         if horizon is None:
             if progress:
-                self.summary.notes.append("no record has a time that can be believed: no history was dropped.")
+                self.summary.notes.append(
+                    "no record has a time that can be believed, since no other is near it: no history was dropped."
+                )
             return told
         if not is_due(last, horizon):
             return told

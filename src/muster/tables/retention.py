@@ -4,6 +4,12 @@
 week before that: tables by hour look back so far, and everything younger than what was asked for must come out the same
 after it. At most one horizon a day is drawn. The manifest has it, and moments before it are refused from then on.
 
+*Which time is believed.* One wrong stamp must not drop a log, so a time counts if a witness is within a week of it: the
+clock of this machine, the newest record of a partition of the data, or a record of another partition of the offsets
+topic. If that has one partition only with records, another record of it will do: some are known (`landmarks`). Of two
+witnesses in the offsets topic alone it is asked that the horizon does not lie behind the newest record of most of its
+partitions. A time that is wrong by less than a week costs nothing that was asked for.
+
 *What goes* is told by places in the log, not by times alone, since clocks step back and some stamps are wrong. In each
 partition of the offsets topic rows count as old up to the last record dated before the horizon that stands before every
 record dated after it (`find_places`). A record whose time is not believed neither ends that nor moves it, and a row
@@ -40,8 +46,8 @@ from muster.tables.relations import FROM_THE_LOG, add_relation
 from muster.tables.schemas import TABLES, published_name
 from muster.tables.upkeep import DAY_MS
 
-LONGER_MS = LOOK_BACK_HOURS * HOUR_MS
-"""How much more is kept than was asked for."""
+WITNESS_MS = LONGER_MS = LOOK_BACK_HOURS * HOUR_MS
+"""How much more is kept than was asked for; and how near to a time another must be to bear it out."""
 WORTH_IT = 4
 """A file is rewritten if one of so many rows in it can go."""
 
@@ -101,14 +107,42 @@ def retained_of(fields: Mapping[str, Any] | None) -> Retained | None:
     return None if not fields else Retained(fields["horizon_ms"], fields["since_ms"])
 
 
-def horizon_ms(progress: Iterable[PartitionProgress], looked_at_ms: int, keep_ms: int) -> int | None:
-    """Where history may begin; None where no record has a time that is believed.
+def horizon_ms(
+    progress: Iterable[PartitionProgress], looked_at_ms: int, keep_ms: int, data_ms: Iterable[int | None] = ()
+) -> int | None:
+    """Where history may begin; None where no record has a time that is believed. `data_ms` are of the data's ends.
 
     It is counted from the newest record, not from now: of a copy of an old log all would be too old.
     """
-    times = [each.newest_timestamp_ms for each in progress if each.newest_timestamp_ms is not None]
-    believed = [time_ms for time_ms in times if not is_ahead(time_ms, looked_at_ms)]
-    return max(believed) - keep_ms - LONGER_MS if believed else None
+    logs = [times for times in (_times(each, looked_at_ms) for each in progress) if times]
+    newest = sorted((max(times) for times in logs), reverse=True)
+    others = [looked_at_ms, *(time_ms for time_ms in data_ms if time_ms is not None)]
+    found = sorted(((time_ms, place) for place, times in enumerate(logs) for time_ms in times), reverse=True)
+    for time_ms, place in found:
+        horizon = time_ms - keep_ms - LONGER_MS
+        if _is_borne_out(time_ms, others):
+            return horizon
+        if len(logs) == 1:
+            beside = list(logs[0])
+            beside.remove(time_ms)
+        else:
+            beside = [each for number, times in enumerate(logs) if number != place for each in times]
+        if _is_borne_out(time_ms, beside) and horizon <= newest[len(newest) // 2]:
+            return horizon
+    return None
+
+
+def _times(progress: PartitionProgress, looked_at_ms: int) -> list[int]:
+    """Times of some records of a partition, its newest among them; not those that nothing can bear out."""
+    times = [time_ms for _, time_ms in progress.landmarks]
+    newest_ms = progress.newest_timestamp_ms
+    times += [newest_ms] if newest_ms is not None and newest_ms not in times else []
+    upto_ms = newest_ms if newest_ms is not None and not is_ahead(newest_ms, looked_at_ms) else looked_at_ms
+    return [time_ms for time_ms in times if 0 <= time_ms <= upto_ms]
+
+
+def _is_borne_out(time_ms: int, by: Iterable[int]) -> bool:
+    return any(abs(time_ms - other_ms) <= WITNESS_MS for other_ms in by)
 
 
 def is_due(last: Retained | None, horizon: int) -> bool:
