@@ -16,6 +16,7 @@ from muster.codec.batches import encode_batch, encode_marker
 from muster.codec.offsets_topic import GroupKey, GroupValue, MemberValue, encode_group_value
 from muster.codec.records import TRANSACTIONAL, Record
 from muster.errors import BadInput
+from muster.pipeline.job import Summary
 from muster.tables.compact import compact
 from muster.tables.files import TableWriter
 from muster.tables.manifest import Manifest, PartitionProgress
@@ -25,7 +26,7 @@ from muster.tables.store import TableStore
 from muster.tables.upkeep import Keep
 from tests.cli import run
 from tests.pipeline.test_job import sorted_rows
-from tests.pipeline.world import rows_of, run_here
+from tests.pipeline.world import batch_ends, rows_of, run_here
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -384,6 +385,51 @@ def test_files_of_which_little_can_go_are_left_alone(tmp_path: Path) -> None:
         run_here(tables, log.root, keep=Keep(history_ms=30 * DAY_MS))
         versions.append(manifest_of(tables).tables["commits"])
     assert versions == [first + 1, first + 2, first + 3, first + 4]  # each appended a row, and rewrote none
+
+
+def test_a_truncation_takes_nothing_from_groups_that_it_does_not_touch(tmp_path: Path) -> None:
+    """What is known of their rebalances cannot be told again: the records are dropped."""
+    kept, everything = tmp_path / "kept", tmp_path / "everything"
+    log = OldLog(tmp_path / "log", 3, long_ago(60))
+
+    def generation(group: str, number: int) -> None:
+        members = [MemberValue(f"m{n}", None, "client", "/127.0.0.1", 1000, 1000, b"", b"") for n in range(number)]
+        value = GroupValue("consumer", number, "range", "m0", log.now_ms, tuple(members))
+        log.write(0, encode_key(GroupKey(group)), encode_group_value(value, 3), log.now_ms)
+        log.now_ms += HOUR_MS
+
+    def runs(**more: Any) -> Summary:
+        run_here(everything, log.root, **more)
+        return run_here(kept, log.root, keep=TEN_DAYS, **more)
+
+    for number in (1, 2, 3):
+        generation("quiet", number)
+    log.commit("quiet", 5)
+    runs()
+    log.now_ms += 40 * DAY_MS
+    generation("it's cut", 1)
+    log.produce(5)
+    assert runs().dropped_rows["rebalances"] == 2
+    segment = log.root / "__consumer_offsets-0" / f"{0:020}.log"
+    size = segment.stat().st_size
+    generation("it's cut", 2)
+    runs()
+    segment.write_bytes(segment.read_bytes()[:size])
+    (note,) = runs(accept_truncation=True).notes
+    assert "was truncated at offset 5 by --accept-truncation: 1 rows" in note
+    found = {each: rows_of(each, "rebalances")["rebalances"] for each in (kept, everything)}
+    known = {("quiet", 3), ("it's cut", 1)}
+    left = [row for row in found[everything] if (row["group_id"], row["generation"]) in known]
+    assert sorted_rows(found[kept]) == sorted_rows(left)
+    latest = [rows_of(each, "latest_rebalances")["latest_rebalances"] for each in (kept, everything)]
+    assert sorted_rows(latest[0]) == sorted_rows(latest[1])
+
+    segment.write_bytes(segment.read_bytes()[: batch_ends(segment)[1]])  # among what was dropped
+    summary = runs(accept_truncation=True)
+    assert "no moment before" in summary.notes[-1]
+    assert since_of(kept) == manifest_of(kept).observed_at_ms
+    runs()
+    assert since_of(kept) < manifest_of(kept).observed_at_ms
 
 
 def names_in(tables: Path, table: str) -> set[str]:

@@ -31,17 +31,20 @@ from muster.pipeline.plan import (
 from muster.pipeline.progress import Watch
 from muster.pipeline.session import secrets_as_references
 from muster.pipeline.sources import open_source
+from muster.pipeline.truncation import groups_cut, is_in_dropped_history
 from muster.segments.archives import DEFAULT_LIMIT, UnpackLimit
 from muster.tables.changes import Run
 from muster.tables.clocks import shown
 from muster.tables.compact import join_small_files
 from muster.tables.files import WrittenFile
 from muster.tables.manifest import Manifest, PartitionProgress
-from muster.tables.retention import drop_history, horizon_ms, is_due, retained_of
+from muster.tables.retention import Retained, drop_history, horizon_ms, is_due, retained_of, texts
 from muster.tables.schemas import ANALYTICS, HISTORY, STATE
 from muster.tables.store import TableStore
 from muster.tables.upkeep import KEEP, Keep
 
+GROUPS_AT_ONCE = 500
+"""Whose rows are withdrawn by one statement."""
 WEEK_MS = 7 * 24 * 3600 * 1000
 FROM_THE_LOG = ("commits", "group_records", "markers")
 STATE_ALONE = ("offsets", "open_commits", "group_state", "groups", "members")
@@ -166,6 +169,8 @@ class _Job:
         self.look = source.look(self.before)
         self.states: list[PartitionState] = self.look.partitions
         self.cuts: tuple[Cut, ...] = ()
+        self.told_anew: set[str] = set()
+        """Groups of which a truncation cut off records."""
         self.readings: list[Reading] = []
         """What is new; then, of rebuilt partitions, the whole log."""
         self.behind = 0
@@ -192,11 +197,15 @@ class _Job:
             self.summary.damaged |= bool(report.damage)
 
     def _withdraw(self, cut: Cut) -> None:
+        told_anew = groups_cut(self.changes, cut) if self.request.history else set()
+        self.told_anew |= told_anew
         place = f"offsets_partition = {cut.offsets_partition} AND log_offset >= {cut.log_offset}"
         ended = f"offsets_partition = {cut.offsets_partition} AND txn_marker_offset >= {cut.log_offset}"
         gone = sum(self.changes.withdraw(table, place) for table in FROM_THE_LOG)
         self.changes.withdraw("commits", ended)  # whose transaction is open again: state has them from the whole log
-        self.changes.withdraw("rebalances", f"offsets_partition = {cut.offsets_partition}")
+        groups = sorted(told_anew)
+        for first in range(0, len(groups), GROUPS_AT_ONCE):
+            self.changes.withdraw("rebalances", f"group_id IN ({texts(groups[first : first + GROUPS_AT_ONCE])})")
         why = "by --accept-truncation" if cut.is_accepted else "under a newer leader"
         self.summary.notes.append(
             f"partition {cut.offsets_partition} was truncated at offset {cut.log_offset} {why}: "
@@ -342,7 +351,7 @@ class _Job:
 
     def _merge_work(self, partitions: tuple[int, ...], *, is_new: bool) -> MergeWork:
         new = {table: self._new_files(table) for table in FROM_THE_LOG} if is_new else {}
-        cut = is_new and any(cut.offsets_partition in partitions for cut in self.cuts)
+        cut = is_new and self.told_anew and any(cut.offsets_partition in partitions for cut in self.cuts)
         return MergeWork(
             run_id=self.changes.run_id,
             tables=self.changes.store.address,
@@ -355,6 +364,7 @@ class _Job:
             before={table: self.held.of(table, partitions) for table in self.held.files},
             new=new,
             all_group_records=tuple(self.changes.files("group_records")) if cut else (),
+            told_anew=tuple(sorted(self.told_anew)) if cut else (),
             log_ends=tuple(self.changes.files("log_ends")),
             memory_mb=self.engine.task_memory_mb,
             run_number=self.changes.number,
@@ -406,7 +416,7 @@ class _Job:
 
     def _drop_history(self, progress: Mapping[int, PartitionProgress]) -> dict[str, int | None] | None:
         """Drop what is older than the history to be kept; gives what the next run and readers want to know of it."""
-        last, keep_ms = retained_of(self._known("retention")), self.request.keep.history_ms
+        last, keep_ms = self._retained(), self.request.keep.history_ms
         told = last and last.as_json()
         if keep_ms is None or not self.request.history:
             return told
@@ -426,6 +436,21 @@ class _Job:
         retained = gone.retained(last, horizon)
         self.summary.history_since_ms = retained and retained.since_ms
         return retained and retained.as_json()
+
+    def _retained(self) -> Retained | None:
+        """What earlier runs have dropped. A log that was cut back into that lacks rows for all moments until now."""
+        last = retained_of(self._known("retention"))
+        if last is None or last.since_ms is None:
+            return last
+        now_ms = self.look.looked_at_ms
+        for cut in self.cuts:
+            if is_in_dropped_history(cut, self.before[cut.offsets_partition], last.since_ms, now_ms):
+                self.summary.notes.append(
+                    f"partition {cut.offsets_partition} was cut where --keep-history had dropped what was before: no "
+                    f"moment before {shown(now_ms)} is known any more."
+                )
+                return last._replace(since_ms=now_ms)
+        return last
 
     def _known(self, name: str) -> Any:
         return self.changes.manifest.source.get(name) if self.changes.manifest else None

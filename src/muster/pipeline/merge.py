@@ -207,7 +207,9 @@ class MergeWork(NamedTuple):
     new: Mapping[str, Files]
     """Files added to `group_records` and `markers` by this run."""
     all_group_records: Files
-    """All of the table, where a partition was cut: its rebalances are told anew."""
+    """All of the table, where rebalances of a group are told anew."""
+    told_anew: tuple[str, ...]
+    """Groups of which a truncation cut off records: nothing that was known of their rebalances counts."""
     log_ends: Files
     memory_mb: int
     """Of the task's duckdb, which spills beyond it."""
@@ -372,18 +374,21 @@ class _Task:
 
     def tell_rebalances(self) -> None:
         cut = {each.offsets_partition for each in self.work.cuts}
+        self.connection.register("told_anew", pa.table({"group_id": pa.array(self.work.told_anew, pa.string())}))
+        is_anew = "group_id IN (SELECT t.group_id FROM told_anew t)"
+        goes_on = f"coalesce(NOT {is_anew}, TRUE)"
         self._write("group_records", f"SELECT * FROM {self.late.groups}")
         self._view("added_group_records", GROUP_RECORDS, self.work.new.get("group_records", ()))
         self._view("all_group_records", GROUP_RECORDS, self.work.all_group_records)
         self._view_of(
             "new_group_records",
-            f"""SELECT * FROM added_group_records WHERE {not_in(cut)} UNION ALL SELECT * FROM {self.late.groups}
-            UNION ALL SELECT * FROM all_group_records WHERE NOT ({not_in(cut)})""",
+            f"""SELECT * FROM added_group_records WHERE {goes_on} UNION ALL SELECT * FROM {self.late.groups}
+            UNION ALL SELECT * FROM all_group_records WHERE {is_anew}""",
         )
         self._view("latest_rebalances_held", LATEST_REBALANCES, self.work.before.get("latest_rebalances", ()))
-        for table in ("latest_rebalances", "activity"):
-            self._view_of(f"{table}_before", f"SELECT * FROM {table}_held WHERE {not_in(cut)}")
-        self._view_of("group_state_known", f"SELECT * FROM group_state_held WHERE {not_in(cut)}")
+        self._view_of("latest_rebalances_before", f"SELECT * FROM latest_rebalances_held WHERE {goes_on}")
+        self._view_of("activity_before", f"SELECT * FROM activity_held WHERE {not_in(cut)}")
+        self._view_of("group_state_known", f"SELECT * FROM group_state_held WHERE {goes_on}")
         self._read("activity")
         self.connection.execute(f"INSERT INTO read_activity BY NAME SELECT * FROM {self.late.activity}")
         known = (

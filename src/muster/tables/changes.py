@@ -111,8 +111,8 @@ class Run:
         self._buckets.pop(table, None)
 
     def bucket_files(self, table: str, version: int = 0) -> dict[int, list[str]] | None:
-        """Files of a table by bucket, as this run sees it; None where it was last replaced as a whole, where it was made
-        by definitions of another version, and where it lacks a column: then all buckets are to be made anew.
+        """Files of a table by bucket, as this run sees it; None where it was last replaced as a whole, was made by
+        definitions of another version, or lacks a column: then all buckets are to be made anew.
         """
         held = self._held_buckets(table)
         if held is None or version != self._buckets_version:

@@ -159,7 +159,9 @@ class Gone(NamedTuple):
 
     def retained(self, last: Retained | None, horizon: int) -> Retained | None:
         """What the next manifest says of it: as long as something is left to do, the horizon is not drawn yet."""
-        since_ms = horizon if self.rows else last and last.since_ms
+        since_ms = last and last.since_ms
+        if self.rows:
+            since_ms = horizon if since_ms is None else max(horizon, since_ms)
         if not self.notes:
             return Retained(horizon, since_ms)
         if last is None:
@@ -192,8 +194,8 @@ def drop_history(run: Run, horizon: int, looked_at_ms: int) -> Gone:
 
 def _not_dropped(what: str, error: Exception) -> str:
     return (
-        f"no old history {what} was dropped: {reason(error)}. The tables keep the files they had, and the next run tries "
-        "again; a file that is damaged must be restored first."
+        f"no old history {what} was dropped: {reason(error)}. The tables keep the files they had, and the next run "
+        "tries again; a file that is damaged must be restored first."
     )
 
 
@@ -291,7 +293,7 @@ class _Pruned:
             self._connection.execute(f"""
                 CREATE TEMP TABLE left_{table} AS SELECT {named}, min(log_offset) AS first_left FROM (
                     SELECT {keys}, r.log_offset FROM {old} {joined}
-                    WHERE NOT ({rule.is_end}) AND (({stay}) OR r.file NOT IN ({_texts(files)})) {waiting}
+                    WHERE NOT ({rule.is_end}) AND (({stay}) OR r.file NOT IN ({texts(files)})) {waiting}
                 ) GROUP BY ALL""")
             joined += f" LEFT JOIN left_{table} h ON {same.replace('n.k', 'h.k')}"
             stay += f" OR ({rule.is_end} AND r.log_offset = n.ended AND coalesce(h.first_left < r.log_offset, FALSE))"
@@ -348,7 +350,7 @@ class _Pruned:
             return None
         schema = TABLES[table]
         names = ", ".join(f'r."{name}"' for name in schema.names)
-        sql = f"SELECT {names} FROM (SELECT r.* FROM {kept}) r WHERE r.file IN ({_texts(files)}) ORDER BY {order}"
+        sql = f"SELECT {names} FROM (SELECT r.* FROM {kept}) r WHERE r.file IN ({texts(files)}) ORDER BY {order}"
         rows = {row["path"]: row["num_records"] for row in self._run.facts(table).to_pylist()}
         with new_files(self._run, table) as writer:
             for batch in self._connection.sql(sql).to_arrow_reader(BATCH_ROWS):
@@ -358,5 +360,6 @@ class _Pruned:
         return Shorter(files, writer.files, gone)
 
 
-def _texts(names: Iterable[str]) -> str:
+def texts(names: Iterable[str]) -> str:
+    """Names as literals of SQL, with commas between."""
     return ", ".join("'" + name.replace("'", "''") + "'" for name in names)
