@@ -17,8 +17,10 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 
+from muster.cli.pipeline import _show
 from muster.cli.status import Status
 from muster.pipeline import engine, session
+from muster.pipeline.job import Summary
 from muster.pipeline.model import Extracted, PartitionWork
 from muster.pipeline.pack import FOLDER, spark_conf
 from tests.cli import corpus, run, run_process
@@ -75,6 +77,19 @@ def test_a_log_that_had_been_compacted_is_complete_since_then_only(no_spark: dic
     assert json.loads(told)["incomplete_partitions"] == 1
     state = run("pipeline", "run", "--source", life.root, "--out", tmp_path / "s", "--state-only")
     assert "history is complete" not in state.err
+
+
+def test_history_that_was_dropped_is_not_called_complete(capsys: pytest.CaptureFixture[str]) -> None:
+    summary = Summary("id", "directory", None, incomplete_partitions=0, history_since_ms=1_794_904_384_123)
+    _show(summary)
+    earlier = capsys.readouterr().err
+    assert "history is complete since 2026-11-17 08:33:04 UTC; what was before was dropped." in earlier
+    summary.dropped_rows = {"commits": 7}
+    _show(summary)
+    now = capsys.readouterr().err
+    assert "history before 2026-11-17 08:33:04 UTC was dropped: 7 rows." in now
+    assert "complete" not in now
+    assert "nothing was missing" not in earlier + now
 
 
 def test_the_summary_for_scripts(no_spark: dict[str, Any], tmp_path: Path) -> None:

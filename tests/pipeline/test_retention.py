@@ -421,8 +421,6 @@ def test_a_truncation_takes_nothing_from_groups_that_it_does_not_touch(tmp_path:
     known = {("quiet", 3), ("it's cut", 1)}
     left = [row for row in found[everything] if (row["group_id"], row["generation"]) in known]
     assert sorted_rows(found[kept]) == sorted_rows(left)
-    latest = [rows_of(each, "latest_rebalances")["latest_rebalances"] for each in (kept, everything)]
-    assert sorted_rows(latest[0]) == sorted_rows(latest[1])
 
     segment.write_bytes(segment.read_bytes()[: batch_ends(segment)[1]])  # among what was dropped
     summary = runs(accept_truncation=True)
@@ -461,7 +459,7 @@ def test_a_full_disk_leaves_a_table_as_it_was_and_the_next_run_goes_on(
 ) -> None:
     tables, everything = tmp_path / "tables", tmp_path / "everything"
     log = OldLog(tmp_path / "log", 5, long_ago(60))
-    log.live_for(30, 60, hostile=False)
+    log.live_for(40, 80, hostile=False)
     for each in (tables, everything):
         run_here(each, log.root)
     held = names_in(tables, "group_records")

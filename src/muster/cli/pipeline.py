@@ -379,8 +379,10 @@ def _show(summary: "Summary") -> None:
             f"history is complete since {moment}; the log had been compacted before it was first read "
             f"({summary.incomplete_partitions} of its partitions), and what the cleaner took is gone."
         )
-    elif summary.incomplete_partitions == 0:
+    elif summary.incomplete_partitions == 0 and summary.history_since_ms is None:
         say("history is complete: nothing was missing in the log when it was first read.")
+    elif summary.incomplete_partitions == 0 and not summary.dropped_rows:
+        say(f"history is complete since {shown_time(summary.history_since_ms)} UTC; what was before was dropped.")
     if summary.dropped_rows:
         say(
             f"history before {shown_time(summary.history_since_ms)} UTC was dropped: "

@@ -187,6 +187,10 @@ def as_of(history: Mapping[str, DataFrame], moment: datetime) -> dict[str, DataF
 
     Of each partition of the offsets topic the log before the first record whose time is later. A transaction that
     ended later is `open` again: `offsets`, `group_state` and the others take these tables as they take those of today.
+
+    Tables do not say since when they are complete, so any moment is answered. What the cleaner took before the first
+    run, and what `--keep-history` dropped, is not there: `muster table --as-of` refuses a moment of which too little is
+    known (`retention` and `complete_since_ms` of the manifest).
     """
     missing = [name for name in FROM_THE_LOG if name not in history]
     if missing:

@@ -93,7 +93,7 @@ class Summary:
     dropped_rows: dict[str, int] = field(default_factory=dict)
     """Rows older than the history that is kept, which this run has dropped."""
     history_since_ms: int | None = None
-    """Before this moment history was dropped, if this run looked for such rows."""
+    """Before this moment history was dropped, by this run or an earlier one; None: none was."""
     notes: list[str] = field(default_factory=list)
     """Anything odd: damage, gaps, truncation, partitions that were left alone, what could not be read."""
     damaged: bool = False
@@ -418,6 +418,7 @@ class _Job:
         """Drop what is older than the history to be kept; gives what the next run and readers want to know of it."""
         last, keep_ms = self._retained(), self.request.keep.history_ms
         told = last and last.as_json()
+        self.summary.history_since_ms = last and last.since_ms
         if keep_ms is None or not self.request.history:
             return told
         data_ms = self.look.log_ends["newest_timestamp_ms"].to_pylist()
