@@ -237,10 +237,10 @@ class InProcess:
 
     def make(self, works: Sequence[Work]) -> Iterator[list[WrittenFile]]:
         with limited_duckdb() as connection:
-            opened: Mapping[str, Sequence[str]] = {}
+            opened: tuple[Mapping[str, Sequence[str]], int] | None = None
             for work in works:
-                if work.files != opened:
-                    opened = work.files
+                if (work.files, work.since_ms) != opened:
+                    opened = work.files, work.since_ms
                     self._open(connection, work)
                 schema = ANALYTICS[work.table]
                 batches = connection.sql(self._sql(work)).to_arrow_reader()
@@ -267,7 +267,9 @@ class InProcess:
             rows = f"SELECT * REPLACE ({numbers}) FROM {work.table}_{name}"
             connection.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS {rows}")
         if work.table != "group_hours":
-            connection.execute(f"CREATE TEMP TABLE moved AS {intervals.moved('commits', INTERVAL_MS, work.since_ms)}")
+            connection.execute(
+                f"CREATE OR REPLACE TEMP TABLE moved AS {intervals.moved('commits', INTERVAL_MS, work.since_ms)}"
+            )
 
     @staticmethod
     def _sql(work: Work) -> str:
