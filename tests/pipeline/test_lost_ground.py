@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from muster.errors import NotThereYet
-from muster.pipeline import pieces
+from muster.pipeline import job
 from muster.pipeline.engine import SparkEngine
 from muster.pipeline.model import Extracted
 from muster.pipeline.packets import Packet
@@ -49,7 +49,7 @@ def test_deletions_alone_are_kept_in_pieces(tmp_path: Path, monkeypatch: pytest.
     run_here(tmp_path / "tables", life.root)
     for key in keys:
         life.delete(key)
-    monkeypatch.setattr(pieces, "PIECE_BYTES", 1)
+    monkeypatch.setattr(job, "task_bytes", lambda works: 1)
     run_here(tmp_path / "tables", life.root)
     kinds = Counter(row["kind"] for row in rows_of(tmp_path / "tables", "commits")["commits"])
     assert kinds["commit"] == 60

@@ -25,7 +25,7 @@ from muster.codec.offsets_topic import (
     offset_key,
 )
 from muster.codec.records import TRANSACTIONAL, Record
-from muster.pipeline import job, pieces
+from muster.pipeline import job
 from muster.pipeline.extract import fetch
 from muster.pipeline.extract.partition import Gaps
 from muster.pipeline.late_rows import finished_commits, outdone
@@ -57,7 +57,7 @@ def planned(
     size = sum(size for _, size in segments)
     state = PartitionState(3, source, 0, end, (), size, segments=segments)
     work = PartitionWork(3, source, from_offset, end, False, size)._replace(**changes)
-    return in_pieces([work], [state])
+    return in_pieces([work], [state], 64 << 20)
 
 
 def ranges(works: Iterable[PartitionWork]) -> list[tuple[int, int | None, int]]:
@@ -282,7 +282,9 @@ def cut_anywhere(monkeypatch: pytest.MonkeyPatch, seed: int, at_every_offset: bo
     """From here on runs read every partition in pieces."""
     random = Random(seed)
 
-    def pieces_of(works: Iterable[PartitionWork], states: Iterable[PartitionState]) -> list[PartitionWork]:
+    def pieces_of(
+        works: Iterable[PartitionWork], states: Iterable[PartitionState], size_bytes: int
+    ) -> list[PartitionWork]:
         made = []
         for work in works:
             assert work.to_offset is not None
@@ -312,7 +314,7 @@ def progress_of(tables: Path) -> Any:
 def test_a_real_log_cut_at_its_segments(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = unpacked(name, tmp_path)
     whole = run_here(tmp_path / "whole", log)
-    monkeypatch.setattr(pieces, "PIECE_BYTES", 1)
+    monkeypatch.setattr(job, "task_bytes", lambda works: 1)
     cut_up = run_here(tmp_path / "cut", log)
     assert all_rows(tmp_path / "whole") == all_rows(tmp_path / "cut")
     assert progress_of(tmp_path / "whole") == progress_of(tmp_path / "cut")

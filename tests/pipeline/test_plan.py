@@ -16,6 +16,7 @@ from muster.pipeline.plan import (
     packed,
     plan,
     spread,
+    task_bytes,
     thinned,
     withdrawn,
 )
@@ -137,8 +138,14 @@ def test_works_are_packed_by_size() -> None:
     bins = packed(works, 10)  # bytes: two tasks have room for all
     assert sorted(sum(work.size_bytes for work in each) for each in bins) == [9, 10]
     assert [len(each) for each in packed(works, 1)] == [1, 1, 1, 1]
-    assert [len(each) for each in packed(works)] == [4]
-    assert packed([]) == []
+    assert [len(each) for each in packed(works, task_bytes(works))] == [4]
+    assert packed([], 1) == []
+
+
+@pytest.mark.parametrize(("megabytes", "tasks"), [(1, 1), (640, 10), (2_048, 32), (4_096, 32), (16_384, 64)])
+def test_tasks_of_a_large_log_are_larger(megabytes: int, tasks: int) -> None:
+    works, *_ = plan([PartitionState(n, FILES, 0, 10, (), megabytes << 14) for n in range(64)], {})
+    assert len(packed(works, task_bytes(works))) == tasks
 
 
 @pytest.mark.parametrize(

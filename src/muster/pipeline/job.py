@@ -26,6 +26,7 @@ from muster.pipeline.plan import (
     left_alone,
     packed,
     plan,
+    task_bytes,
     withdrawn,
 )
 from muster.pipeline.progress import Watch
@@ -224,9 +225,9 @@ class _Job:
             previous_offsets=self.held.of("offsets", numbers) if works else (),
             previous_activity=self.held.of("activity", numbers) if works and self.request.history else (),
         )
-        tasks = packed(in_pieces(works, self.states))
-        size_bytes = sum(work.size_bytes for work in works)
-        with self.watch.reading(size_bytes, self.engine.is_local) as folder:
+        size_bytes = task_bytes(works)
+        tasks = packed(in_pieces(works, self.states, size_bytes), size_bytes)
+        with self.watch.reading(sum(work.size_bytes for work in works), self.engine.is_local) as folder:
             told = context._replace(progress=folder)
             return self.engine.read(lambda some: extract(some, told), tasks)
 

@@ -21,15 +21,13 @@ from muster.pipeline.model import LiveLog, PartitionReport, PartitionWork
 from muster.pipeline.plan import PartitionState, thinned
 from muster.tables.clocks import is_ahead
 
-PIECE_BYTES = 64 * 1024 * 1024
 MOST_DAMAGE_TOLD = 100
 
 
 def in_pieces(
-    works: Iterable[PartitionWork], states: Iterable[PartitionState], piece_bytes: int | None = None
+    works: Iterable[PartitionWork], states: Iterable[PartitionState], piece_bytes: int
 ) -> list[PartitionWork]:
     """The works, those of large partitions cut into pieces of about so many bytes."""
-    piece_bytes = PIECE_BYTES if piece_bytes is None else piece_bytes
     segments = {state.offsets_partition: state.segments for state in states}
     return [piece for work in works for piece in _pieces(work, segments.get(work.offsets_partition, ()), piece_bytes)]
 

@@ -44,8 +44,18 @@ def spread(count: int) -> list[int]:
     return sorted({0, *(count - (1 << power) for power in range(count.bit_length()))}) if count else []
 
 
-TASK_BYTES = 64 * 1024 * 1024
-"""Of log, that a task reads."""
+SMALLEST_TASK_BYTES, LARGEST_TASK_BYTES = 64 << 20, 256 << 20
+ENOUGH_TASKS = 32
+
+
+def task_bytes(works: Iterable[PartitionWork]) -> int:
+    """How many bytes of log a task should read: it follows from the work, not from the cores that happen to be up.
+
+    Every cut costs something (headers behind the end of a piece are read twice, keys that occur on both sides are sent
+    twice), so the tasks of a large log are larger.
+    """
+    in_all = sum(work.size_bytes for work in works)
+    return min(max(in_all // ENOUGH_TASKS, SMALLEST_TASK_BYTES), LARGEST_TASK_BYTES)
 
 
 class PartitionState(NamedTuple):
@@ -203,11 +213,11 @@ def _new_bytes(state: PartitionState, from_offset: int) -> int:
     return max(state.size_bytes * min(new, span) // span, 1)
 
 
-def packed(works: Sequence[PartitionWork], task_bytes: int = TASK_BYTES) -> list[list[PartitionWork]]:
+def packed(works: Sequence[PartitionWork], size_bytes: int) -> list[list[PartitionWork]]:
     """Tasks of about so many bytes each, largest works first: however many cores there are, or are going to be. A task
     costs a tenth of a second even when it has nothing to do, so small works share one.
     """
-    tasks = -(-sum(work.size_bytes for work in works) // task_bytes)
+    tasks = -(-sum(work.size_bytes for work in works) // size_bytes)
     bins: list[list[PartitionWork]] = [[] for _ in range(max(1, min(tasks, len(works))))]
     sizes = [0] * len(bins)
     for work in sorted(works, key=lambda work: -work.size_bytes):
