@@ -2,8 +2,10 @@
 
 import os
 import re
+from contextlib import closing
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -13,6 +15,7 @@ from muster.cli.status import Status
 from muster.errors import BadInput
 from muster.tables.addresses import checked
 from muster.tables.reading import open_tables
+from muster.tables.relations import add_relation
 from muster.tables.schemas import COMMITS
 from muster.tables.store import TableStore
 from tests.cli import run
@@ -86,3 +89,21 @@ def test_what_deltalake_would_misread_is_refused_before_anything_is_made(name: s
 def test_an_address_of_a_file_is_percent_encoded_and_those_of_object_stores_stay_as_they_are(tmp_path: Path) -> None:
     assert checked((tmp_path / "a b#ü").as_uri()) == str(tmp_path / "a b#ü")
     assert checked("s3://bucket/a%20b/") == "s3://bucket/a%20b"
+
+
+@pytest.mark.parametrize("name", ["plain", "it's not a pattern?*"])
+def test_each_row_with_the_name_of_its_file(name: str, tmp_path: Path) -> None:
+    store = TableStore(tmp_path / name)
+    with store.run() as changes:
+        for offset in range(20):
+            changes.append_rows("commits", commit(offset))
+        files = changes.files("commits")
+    with closing(duckdb.connect()) as connection:
+        add_relation(connection, "c", COMMITS, files, store.address, {}, with_file=True)
+        found = dict(connection.execute("SELECT file, timestamp_ms FROM c").fetchall())
+        assert {file.rsplit("/", 1)[1] for file in files} == found.keys()
+        assert sorted(found.values()) == list(range(20))
+        (one,) = (file for file, time_ms in found.items() if time_ms == 7)
+        assert connection.execute(f"SELECT log_offset FROM c WHERE file = '{one}'").fetchall() == [(7,)]
+        made = "SELECT count(*) FROM duckdb_views() WHERE view_name LIKE 'c_files%'"
+        assert connection.execute(made).fetchall() == [(1,)]  # however many files there are

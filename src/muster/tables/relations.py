@@ -58,21 +58,18 @@ def add_relation(
         system, root = filesystem(address, options)
         paths = [root + file.removeprefix(address) for file in files]
         form = published_form(schema)
-        lots = [[path] for path in paths] if with_file else [paths]
-        for place, lot in enumerate(lots):
-            rows = dataset.dataset(lot, schema=form, format="parquet", filesystem=system)
-            connection.register(f"{name}_files{place}" if with_file else f"{name}_files", rows)
-        if with_file:
-            each = (f"SELECT *, {_text(path)} AS filename FROM {name}_files{place}" for place, path in enumerate(paths))
-            connection.execute(f"CREATE TEMP VIEW {name}_files AS {' UNION ALL '.join(each)}")
+        if with_file:  # as if files were partitions by their own names: a relation for each would take minutes
+            form, parquet = form.append(pa.field("filename", pa.string())), dataset.ParquetFileFormat()
+            named = dataset.field("filename")
+            parts = [parquet.make_fragment(path, system, partition_expression=named == path) for path in paths]
+            connection.register(f"{name}_files", dataset.FileSystemDataset(parts, form, parquet, system))
+        else:
+            rows = dataset.dataset(paths, schema=form, format="parquet", filesystem=system)
+            connection.register(f"{name}_files", rows)
     found = {row[0] for row in connection.execute(f"DESCRIBE {name}_files").fetchall()}
     columns = [_column(field, published_name(field.name) in found) for field in schema]
     columns += ["parse_filename(filename) AS file"] if with_file else []
     connection.execute(f"CREATE TEMP VIEW {name} AS SELECT {', '.join(columns)} FROM {name}_files")
-
-
-def _text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"
 
 
 def _column(field: pa.Field, is_there: bool) -> str:
