@@ -1,6 +1,7 @@
 """History by interval: the SQL beside a model in plain Python, in one go and in steps."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from itertools import zip_longest
 from pathlib import Path
 from random import Random
@@ -15,6 +16,7 @@ import pytest
 from muster.pipeline import analytics
 from muster.pipeline.analytics import LENGTHS_MS, STARTS, InProcess, Work, bring_up, goes_on, written
 from muster.tables import intervals, queries
+from muster.tables.compact import compact
 from muster.tables.intervals import DUCKDB_SIZE, HOUR_MS, INTERVAL_MS
 from muster.tables.reading import open_tables
 from muster.tables.schemas import (
@@ -281,7 +283,7 @@ def until(world: World, run: int) -> World:
     )
 
 
-def run_of(store: TableStore, world: World, run: int) -> None:
+def run_of(store: TableStore, world: World, run: int, *, is_cut: bool = False) -> None:
     """What the job does with history and state, and then the step itself."""
     now, last = until(world, run), until(world, run - 1)
     was_final = {(row["group_id"], row["log_offset"]) for row in last.rebalances if not row["is_last"]}
@@ -296,7 +298,7 @@ def run_of(store: TableStore, world: World, run: int) -> None:
         changes.replace("latest_rebalances", table(newest, LATEST_REBALANCES))
         state = asked(queries.offsets("commits"), commits=table(now.commits, COMMITS))
         changes.replace("offsets", state.select(OFFSETS.names).cast(OFFSETS))
-        changes.publish({}, {"analytics": bring_up(changes, InProcess(), False).remembered})
+        changes.publish({}, {"analytics": bring_up(changes, InProcess(), is_cut).remembered})
 
 
 def check_in_steps(world: World, folder: Path, runs: int = RUNS) -> None:
@@ -391,6 +393,104 @@ def test_after_a_truncation_nothing_of_what_was_cut_is_left(tmp_path: Path) -> N
         changes.publish({}, {"analytics": bring_up(changes, InProcess(), True).remembered})
     rows = check_by_model(tmp_path)
     assert {row["committed_offset"] for row in rows["lag_history"]} == {10}
+
+
+MINUTE_MS = 60_000
+BY_OBSERVATIONS = {"lag_ms": None, "behind_since_ms": None}
+
+
+def observed_for_hours() -> World:
+    """A busy group and an idle one, with an observation each twelve minutes; partition 1 is seen early and late only.
+
+    Run 0 finds nearly all of it, with observations of as many earlier runs; run 1 the last of partition 0.
+    """
+    begin_ms, end = START_MS - START_MS % HOUR_MS + HOUR_MS, 100
+    world = World([], [], [])
+    for place in range(30):
+        at_ms = begin_ms + place * 12 * MINUTE_MS
+        end += (5, 60, 0, 20)[place % 4]
+        world.log_ends.append(look_row(at_ms, 0, end) | {"run_number": place - 40})
+        if place in (3, 4):  # the second of them would be thinned out
+            world.log_ends.append(look_row(at_ms, 0, 30 + place, partition=1) | {"run_number": place - 40})
+        busy = {"group_id": "busy", "committed_offset": end - place % 7 - 20}
+        world.commits.append(commit_row(at_ms + MINUTE_MS, 0, **busy))
+    world.log_ends[-1] |= {"run": 1, "run_number": 1}
+    world.commits.append(commit_row(begin_ms + 2 * MINUTE_MS, 0, group_id="idle", committed_offset=90))
+    world.commits.append(commit_row(begin_ms + 3 * MINUTE_MS, 0, group_id="gone", committed_offset=95))
+    world.commits.append(commit_row(begin_ms + 50 * MINUTE_MS, 0, partition=1, committed_offset=20))
+    return world
+
+
+def late_rows(world: World, late: str) -> None:
+    """What run 2 finds besides a new observation of partition 0."""
+    last_ms, end = world.log_ends[-1]["observed_at_ms"], world.log_ends[-1]["log_end_offset"]
+    now_ms, long_ago_ms = last_ms + 12 * MINUTE_MS, last_ms - 5 * HOUR_MS
+    world.log_ends.append(look_row(now_ms, 2, end + 9))
+    match late:
+        case "partition":
+            world.log_ends.append(look_row(now_ms, 2, 70, partition=1))
+        case "vanished":
+            begin_ms = world.commits[-2]["timestamp_ms"]
+            of_gone = {"kind": "vanished", "group_id": "gone", "committed_offset": None, "timestamp_ms": None,
+                       "commit_timestamp_ms": None, "previous_commit_timestamp_ms": begin_ms}  # fmt: skip
+            world.commits.append(commit_row(now_ms, 2, **of_gone))
+        case "transaction":
+            world.commits.append(commit_row(long_ago_ms, 2, group_id="late", txn_outcome="committed"))
+        case "deletion":
+            of_gone = {"kind": "deleted", "group_id": "gone", "committed_offset": None, "timestamp_ms": None}
+            world.commits.append(commit_row(now_ms, 2, **of_gone, commit_timestamp_ms=None))
+
+
+@pytest.mark.parametrize("late", ["partition", "vanished", "transaction", "deletion", "truncation", "pause"])
+def test_published_rows_outlast_the_observations_that_they_were_made_of(late: str, tmp_path: Path) -> None:
+    """Whatever a run finds of a time whose observations are thinned out: rows are as if all of them were there.
+
+    Only since when a group was behind is of the observations that are left, and only of a key that is new.
+    """
+    world, store = observed_for_hours(), TableStore(tmp_path)
+    run_of(store, world, 0)
+    run_of(store, world, 1)
+    compact(store)
+    if late == "pause":
+        with store.run() as changes:
+            assert changes.manifest is not None
+            changes.publish({}, {"analytics": changes.manifest.source["analytics"]})
+    late_rows(world, late)
+    run_of(store, world, 2, is_cut=late == "truncation")
+    expected = modelled(until(world, 2))
+    with open_tables(store.address) as tables:
+        found = {name: inner(tables.read(name).table(), ANALYTICS[name]).to_pylist() for name in ANALYTICS}
+        assert tables.read("log_ends").table().num_rows < len(world.log_ends) - 8
+    for name in ("lag_history", "rates"):
+        for rows in (found[name], expected[name]):
+            rows[:] = [row | BY_OBSERVATIONS if row["group_id"] == "late" else row for row in rows]
+    for name in ANALYTICS:
+        assert in_order(found[name]) == in_order(expected[name]), name
+
+
+def test_nothing_is_made_of_the_time_before_the_horizon(tmp_path: Path) -> None:
+    """Rows before it are gone, and commits but for what is in force. A run without these tables is made up for."""
+    world, store = observed_for_hours(), TableStore(tmp_path)
+    run_of(store, world, 0)
+    run_of(store, world, 1)
+    horizon_ms = START_MS - START_MS % HOUR_MS + 3 * HOUR_MS + MINUTE_MS
+    horizon = f"{datetime.fromtimestamp(horizon_ms / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    with store.run() as changes:
+        assert changes.manifest is not None
+        changes.withdraw("commits", f"timestamp < '{horizon}' AND group_id = 'busy' AND committed_offset < 290")
+        changes.withdraw("lag_history", f"interval_start < '{horizon}'")
+        changes.withdraw("rates", f"interval_start < '{horizon}'")
+        retention = {"horizon_ms": horizon_ms, "since_ms": horizon_ms}
+        changes.publish({}, {"analytics": changes.manifest.source["analytics"], "retention": retention})
+    late_rows(world, "nothing")
+    run_of(store, world, 2)
+    expected = modelled(until(world, 2))
+    with open_tables(store.address) as tables:
+        for name in ("lag_history", "rates"):
+            found = inner(tables.read(name).table(), ANALYTICS[name]).to_pylist()
+            wanted = [row for row in expected[name] if row["interval_start_ms"] >= horizon_ms]
+            assert in_order(found) == in_order(wanted), name
+            assert wanted
 
 
 def test_rows_that_the_next_run_replaces_are_in_a_file_of_their_own(tmp_path: Path) -> None:

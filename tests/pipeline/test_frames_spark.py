@@ -45,6 +45,7 @@ def test_spark_makes_what_duckdb_makes(spark: "SparkSession", tmp_path: Path) ->
     manifest = store.manifest()
     assert manifest is not None
     files = {name: store.files(name, version) for name, version in manifest.tables.items() if name in TABLES}
+    observed_until = manifest.source["analytics"]["observed_until"]
     middle_ms = sorted(pq.ParquetFile(files["commits"][0]).read()["timestamp"].to_pylist())[5].timestamp() * 1000
     with interpreted(spark):
         for table, length_ms in LENGTHS_MS.items():
@@ -53,8 +54,9 @@ def test_spark_makes_what_duckdb_makes(spark: "SparkSession", tmp_path: Path) ->
                     name: files.get(name, []) for name in ("commits", "log_ends", "rebalances", "latest_rebalances")
                 }
                 if since_ms:
-                    given |= {f"before_{name}": files[name] for name in ("lag_history", "offsets", "group_hours")}
-                work = Work(table, since_ms, since_ms + 1, given, 0, str(tmp_path / "made"), (), "run")
+                    names = ("lag_history", "rates", "offsets", "group_hours")
+                    given |= {f"before_{name}": files[name] for name in names} | {"new_commits": files["commits"][:1]}
+                work = Work(table, since_ms, since_ms + 1, given, 0, str(tmp_path / "made"), (), "run", observed_until)
                 on_spark, here = made_by(OnSpark(spark), work), made_by(InProcess(), work)
                 assert on_spark == here, (table, since_ms)
                 assert on_spark, table

@@ -285,6 +285,36 @@ def test_observations_are_thinned_when_their_files_are_joined(tmp_path: Path) ->
     assert set(found.values()) == {3}  # whole runs
 
 
+def test_joined_files_tell_of_what_time_they_are(tmp_path: Path) -> None:
+    """Rows without a time of their own, too: theirs is that of the commit, or of the commit that is gone."""
+    store, day_ms = TableStore(tmp_path), 24 * HOUR_MS
+    begin_ms = 1_790_000_000_000
+    key = {"offsets_partition": 0, "group_id": "g", "topic": "t", "partition": 0}
+    rows = [
+        key | {"kind": "commit", "log_offset": 1, "timestamp_ms": begin_ms, "committed_offset": 1},
+        key | {"kind": "vanished", "log_offset": 2, "previous_commit_timestamp_ms": begin_ms + day_ms},
+        key | {"kind": "commit", "log_offset": 3, "commit_timestamp_ms": begin_ms + 2 * day_ms},
+    ]
+    for number, row in enumerate(rows):
+        with store.run() as changes:
+            changes.append_rows("commits", made("commits", row))
+            look = {"topic": "t", "partition": 0, "observed_at_ms": begin_ms + number, "log_end_offset": 1}
+            changes.append_rows("log_ends", made("log_ends", look | {"run_number": number}))
+            changes.publish({}, {})
+    assert {"commits", "log_ends"} == set(compact(store))
+    with store.run() as changes:
+
+        def left(table: str, columns: list[str], since_ms: int) -> int:
+            return len(changes.files_since(table, columns, since_ms))
+
+        times = ["timestamp", "commit_timestamp", "previous_commit_timestamp"]
+        assert left("commits", times, begin_ms + 2 * day_ms) == 1
+        assert left("commits", times, begin_ms + 2 * day_ms + 1) == 0
+        assert left("commits", times[:1], begin_ms + 2 * day_ms + 1) == 1  # alone it does not tell
+        assert left("log_ends", ["observed_at"], begin_ms + 2) == 1
+        assert left("log_ends", ["observed_at"], begin_ms + 3) == 0
+
+
 # Many runs.
 
 

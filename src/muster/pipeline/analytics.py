@@ -5,7 +5,12 @@ write the same rows.
 
 A run makes the rows anew from the first interval on in which something is new (a commit, an observation of a log's
 end, a rebalance): usually the one that was open when the last run ended. What was before it comes from what that run
-has published. Everything is made anew where the last run did not make these tables, and after a truncation of the log.
+has published, and so do the rows from there on of keys and partitions of which nothing is new (`intervals.Held`).
+Everything is made anew where the last run did not make these tables, and after a truncation of the log; ends of logs
+are taken from the published rows then too, since observations are thinned out meanwhile.
+
+No row is made of the time before the horizon of `--keep-history`. Where something is new there, what was in force at
+the horizon is found in the commits that are left.
 
 Rows that the next run will replace go to files of their own: taking them out again leaves the other files alone.
 """
@@ -24,8 +29,9 @@ from muster.pipeline.published import is_on_disk
 from muster.tables import intervals
 from muster.tables.changes import Run
 from muster.tables.files import Options, TableWriter, WrittenFile, open_store
-from muster.tables.intervals import DUCKDB_SIZE, HOUR_MS, INTERVAL_MS, LOOK_BACK_HOURS, LOOK_BACK_MS
+from muster.tables.intervals import DUCKDB_SIZE, HOUR_MS, INTERVAL_MS, LOOK_BACK_HOURS, LOOK_BACK_MS, Held
 from muster.tables.relations import add_relation
+from muster.tables.retention import retained_of
 from muster.tables.schemas import ANALYTICS, REBALANCES, TABLES, published_form, published_name
 
 if TYPE_CHECKING:
@@ -51,11 +57,13 @@ class Work(NamedTuple):
     """Rows from here on are going to be replaced."""
     files: Mapping[str, Sequence[str]]
     """Of each table that it is made of. What was published by the run before is under `before_` and its name."""
-    commits: int
-    """How many rows of `commits` are in those files."""
+    rows: int
+    """How many commits, and offsets in force before, are in those files."""
     tables: str
     storage_options: tuple[tuple[str, str], ...]
     run_id: str
+    observed_until: int = -1
+    """The last run whose observations of ends the published rows are made of."""
 
 
 class Made(NamedTuple):
@@ -87,13 +95,14 @@ def bring_up(changes: Run, maker: Maker, is_cut: bool, options: Options = ()) ->
 
 
 def goes_on(changes: Run) -> dict[str, Any] | None:
-    """What the last run remembered of these tables, as of this one if nothing is new in it; None if it made none.
+    """What was remembered by the last run that made these tables, as of this one if nothing is new since; None if none
+    has made them.
 
     `observed_until` stays: the observations of a run that makes no rows are for the next one that does.
     """
-    last = changes.manifest.source.get("analytics") if changes.manifest is not None else None
+    last: dict[str, Any] | None = changes.manifest.source.get("analytics") if changes.manifest is not None else None
     if last is None or last["run_number"] != changes.number - 1:
-        return None
+        return last
     return {**last, "run_number": changes.number}
 
 
@@ -103,13 +112,19 @@ class News:
     def __init__(self, changes: Run, is_cut: bool, options: tuple[tuple[str, str], ...]) -> None:
         self._changes, self._options = changes, options
         last = goes_on(changes)
-        self._goes_on = last is not None and not is_cut
+        self._goes_on = last is not None and last["run_number"] == changes.number and not is_cut
+        retained = retained_of(changes.manifest.source.get("retention")) if changes.manifest is not None else None
+        self._horizon_ms = FROM_THE_START
+        if retained is not None and retained.since_ms is not None:  # which is later after a truncation into it
+            self._horizon_ms = min(retained.since_ms, retained.horizon_ms)
+        self._published_until_ms = None if last is None or is_cut else last["newest_ms"]
+        self._is_first = last is None
         with limited_duckdb() as self._connection:
             self._view("new_commits", "commits", self._new("commits"))
             commits_ms = self._first(intervals.first_change("new_commits"))
             self._view("ends", "log_ends", self._files("log_ends", "observed_at_ms", self._ends_since(last)))
-            observed_until = -1 if last is None else last.get("observed_until", changes.number - 1)
-            ends_ms = self._first(intervals.first_observed("ends", observed_until))
+            self._observed_until = -1 if last is None else last.get("observed_until", last["run_number"])
+            ends_ms = self._first(intervals.first_observed("ends", self._observed_until))
             newest = self._first("SELECT max(observed_at_ms) FROM ends")
             self.newest_ms = max((time for time in (newest, commits_ms) if time is not None), default=None)
             """The newest observation: rows of the intervals from there on may still change."""
@@ -122,26 +137,44 @@ class News:
 
     def work(self, table: str, since_ms: int) -> Work:
         changes = self._changes
+        horizon_ms = self._first_start(table)
         names = {"group_hours": ("commits", "rebalances", "latest_rebalances")}.get(table, ("commits", "log_ends"))
+        is_told = self._goes_on and since_ms >= horizon_ms  # by what is published: nothing is new before
+        since_ms = max(since_ms, horizon_ms)
         files: dict[str, Sequence[str]] = {}
         for name in names:
             column, back_ms = {"commits": ("timestamp_ms", 0), "log_ends": ("observed_at_ms", LOOK_BACK_MS)}.get(
                 name, ("", 0)
             )
-            files[name] = self._files(name, column, since_ms - back_ms)
-        if since_ms > FROM_THE_START:
-            if table == "group_hours":
+            files[name] = self._files(name, column, since_ms - back_ms if is_told or name == "log_ends" else 0)
+        if table == "group_hours":
+            if since_ms > FROM_THE_START:
                 files["before_group_hours"] = self._files(table, "hour_ms", since_ms - LOOK_BACK_HOURS * HOUR_MS)
-            else:
-                files["before_lag_history"] = self._files(
-                    table="lag_history", column="interval_start_ms", since_ms=since_ms
-                )
+        elif not self._is_first:
+            files["before_lag_history"] = self._files("lag_history", "interval_start_ms", since_ms)
+            files["before_rates"] = self._files("rates", "interval_start_ms", since_ms)
+            if self._goes_on:
+                files["new_commits"] = self._new("commits")
+            if is_told and since_ms > FROM_THE_START:
                 files["before_offsets"] = self._published("offsets")
         open_ms = _floored(self.newest_ms or 0, LENGTHS_MS[table])
         with limited_duckdb() as self._connection:
             self._view("all_commits", "commits", files["commits"])
-            commits = self._first("SELECT count(*) FROM all_commits") or 0
-        return Work(table, since_ms, open_ms, files, commits, changes.store.address, self._options, changes.run_id)
+            self._view("all_offsets", "offsets", files.get("before_offsets", []))
+            rows = self._first("SELECT (SELECT count(*) FROM all_commits) + (SELECT count(*) FROM all_offsets)") or 0
+        return Work(table, since_ms, open_ms, files, rows, changes.store.address, self._options, changes.run_id,
+                    self._observed_until)  # fmt: skip
+
+    def _first_start(self, table: str) -> int:
+        """The first interval of which rows are made: what its rows are made of is all there.
+
+        Hours are made of a week before them as well; rows of the first week are left as they were published.
+        """
+        begin_ms = _ceiled(self._horizon_ms, LENGTHS_MS[table])
+        if table != "group_hours" or not self._horizon_ms or self._published_until_ms is None:
+            return begin_ms
+        whole_ms = min(self._horizon_ms + LOOK_BACK_HOURS * HOUR_MS, self._published_until_ms)
+        return max(begin_ms, _floored(whole_ms, HOUR_MS))
 
     def _since(self, table: str, *times: int | None) -> int | None:
         known = [time for time in times if time is not None]
@@ -176,7 +209,8 @@ class News:
         add_relation(self._connection, name, TABLES[table], files, store.address, store.storage_options)
 
     def _files(self, table: str, column: str = "", since_ms: int = 0) -> list[str]:
-        return self._changes.files_since(table, published_name(column), since_ms)
+        columns = intervals.TIMES if table == "commits" and column else (column,)
+        return self._changes.files_since(table, [published_name(name) for name in columns], since_ms)
 
     def _published(self, table: str) -> list[str]:
         """Files of a table as the last run published it."""
@@ -192,6 +226,10 @@ class News:
 
 def _floored(time_ms: int, length_ms: int) -> int:
     return time_ms - time_ms % length_ms
+
+
+def _ceiled(time_ms: int, length_ms: int) -> int:
+    return _floored(time_ms + length_ms - 1, length_ms)
 
 
 def written(work: Work, rows: Iterable[pa.Table]) -> list[WrittenFile]:
@@ -249,7 +287,7 @@ class InProcess:
     @staticmethod
     def _open(connection: duckdb.DuckDBPyConnection, work: Work) -> None:
         """The relations of a work. Groups and topics are numbers there (an ENUM): names take twice as long to sort."""
-        schemas = {name: TABLES[name.removeprefix("before_")] for name in work.files}
+        schemas = {name: TABLES[table_of(name)] for name in work.files}
         for name, files in work.files.items():
             add_relation(
                 connection, f"{work.table}_{name}", schemas[name], files, work.tables, dict(work.storage_options)
@@ -278,9 +316,22 @@ class InProcess:
             before = f"({intervals.hours_before('before_group_hours', work.since_ms)})" if goes_on else None
             rebalances = f"({all_rebalances('rebalances', 'latest_rebalances')})"
             return intervals.group_hours("commits", rebalances, work.since_ms, before, DUCKDB_SIZE)
-        before = f"({intervals.states_before('before_lag_history', 'before_offsets', work.since_ms)})"
+        before = intervals.states_at("commits", work.since_ms)
+        if "before_offsets" in work.files:
+            before = intervals.states_before("before_lag_history", "before_offsets", work.since_ms)
         made = {"lag_history": intervals.lag_history, "rates": intervals.rates}[work.table]
-        return made("moved", "log_ends", INTERVAL_MS, work.since_ms, before if goes_on else None)
+        held = None
+        if f"before_{work.table}" in work.files:
+            observed = f"({intervals.observed_since('log_ends', work.observed_until)})"
+            is_known = "new_commits" in work.files
+            committed = f"({intervals.committed_since('new_commits')})" if is_known else None
+            held = Held(f"before_{work.table}", observed, committed)
+        return made("moved", "log_ends", INTERVAL_MS, work.since_ms, f"({before})" if goes_on else None, held)
+
+
+def table_of(name: str) -> str:
+    """The table that files of a work are of."""
+    return name.removeprefix("before_").removeprefix("new_")
 
 
 def all_rebalances(rebalances: str, latest: str) -> str:
@@ -296,8 +347,8 @@ class BySize:
         self._small, self._large = InProcess(), large
 
     def make(self, works: Sequence[Work]) -> Iterator[list[WrittenFile]]:
-        commits = max((work.commits for work in works), default=0)
-        return (self._small if commits < ROWS_FOR_SPARK else self._large).make(works)
+        rows = max((work.rows for work in works), default=0)
+        return (self._small if rows < ROWS_FOR_SPARK else self._large).make(works)
 
 
 class OnSpark:
@@ -328,16 +379,20 @@ class OnSpark:
     def _made(self, work: Work) -> "DataFrame":
         from muster.pipeline import frames
 
-        given = {name: self._read(name.removeprefix("before_"), files, work) for name, files in work.files.items()}
+        given = {name: self._read(table_of(name), files, work) for name, files in work.files.items()}
         since = datetime.fromtimestamp(work.since_ms / 1000, UTC) if work.since_ms > FROM_THE_START else None
         if work.table == "group_hours":
             rebalances = frames.all_rebalances(given["rebalances"], given["latest_rebalances"])
             return frames.group_hours(given["commits"], rebalances, since, given.get("before_group_hours"))
         made = {"lag_history": frames.lag_history, "rates": frames.rates}[work.table]
-        before = None
-        if since is not None:
+        before = held = None
+        if since is not None and "before_offsets" in given:
             before = frames.states_before(given["before_lag_history"], given["before_offsets"], since)
-        return made(given["commits"], given["log_ends"], since=since, before=before)
+        elif since is not None:
+            before = frames.states_at(given["commits"], since)
+        if f"before_{work.table}" in given:
+            held = frames.Held(given[f"before_{work.table}"], work.observed_until, given.get("new_commits"))
+        return made(given["commits"], given["log_ends"], since=since, before=before, held=held)
 
     def _read(self, table: str, files: Sequence[str], work: Work) -> "DataFrame":
         """Spark reads files itself where it can; of an object store only muster has the settings."""

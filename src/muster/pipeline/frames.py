@@ -6,7 +6,7 @@ inside, and DataFrames are tables as they are published: `inside` and `columns_o
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -120,25 +120,52 @@ def all_rebalances(rebalances: DataFrame, latest_rebalances: DataFrame) -> DataF
     return rebalances.unionByName(latest_rebalances.where(F.col("at").isNotNull()).select(*rebalances.columns))
 
 
+class Held(NamedTuple):
+    """What is published of a table by interval, and what is new since (`intervals.Held`)."""
+
+    rows: DataFrame
+    observed_until: int
+    """The last run whose observations of ends they are made of."""
+    new_commits: DataFrame | None
+    """None where any commit may be new."""
+
+
+def _given(held: Held | None) -> dict[str, DataFrame]:
+    if held is None:
+        return {}
+    return {"held": held.rows} | ({} if held.new_commits is None else {"new_commits": held.new_commits})
+
+
+def _of(held: Held | None, interval_ms: int) -> intervals.Held | None:
+    if held is None:
+        return None
+    committed = None if held.new_commits is None else f"({intervals.committed_since('{new_commits}', interval_ms)})"
+    return intervals.Held(
+        "{held}", f"({intervals.observed_since('{log_ends}', held.observed_until, interval_ms)})", committed
+    )
+
+
 def lag_history(
     commits: DataFrame,
     log_ends: DataFrame,
     interval: timedelta = FIVE_MINUTES,
     since: datetime | None = None,
     before: DataFrame | None = None,
+    held: Held | None = None,
 ) -> DataFrame:
     """How far each group was behind, by partition and interval.
 
     The rows from `since` on, if that is given, and then `before` is what was in force right before it
-    (`states_before`).
+    (`states_before`, `states_at`). Rows of `held` of which nothing is new are taken over from there.
     """
-    given = {"commits": commits, "log_ends": log_ends} | ({} if before is None else {"before": before})
+    given = {"commits": commits, "log_ends": log_ends} | ({} if before is None else {"before": before}) | _given(held)
     sql = intervals.lag_history(
         _moved(interval, since),
         "{log_ends}",
         _ms_of(interval),
         _since_ms(since),
         None if before is None else "{before}",
+        _of(held, _ms_of(interval)),
     )
     return _asked(commits.sparkSession, sql, given).select(*columns_of(LAG_HISTORY))
 
@@ -149,15 +176,17 @@ def rates(
     interval: timedelta = FIVE_MINUTES,
     since: datetime | None = None,
     before: DataFrame | None = None,
+    held: Held | None = None,
 ) -> DataFrame:
     """What groups consumed and how often they committed, by partition and interval; `since` as in `lag_history`."""
-    given = {"commits": commits, "log_ends": log_ends} | ({} if before is None else {"before": before})
+    given = {"commits": commits, "log_ends": log_ends} | ({} if before is None else {"before": before}) | _given(held)
     sql = intervals.rates(
         _moved(interval, since),
         "{log_ends}",
         _ms_of(interval),
         _since_ms(since),
         None if before is None else "{before}",
+        _of(held, _ms_of(interval)),
     )
     return _asked(commits.sparkSession, sql, given).select(*columns_of(RATES))
 
@@ -166,6 +195,12 @@ def states_before(lag_history: DataFrame, in_force: DataFrame, since: datetime) 
     """What was in force at a moment, of rows of `lag_history` and `offsets` as one run published them."""
     sql = intervals.states_before("{lag_history}", "{offsets}", _since_ms(since))
     rows = _asked(in_force.sparkSession, sql, {"lag_history": lag_history, "offsets": in_force})
+    return rows.withColumn("commit", F.timestamp_millis("commit_ms")).drop("commit_ms")
+
+
+def states_at(commits: DataFrame, since: datetime) -> DataFrame:
+    """The same, of all commits."""
+    rows = _asked(commits.sparkSession, intervals.states_at("{commits}", _since_ms(since)), {"commits": commits})
     return rows.withColumn("commit", F.timestamp_millis("commit_ms")).drop("commit_ms")
 
 

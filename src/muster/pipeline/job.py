@@ -379,7 +379,7 @@ class _Job:
 
     def analyse(self) -> None:
         """History by interval, made anew where something is new."""
-        self.analysed = None
+        self.analysed = self._known("analytics")  # a run without them is made up for by the next one
         if self.request.history and self.request.analytics:
             made = self.engine.with_spark(
                 "lag_history, rates, group_hours",

@@ -82,9 +82,12 @@ class Run:
         """Files of the table as this run sees it: the manifest's version, and what the run did since."""
         return self._table(table).files()
 
-    def files_since(self, table: str, column: str, moment_ms: int) -> list[str]:
-        """The same, without the files of which bounds say that all they have in a column of moments is earlier."""
-        return self._table(table).files_since(column, moment_ms)
+    def files_since(self, table: str, columns: Sequence[str], moment_ms: int) -> list[str]:
+        """The same, without the files of which bounds say that all their rows are of earlier moments.
+
+        A row's moment is in the first of some columns that is not NULL.
+        """
+        return self._table(table).files_since(columns, moment_ms)
 
     def append(self, table: str, files: Sequence[WrittenFile]) -> None:
         """Commit Parquet files that tasks have written into the table's directory; no files, no commit."""

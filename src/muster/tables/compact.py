@@ -17,9 +17,10 @@ A file that cannot be read is no reason to lose a run, nor is a full disk: the t
 is removed, and the run tells why.
 
 `log_ends`: time lag is interpolated between observations, and every run reads them. All of the last hour are kept; of
-earlier ones so many that no two lie farther apart than an eighth of their age or most of a day, always whole runs, and
-the first of all. So the time lag that is interpolated from what is left is off by an eighth at most, and a year of
-observing each minute leaves less than seven hundred.
+earlier ones so many that no two lie farther apart than an eighth of their age or most of a day, always whole runs; the
+first of all; and for two days the last one of every partition, which the next one is going to be compared with.
+So the time lag that is interpolated from what is left is off by an eighth at most, and a year of observing each minute
+leaves less than seven hundred.
 """
 
 import tempfile
@@ -34,7 +35,7 @@ import pyarrow.compute as pc
 from muster.errors import MusterError
 from muster.tables.changes import Run
 from muster.tables.files import FILE_BYTES, TableWriter, WrittenFile
-from muster.tables.intervals import LOOK_BACK_HOURS
+from muster.tables.intervals import LOOK_BACK_HOURS, LOOK_BACK_MS
 from muster.tables.relations import add_relation
 from muster.tables.schemas import ANALYTICS, HISTORY
 from muster.tables.store import TableStore
@@ -53,6 +54,8 @@ HOUR_MS = 3_600_000
 OF_AGE = 8
 WIDEST_MS = 20 * HOUR_MS
 """Analytics look for observations within a day (`intervals.LOOK_BACK_MS`)."""
+LAST_MS = 2 * LOOK_BACK_MS
+"""Between two observations that are farther apart no moment is known."""
 
 _BY_GROUP = "offsets_partition, group_id, log_offset"
 ORDERS = {
@@ -276,9 +279,21 @@ def kept_observations(connection: Any, log_ends: str) -> str:
     found = connection.execute(sql).fetchall()
     dated = [(number, at_ms) for number, at_ms in found if at_ms is not None]
     kept = thinned(dated) + [(number, at_ms) for number, at_ms in found if at_ms is None]
+    if dated:
+        kept += connection.execute(_last_of_each(log_ends, max(at_ms for _, at_ms in dated) - LAST_MS)).fetchall()
     runs = ", ".join(str(number) for number, _ in kept if number is not None)
     moments = ", ".join(str(at_ms) for number, at_ms in kept if number is None and at_ms is not None)
     return f"(run_number IN ({runs or 'NULL'}) OR (run_number IS NULL AND observed_at_ms IN ({moments or 'NULL'})))"
+
+
+def _last_of_each(log_ends: str, since_ms: int) -> str:
+    """The runs, and their moments, that observed some partition last."""
+    return f"""
+        SELECT DISTINCT e.run_number, e.observed_at_ms FROM {log_ends} e JOIN (
+            SELECT r.topic, r.partition, max(r.observed_at_ms) AS last_ms FROM {log_ends} r
+            WHERE r.log_end_offset IS NOT NULL GROUP BY r.topic, r.partition
+        ) n ON e.topic = n.topic AND e.partition = n.partition AND e.observed_at_ms = n.last_ms
+        WHERE n.last_ms >= {since_ms}"""
 
 
 def _is_wide(later_ms: int, earlier_ms: int, now_ms: int) -> bool:

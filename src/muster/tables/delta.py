@@ -41,6 +41,8 @@ WITH_BOUNDS = (
     "offsets_partition",
     "log_offset",
     "timestamp",
+    "commit_timestamp",
+    "previous_commit_timestamp",
     "observed_at",
     "at",
     "group_id",
@@ -131,18 +133,32 @@ class OneTable:
         assert self._table is not None, "no such table"
         return int(self._table.history(1)[0].get("timestamp") or 0)
 
-    def files_since(self, column: str, moment_ms: int) -> list[str]:
-        """The same, without files whose bounds say that all moments in a column are earlier, and that none is NULL."""
+    def files_since(self, columns: Sequence[str], moment_ms: int) -> list[str]:
+        """The same, without files whose bounds say that all rows are earlier.
+
+        A row's moment is in the first of the columns that is not NULL. In a single column NULL may be any moment.
+        """
         if self._table is None:
             return []
         facts = pa.table(self._table.get_add_actions(flatten=True))
-        latest, nulls = f"max.{column}", f"null_count.{column}"
-        if moment_ms <= 0 or latest not in facts.column_names or nulls not in facts.column_names:
+        told = [column for column in columns if {f"max.{column}", f"null_count.{column}"} <= set(facts.column_names)]
+        if moment_ms <= 0 or columns[0] not in told:
             return self.files()
         moment = pa.scalar(moment_ms, pa.timestamp("ms", "UTC"))
-        is_earlier = pc.and_(pc.less(facts[latest].cast(pa.timestamp("us", "UTC")), moment), pc.equal(facts[nulls], 0))
-        is_earlier = pc.fill_null(is_earlier, False)
-        return sorted(f"{self._uri}/{path}" for path in facts["path"].filter(pc.invert(is_earlier)).to_pylist())
+
+        def is_earlier(column: str) -> Any:
+            latest = facts[f"max.{column}"].cast(pa.timestamp("us", "UTC"))
+            is_empty = pc.equal(facts[f"null_count.{column}"], facts["num_records"])
+            return pc.fill_null(pc.or_kleene(pc.less(latest, moment), is_empty), False)
+
+        leaves_out = pc.fill_null(pc.equal(facts[f"null_count.{columns[0]}"], 0), False)
+        if len(columns) > 1 and len(told) == len(columns):
+            others = is_earlier(columns[1])
+            for column in columns[2:]:
+                others = pc.and_(others, is_earlier(column))
+            leaves_out = pc.or_(leaves_out, others)
+        leaves_out = pc.and_(leaves_out, is_earlier(columns[0]))
+        return sorted(f"{self._uri}/{path}" for path in facts["path"].filter(pc.invert(leaves_out)).to_pylist())
 
     def append(self, schema: pa.Schema, files: Sequence[WrittenFile]) -> None:
         self._commit(schema, files, "append")
@@ -324,9 +340,10 @@ def described(footer: Any) -> str:
         if name not in places:
             continue
         found = [footer.row_group(group).column(places[name]).statistics for group in range(footer.num_row_groups)]
-        if found and all(each is not None and each.has_min_max for each in found):
-            smallest[name] = _told_bound(min(each.min for each in found))
-            largest[name] = _told_bound(max(each.max for each in found))
+        having = [each for each in found if each is None or each.num_values > 0]  # a row group may have NULL only
+        if having and all(each is not None and each.has_min_max for each in having):
+            smallest[name] = _told_bound(min(each.min for each in having))
+            largest[name] = _told_bound(max(each.max for each in having))
         if found and all(each is not None and each.has_null_count for each in found):
             nulls[name] = sum(each.null_count for each in found)
     told = {"numRecords": footer.num_rows, "minValues": smallest, "maxValues": largest, "nullCount": nulls}

@@ -17,9 +17,17 @@ observations of `LOOK_BACK_MS` before it, and the state right before it (`before
 away than that counts as unknown in one go as well: two ways to the same row must not differ. `since_ms` is the start
 of an interval.
 
+*What is published stays.* Old observations are thinned out (`compact`), so most rows cannot be made a second time as
+they were made at first. `Held` tells what is published and what is new since. Rows are made anew where something new
+can change them: of a key from its first new commit on, of a partition from where its first new observation tells
+something. All others are taken over. Where only a commit is new, the end of the log is that of the published rows of
+the same partition and interval, whatever group they are of.
+
 Aggregates are of fixed width, so Spark hashes them; what must be ordered (steps from commit to commit, states carried
 on) is ordered once, by key. No row meets more rows of another relation than it becomes.
 """
+
+from typing import NamedTuple
 
 from muster.tables.queries import COUNTS
 from muster.tables.schemas import GROUP_HOURS, LAG_HISTORY, RATES
@@ -32,6 +40,7 @@ LOOK_BACK_MS = 86_400_000
 LOOK_BACK_HOURS = 7 * 24
 """How long a group may be quiet and its members still be known."""
 MOST_MEMBERS = 1 << 20
+NEVER_MS = (1 << 63) - 1
 
 DUCKDB_SIZE = "len"
 SPARK_SIZE = "array_size"
@@ -40,7 +49,9 @@ SPARK_SIZE = "array_size"
 BEFORE = ("group_id", "topic", "partition", "log_offset", "committed_offset", "commit_ms")
 """What was in force: `committed_offset` NULL for a deletion, `commit_ms` its time."""
 
-AT = "coalesce(c.timestamp_ms, c.commit_timestamp_ms, c.previous_commit_timestamp_ms, 0)"
+TIMES = ("timestamp_ms", "commit_timestamp_ms", "previous_commit_timestamp_ms")
+"""Where the time of a commit is: in the first of these that is not NULL."""
+AT = f"coalesce({', '.join(f'c.{name}' for name in TIMES)}, 0)"
 """The time of a row `c` of `commits`."""
 KEY = "group_id, topic, partition"
 UNTIL_HERE = "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
@@ -54,6 +65,16 @@ BY_BOTH = "('members joined and left')"
 BY_CHANGE = (
     "('protocol changed', 'subscription changed', 'matched topics changed', 'topology changed', 'partitions changed')"
 )
+
+
+class Held(NamedTuple):
+    """Relations: what the last run published of a table, and from when on something is new since."""
+
+    rows: str
+    observed: str
+    """Of `observed_since`."""
+    committed: str | None
+    """Of `committed_since`; None where any key may be new from the start."""
 
 
 def _key(relation: str) -> str:
@@ -97,6 +118,33 @@ def moved(commits: str, interval_ms: int = INTERVAL_MS, since_ms: int = 0) -> st
                 CASE WHEN {both} THEN greatest(m.at_ms - lag(m.at_ms) OVER ({inner}), 0) END AS distance_ms
             FROM ({_moves(commits, interval_ms, since_ms)}) m
         ) s GROUP BY {_key("s")}, s.interval_start_ms"""
+
+
+def _same_log(left: str, right: str) -> str:
+    return f"{left}.topic = {right}.topic AND {left}.partition = {right}.partition"
+
+
+def _still_holds(held: Held) -> str:
+    """Published rows `h` of which no new observation changes the end of the log."""
+    return f"""{held.rows} h LEFT JOIN {held.observed} t ON {_same_log("h", "t")}
+        WHERE h.interval_start_ms < coalesce(t.since_ms, {NEVER_MS})"""
+
+
+def _with_held(made: str, names: str, held: Held | None, held_names: str, since_ms: int) -> str:
+    """Rows `n` that were made, where something is new; all other rows as they are published."""
+    if held is None or held.committed is None:
+        return f"SELECT {names} FROM {made} n"
+
+    def news(rows: str) -> str:
+        return f"""LEFT JOIN {held.committed} k ON {_same_key(rows, "k")}
+            LEFT JOIN {held.observed} t ON {_same_log(rows, "t")}"""
+
+    since = f"coalesce(least(k.since_ms, t.since_ms), {NEVER_MS})"
+    return f"""
+        SELECT {names} FROM {made} n {news("n")} WHERE n.interval_start_ms >= {since}
+        UNION ALL
+        SELECT {held_names} FROM {held.rows} h {news("h")}
+        WHERE h.interval_start_ms >= {since_ms} AND h.interval_start_ms < {since}"""
 
 
 def _log_offset(place: str) -> str:
@@ -236,8 +284,46 @@ def _passed(behind: str, observations: str) -> str:
 # ---- lag_history
 
 
+def _known_ends(held: Held | None, moves: str, since_ms: int) -> str:
+    """Ends of logs as published rows of `lag_history` tell them, by partition and interval.
+
+    `is_look`: some row is there since another end was observed, and for nothing else.
+    """
+    if held is None:
+        return """
+            SELECT l.topic, l.partition, l.interval_start_ms, l.observed_at_ms AS at_ms, l.log_end_offset,
+                CAST(NULL AS STRING) AS log_end_by, 0 AS is_look
+            FROM looks l WHERE FALSE"""
+    return f"""
+        SELECT h.topic, h.partition, h.interval_start_ms, max(h.at_ms) AS at_ms,
+            max_by(h.log_end_offset, h.at_ms) AS log_end_offset, max_by(h.log_end_by, h.at_ms) AS log_end_by,
+            max(CASE WHEN h.commits = 0 AND h.committed_offset IS NOT NULL AND m.place IS NULL THEN 1 ELSE 0 END)
+                AS is_look
+        FROM (SELECT h.* FROM {_still_holds(held)}) h
+        LEFT JOIN {moves} m ON {_same_key("h", "m")} AND h.interval_start_ms = m.interval_start_ms
+        WHERE h.log_end_offset IS NOT NULL AND h.interval_start_ms >= {since_ms}
+        GROUP BY h.topic, h.partition, h.interval_start_ms"""
+
+
+def _known_passings(held: Held | None) -> str:
+    """Since when keys were behind, as published rows tell it."""
+    if held is None:
+        return f"""
+            SELECT {_key("m")}, m.interval_start_ms, m.at_ms, m.committed_offset, m.log_end_offset,
+                CAST(NULL AS BIGINT) AS behind_since_ms
+            FROM measured m WHERE FALSE"""
+    return f"""
+        SELECT {_key("h")}, h.interval_start_ms, h.at_ms, h.committed_offset, h.log_end_offset, h.behind_since_ms
+        FROM {_still_holds(held)} AND h.lag > 0"""
+
+
 def lag_history(
-    moves: str, log_ends: str, interval_ms: int = INTERVAL_MS, since_ms: int = 0, before: str | None = None
+    moves: str,
+    log_ends: str,
+    interval_ms: int = INTERVAL_MS,
+    since_ms: int = 0,
+    before: str | None = None,
+    held: Held | None = None,
 ) -> str:
     """How far each group was behind, by partition and interval; `moves` are rows of `moved`.
 
@@ -248,7 +334,8 @@ def lag_history(
     now, earlier = f"({window} {UNTIL_HERE})", f"({window} {UNTIL_BEFORE})"
     with_states = "" if before is None else f"UNION ALL {_states_before(before)}"
     spots = f"""{_observed_spots("moves", "m.interval_start_ms", "observed")}
-        UNION SELECT l.topic, l.partition, l.interval_start_ms FROM looks l WHERE l.is_change"""
+        UNION SELECT c.topic, c.partition, c.interval_start_ms FROM changes c
+        UNION SELECT k.topic, k.partition, k.interval_start_ms FROM known k"""
     log_offsets = {
         "log_offset": f"CAST({_log_offset('n.place')} AS BIGINT) AS log_offset",
         "log_offset_before": f"CAST({_log_offset('n.place_before')} AS BIGINT) AS log_offset_before",
@@ -261,15 +348,19 @@ def lag_history(
         ), observations AS ({_observations(log_ends, interval_ms, since_ms)}
         ), looks AS ({_looks("observations", interval_ms)}
         ), observed AS ({_first_looks("looks")}
+        ), known AS ({_known_ends(held, moves, since_ms)}
+        ), changes AS (
+            SELECT l.topic, l.partition, l.interval_start_ms FROM looks l WHERE l.is_change
+            UNION SELECT k.topic, k.partition, k.interval_start_ms FROM known k WHERE k.is_look = 1
         ), wanted AS (
             SELECT {_key("m")}, m.interval_start_ms, 1 AS is_move, m.commits, m.place, m.committed_offset, m.at_ms
             FROM moves m
             UNION ALL
-            SELECT {_key("k")}, l.interval_start_ms, 0, 0, NULL, NULL, NULL
+            SELECT {_key("k")}, c.interval_start_ms, 0, 0, NULL, NULL, NULL
             FROM (
                 SELECT {_key("m")}, min(m.interval_start_ms) AS first_ms FROM moves m GROUP BY {_key("m")}
-            ) k JOIN looks l ON k.topic = l.topic AND k.partition = l.partition
-            WHERE l.is_change AND l.interval_start_ms > k.first_ms AND l.interval_start_ms >= {since_ms}
+            ) k JOIN changes c ON {_same_log("k", "c")}
+            WHERE c.interval_start_ms > k.first_ms AND c.interval_start_ms >= {since_ms}
         ), filled AS (
             SELECT {_key("g")}, g.interval_start_ms, g.commits, g.is_move, g.place AS moved_to,
                 coalesce(lead(g.interval_start_ms) OVER ({window}) = g.interval_start_ms, FALSE) AS has_move,
@@ -286,7 +377,12 @@ def lag_history(
                 CASE WHEN f.place_before % 2 = 1 THEN f.commit_before_ms END AS commit_before_ms
             FROM filled f
             WHERE f.interval_start_ms >= {since_ms} AND (f.is_move = 1 OR (f.place % 2 = 1 AND NOT f.has_move))
-        ), ends AS ({_ends(spots, "looks", interval_ms)}
+        ), drawn AS ({_ends(spots, "looks", interval_ms)}
+        ), ends AS (
+            SELECT d.topic, d.partition, d.interval_start_ms, d.era, coalesce(k.at_ms, d.at_ms) AS at_ms,
+                coalesce(k.log_end_offset, d.log_end_offset) AS log_end_offset,
+                coalesce(k.log_end_by, d.log_end_by) AS log_end_by
+            FROM drawn d LEFT JOIN known k ON {_same_log("d", "k")} AND d.interval_start_ms = k.interval_start_ms
         ), measured AS (
             SELECT r.*, coalesce(e.at_ms, r.interval_start_ms + {interval_ms}) AS at_ms, e.era, e.log_end_by,
                 e.log_end_offset,
@@ -298,11 +394,15 @@ def lag_history(
             SELECT DISTINCT m.topic, m.partition, m.era, m.behind_at FROM measured m WHERE m.behind_at IS NOT NULL
         ), passed AS ({_passed("behind", "observations")}
         ), timed AS (
-            SELECT m.*, CASE WHEN p.left_ms >= m.at_ms - {LOOK_BACK_MS} AND p.next_end > p.left_end THEN p.next_ms
-                - CAST(round(CAST(p.next_end - p.behind_at AS DOUBLE) * CAST(p.next_ms - p.left_ms AS DOUBLE)
-                / CAST(p.next_end - p.left_end AS DOUBLE)) AS BIGINT) END AS passed_at_ms
+            SELECT m.*, CASE WHEN k.at_ms IS NOT NULL THEN k.behind_since_ms
+                WHEN p.left_ms >= m.at_ms - {LOOK_BACK_MS} AND p.next_end > p.left_end THEN p.next_ms - CAST(
+                    round(CAST(p.next_end - p.behind_at AS DOUBLE) * CAST(p.next_ms - p.left_ms AS DOUBLE)
+                    / CAST(p.next_end - p.left_end AS DOUBLE)) AS BIGINT) END AS passed_at_ms
             FROM measured m LEFT JOIN passed p ON m.topic = p.topic AND m.partition = p.partition AND m.era = p.era
                 AND m.behind_at = p.behind_at
+            LEFT JOIN ({_known_passings(held)}) k ON {_same_key("m", "k")}
+                AND m.interval_start_ms = k.interval_start_ms AND m.at_ms = k.at_ms
+                AND m.behind_at = k.committed_offset AND m.log_end_offset = k.log_end_offset
         ), named AS (
             SELECT {_key("m")}, m.interval_start_ms, CAST({interval_ms} AS BIGINT) AS interval_ms, m.at_ms,
                 m.committed_offset, m.log_end_offset, m.log_end_by,
@@ -318,14 +418,33 @@ def lag_history(
                 m.place, m.committed_before, m.place_before, m.commit_before_ms
             FROM timed m
         )
-        SELECT {", ".join(names)} FROM named n"""
+        {_with_held("named", ", ".join(names), held, ", ".join(f"h.{name}" for name in LAG_HISTORY.names), since_ms)}"""
 
 
 # ---- rates
 
 
+def _known_production(held: Held | None) -> str:
+    """What was produced, as published rows of `rates` tell it, by partition and interval."""
+    if held is None:
+        return """
+            SELECT w.topic, w.partition, w.interval_start_ms, CAST(NULL AS BIGINT) AS produced,
+                CAST(NULL AS BIGINT) AS produced_in_ms
+            FROM stepped w WHERE FALSE"""
+    return f"""
+        SELECT h.topic, h.partition, h.interval_start_ms, max(h.produced) AS produced,
+            max(h.produced_in_ms) AS produced_in_ms
+        FROM {_still_holds(held)} AND h.produced IS NOT NULL
+        GROUP BY h.topic, h.partition, h.interval_start_ms"""
+
+
 def rates(
-    moves: str, log_ends: str, interval_ms: int = INTERVAL_MS, since_ms: int = 0, before: str | None = None
+    moves: str,
+    log_ends: str,
+    interval_ms: int = INTERVAL_MS,
+    since_ms: int = 0,
+    before: str | None = None,
+    held: Held | None = None,
 ) -> str:
     """What a group consumed and how often it committed, by partition and interval in which it did; and what was
     produced meanwhile. `moves` are rows of `moved`.
@@ -342,9 +461,14 @@ def rates(
         else f"""UNION ALL SELECT {_key("b")}, b.interval_start_ms, 0, b.place, b.committed_offset, b.at_ms,
             NULL, NULL, NULL, 0, 0, 0, 0, 0, NULL FROM ({_states_before(before)}) b"""
     )
+
+    def names_of(rows: str) -> str:
+        return ", ".join(f"{rows}.{name}" for name in RATES.names)
+
     at_the_end = _observed_spots(moves, "m.interval_start_ms", "observed")
     at_the_start = _observed_spots(moves, f"(m.interval_start_ms - {interval_ms})", "observed")
     is_joined = "j.place_before % 2 = 1 AND j.first_place % 2 = 1"
+    has_risen = "e.era = b.era AND b.at_ms = w.interval_start_ms AND e.log_end_offset >= b.log_end_offset"
     return f"""
         WITH counted AS (
             SELECT {_key("m")}, m.interval_start_ms, m.commits, {", ".join(f"m.{name}" for name in names)}
@@ -373,18 +497,20 @@ def rates(
                 CASE WHEN w.steps + w.is_joined > 0 THEN floor(CAST(w.distances_ms + coalesce(w.distance_ms, 0)
                     AS DOUBLE) / CAST(w.steps + w.is_joined AS DOUBLE)) END AS mean_distance_ms,
                 greatest(w.longest_ms, w.distance_ms) AS longest_distance_ms,
-                CASE WHEN e.era = b.era AND b.at_ms = w.interval_start_ms AND e.log_end_offset >= b.log_end_offset
+                CASE WHEN k.produced IS NOT NULL THEN k.produced WHEN {has_risen}
                     THEN e.log_end_offset - b.log_end_offset END AS produced,
-                CASE WHEN e.era = b.era AND b.at_ms = w.interval_start_ms AND e.log_end_offset >= b.log_end_offset
+                CASE WHEN k.produced IS NOT NULL THEN k.produced_in_ms WHEN {has_risen}
                     THEN e.at_ms - b.at_ms END AS produced_in_ms
             FROM stepped w
             LEFT JOIN ends e ON w.topic = e.topic AND w.partition = e.partition
                 AND w.interval_start_ms = e.interval_start_ms
             LEFT JOIN ends b ON w.topic = b.topic AND w.partition = b.partition
                 AND w.interval_start_ms = b.interval_start_ms + {interval_ms}
+            LEFT JOIN ({_known_production(held)}) k ON {_same_log("w", "k")}
+                AND w.interval_start_ms = k.interval_start_ms
             WHERE w.commits > 0
         )
-        SELECT {", ".join(f"n.{name}" for name in RATES.names)} FROM named n"""
+        {_with_held("named", names_of("n"), held, names_of("h"), since_ms)}"""
 
 
 # ---- group_hours
@@ -501,6 +627,18 @@ def states_before(lag_history: str, offsets: str, since_ms: int) -> str:
         FROM {offsets} o LEFT JOIN ({first}) f ON {_same_key("o", "f")} WHERE f.group_id IS NULL"""
 
 
+def states_at(commits: str, since_ms: int) -> str:
+    """The same of all commits that there are, where published rows do not tell it."""
+    return f"""
+        SELECT {_key("m")}, CAST({_log_offset("m.place")} AS BIGINT) AS log_offset,
+            CASE WHEN m.place % 2 = 1 THEN m.committed_offset END AS committed_offset, m.at_ms AS commit_ms
+        FROM (
+            SELECT {_key("a")}, max(a.place) AS place, max_by(a.committed_offset, a.place) AS committed_offset,
+                max_by(a.at_ms, a.place) AS at_ms
+            FROM ({_moves(commits, INTERVAL_MS, 0)}) a WHERE a.at_ms < {since_ms} GROUP BY {_key("a")}
+        ) m"""
+
+
 def hours_before(group_hours: str, since_ms: int) -> str:
     """The last row of each group before `since_ms`, of what the last run published."""
     return f"""
@@ -515,21 +653,37 @@ def first_change(new_commits: str) -> str:
     return f"SELECT min({AT}) FROM {new_commits} c"
 
 
-def first_observed(log_ends: str, after_run: int) -> str:
-    """From when on the observations of later runs say something new: of each partition from the one before them, and
-    no further than `LOOK_BACK_MS`. Those of twice that time before them are needed.
+def committed_since(new_commits: str, interval_ms: int = INTERVAL_MS) -> str:
+    """Of each key that has new commits, the interval (`since_ms`) of the earliest."""
+    return f"""
+        SELECT {_key("c")}, min({AT} - {AT} % {interval_ms}) AS since_ms
+        FROM {new_commits} c GROUP BY {_key("c")}"""
+
+
+def observed_since(log_ends: str, after_run: int, interval_ms: int = INTERVAL_MS) -> str:
+    """Of each partition that later runs have observed, the interval (`since_ms`) from which on that is something new:
+    that of the observation before, and no further away than `LOOK_BACK_MS`.
     """
     return f"""
-        SELECT min(greatest(coalesce(w.before_ms, w.observed_at_ms), w.observed_at_ms - {LOOK_BACK_MS})) FROM (
-            SELECT n.observed_at_ms, max(b.observed_at_ms) AS before_ms FROM (
+        SELECT w.topic, w.partition, w.new_ms - w.new_ms % {interval_ms} AS since_ms FROM (
+            SELECT n.topic, n.partition,
+                greatest(coalesce(max(b.observed_at_ms), n.observed_at_ms), n.observed_at_ms - {LOOK_BACK_MS}) AS new_ms
+            FROM (
                 SELECT r.topic, r.partition, min(r.observed_at_ms) AS observed_at_ms FROM {log_ends} r
                 WHERE r.log_end_offset IS NOT NULL AND r.run_number > {after_run} GROUP BY r.topic, r.partition
             ) n LEFT JOIN (
                 SELECT r.topic, r.partition, r.observed_at_ms FROM {log_ends} r
                 WHERE r.log_end_offset IS NOT NULL AND coalesce(r.run_number, -1) <= {after_run}
-            ) b ON n.topic = b.topic AND n.partition = b.partition AND n.observed_at_ms > b.observed_at_ms
+            ) b ON {_same_log("n", "b")} AND n.observed_at_ms > b.observed_at_ms
             GROUP BY n.topic, n.partition, n.observed_at_ms
-        ) w"""
+        ) w WHERE w.new_ms IS NOT NULL"""
+
+
+def first_observed(log_ends: str, after_run: int) -> str:
+    """From when on the observations of later runs say something new of any partition. Those of a day before them are
+    needed.
+    """
+    return f"SELECT min(o.since_ms) FROM ({observed_since(log_ends, after_run, 1)}) o"
 
 
 def first_told(rebalances: str, before: str) -> str:
