@@ -31,8 +31,8 @@ $(STAMP): requirements/build.lock requirements/dev.lock requirements/java.lock p
 demo: setup ## a broker with real clients, and tables of its log and of a real Kafka's
 	@$(BIN)/python examples/demo.py
 
-test: setup check ## the tests of every day (minutes; JOBS=3 at a time)
-	$(BIN)/python -m pytest -m "not long and not matrix" -n $(or $(JOBS),3) --dist loadfile --no-loadscope-reorder --durations=20
+test: setup check ## the tests of every day (minutes; JOBS=4 at a time)
+	$(BIN)/python -m pytest -m "not long and not matrix" -n $(or $(JOBS),4) --dist loadfile --no-loadscope-reorder --durations=20
 
 check: setup ## format, lint and types
 	@$(BIN)/ruff format --check src tests bench examples
