@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from muster.errors import BadInput
+from muster.errors import BadInput, SourceMissing
 from muster.pipeline.sources import LogDirectories
 from muster.segments.archives import DEFAULT_LIMIT, UnpackLimit, parse_limit
 from muster.segments.sources import Sources
@@ -270,3 +270,24 @@ def test_nothing_there(tmp_path: Path) -> None:
         Sources([tmp_path])
     with pytest.raises(BadInput, match=r"no segments of __consumer_offsets in .*empty\.tar"):
         Sources([pack(tmp_path / "empty.tar", {"readme.txt": b"hello"})])
+
+
+def test_a_segment_that_the_cleaner_takes_while_we_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left is listed again; a directory that goes whole is missing, and nobody's permission is asked for."""
+    for base in (0, 7):
+        write_segment(tmp_path / "logs", batch(base), base)
+    (partition,) = (tmp_path / "logs").iterdir()
+
+    def taken(what: Callable[[], object]) -> None:
+        def access(*_: object) -> bool:
+            monkeypatch.undo()
+            what()
+            return False
+
+        monkeypatch.setattr("os.access", access)
+
+    taken((partition / f"{0:020}.log").unlink)
+    assert names(tmp_path) == [f"{partition.name}/{7:020}.log"]
+    taken(lambda: partition.rename(tmp_path / "aside"))
+    with pytest.raises(SourceMissing, match=f"{partition} went away while it was looked at"):
+        Sources([tmp_path / "logs"])

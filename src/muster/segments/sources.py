@@ -33,6 +33,8 @@ COMPANION_SUFFIXES = {
 UNNAMED = "segments"
 """Directory of segments that an archive has in no directory at all."""
 DEEPEST_SEARCH = 4
+LISTINGS = 3
+"""How often a directory is listed whose files go while we look."""
 
 
 class SegmentFile(NamedTuple):
@@ -94,6 +96,8 @@ class Sources:
                 unpack_segments(path, folder, topic, self._unpack_limit)
                 return _unpacked_partitions(folder, topic, path)
             return partitions_under(path, topic) if path.is_dir() else [_single_segment(path)]
+        except FileNotFoundError as error:
+            raise SourceMissing(f"{error.filename or path} went away while it was looked at.") from None
         except PermissionError as error:
             raise BadInput(
                 f"no permission to read {error.filename or path}. Run as the broker's user, or copy the files first."
@@ -155,12 +159,24 @@ def segments_of(directory: Path) -> list[SegmentFile]:
 
 def _partition(directory: Path) -> SourcePartition:
     match = PARTITION_NAME.match(directory.resolve().name)
-    segments = tuple(_segment(directory / name, directory.resolve().name) for name in _segment_files(directory))
-    return SourcePartition(directory, int(match["partition"]) if match else None, segments)
+    return SourcePartition(directory, int(match["partition"]) if match else None, _segments(directory))
+
+
+def _segments(directory: Path) -> tuple[SegmentFile, ...]:
+    """What is there at one moment: listed again when a file went meanwhile, as the broker's cleaner does with them."""
+    for _ in range(LISTINGS - 1):
+        with suppress(FileNotFoundError):
+            return _segments_listed_once(directory)
+    return _segments_listed_once(directory)
+
+
+def _segments_listed_once(directory: Path) -> tuple[SegmentFile, ...]:
+    return tuple(_segment(directory / name, directory.resolve().name) for name in _segment_files(directory))
 
 
 def _segment(path: Path, directory_name: str) -> SegmentFile:
     if not os.access(path, os.R_OK):  # say now, not in the middle, that it cannot be read
+        path.stat()  # a file that has just gone is no matter of permission
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
     match = SEGMENT_NAME.match(path.name)
     name = f"{directory_name}/{path.name}" if directory_name else path.name
