@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(STAMP) ## prepare .venv: pinned packages, a Java if none is found, compiled kernels
+setup: $(STAMP) ## prepare .venv: pinned packages, a Java if none is found, compiled kernels, Spark's classes
 
 $(STAMP): requirements/build.lock requirements/dev.lock requirements/java.lock pyproject.toml
 	@echo "Setting up $(VENV) (a few minutes the first time)"
@@ -26,6 +26,7 @@ $(STAMP): requirements/build.lock requirements/dev.lock requirements/java.lock p
 	    $(PIP) install --require-hashes -r requirements/java.lock && $(BIN)/python -m muster.java --install; }
 	@$(BIN)/python -m compileall -q src
 	@$(BIN)/python -m muster.codec.columns.warm
+	@$(BIN)/python -m muster.pipeline.class_archive
 	@touch $@
 
 demo: setup ## a broker with real clients, and tables of its log and of a real Kafka's

@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 
 import muster
+from muster.caches import cache_folder
 from muster.codec.columns import kernels, warm
 from muster.pipeline import pack
 
 MISSES = """
 import json, sys
 from numba.core.dispatcher import Dispatcher
+from muster.caches import cache_folder
 from muster.codec.columns import kernels, warm
 warm.compile_all()
 made = [value for name, module in sys.modules.items() if name.startswith("muster.codec.columns")
@@ -27,6 +29,7 @@ print(json.dumps([str(kernels.FOLDER), len(made), sum(sum(one.stats.cache_misses
 ONE_KERNEL = """
 import sys
 from pathlib import Path
+from muster.caches import cache_folder
 from muster.codec.columns import kernels
 kernels.HERE, kernels.FOLDER = Path(sys.argv[1]), Path(sys.argv[2])
 sys.path.insert(0, sys.argv[1])
@@ -90,10 +93,9 @@ def test_another_cpu_has_a_folder_of_its_own(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.skipif(not hasattr(os, "getuid"), reason="a system without owners")
 def test_code_is_loaded_from_no_folder_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-    folder = kernels._shared_folder("kernels-x")
+    folder = cache_folder("kernels-x", str(tmp_path))
     assert folder == tmp_path / "kernels-x"
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     other = os.getuid() + 1
     monkeypatch.setattr("os.getuid", lambda: other)
-    assert kernels._shared_folder("kernels-x") is None
+    assert cache_folder("kernels-x", str(tmp_path)) is None

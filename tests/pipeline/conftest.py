@@ -15,10 +15,12 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator["SparkSession"]:
-    if find_java() is None:
+    java = find_java()
+    if java is None:
         if os.environ.get("CI"):
             pytest.fail("Spark needs a Java 17 or 21, and none was found")
         pytest.skip("Spark needs Java 17 or 21: install one, or run `python -m muster.java --install`")
+    from muster.pipeline.class_archive import java_options
     from muster.pipeline.session import spark_session
 
     session = spark_session(
@@ -28,7 +30,7 @@ def spark() -> Iterator["SparkSession"]:
             "spark.sql.shuffle.partitions": "1",
             "spark.sql.adaptive.enabled": "false",
             "spark.driver.memory": "1g",
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC{java_options(str(java.path))}",
             "spark.python.worker.reuse": "true",
         },
         name="muster tests",

@@ -5,8 +5,8 @@ that is free), and all else that Spark decides by itself is left to it: notebook
 
 On one machine, Java is told to compile once and quickly (`-XX:TieredStopAtLevel=1`). The rows of a run stay out of the
 JVM, and what Spark SQL does in its first two steps is run a few times at most: Java's second compiler took 7 of the 19
-CPU seconds from the start of Spark to the end of two empty steps, and 2 of those steps' 9. Workers are forked from a
-process that has imported what tasks need (`daemon`).
+CPU seconds from the start of Spark to the end of two empty steps, and 2 of those steps' 9. Classes come from an archive
+where one was made (`class_archive`). Workers are forked from a process that has imported what tasks need (`daemon`).
 
 Secrets do not travel. Settings from a file travel without theirs (`config.client.without_secrets`), references travel
 as they are. A secret that a program passes as text is put into a file that only this user may read, for as long as the
@@ -28,6 +28,7 @@ from urllib.parse import urlsplit
 
 from muster.errors import BadInput
 from muster.java import java_env
+from muster.pipeline.class_archive import java_options
 from muster.references import literal_secrets
 
 if TYPE_CHECKING:
@@ -177,16 +178,13 @@ def _defaults(master: str | None) -> dict[str, str]:
         return common
     is_this_python = os.environ.get("PYSPARK_PYTHON") == sys.executable  # another one may have no muster
     workers = {"spark.python.daemon.module": "muster.pipeline.daemon"} if is_this_python else {}
-    return (
-        common
-        | workers
-        | {
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.memory": "2g",
-            "spark.driver.extraJavaOptions": f"{java} -XX:TieredStopAtLevel=1",
-        }
-    )
+    local = {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": "2g",
+        "spark.driver.extraJavaOptions": f"{java} -XX:TieredStopAtLevel=1{java_options(os.environ['JAVA_HOME'])}",
+    }
+    return common | workers | local
 
 
 def _use_java() -> None:

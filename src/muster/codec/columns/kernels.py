@@ -17,7 +17,6 @@ import hashlib
 import inspect
 import os
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,6 +30,8 @@ from numba import types
 from numba.core import cgutils
 from numba.core.caching import CacheImpl, _CacheLocator, _SourceFileBackedLocatorMixin
 from numba.extending import intrinsic
+
+from muster.caches import cache_folder
 
 try:
     import fcntl
@@ -62,26 +63,6 @@ def _key() -> str:
     return digest.hexdigest()
 
 
-def _shared_folder(name: str) -> Path | None:
-    """A folder that this user alone may write to; None: there is none, and every process compiles for itself.
-
-    NUMBA_CACHE_DIR, when set, is its parent.
-    """
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "muster"
-    user = os.getuid() if hasattr(os, "getuid") else None
-    chosen = os.environ.get("NUMBA_CACHE_DIR")
-    for parent in [Path(chosen)] if chosen else [home, Path(tempfile.gettempdir()) / f"muster-{user}"]:
-        folder = parent / name
-        try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            is_ours = user is None or parent.stat().st_uid == folder.stat().st_uid == user  # code is loaded from it
-        except OSError:
-            continue
-        if is_ours and os.access(folder, os.W_OK):
-            return folder
-    return None
-
-
 class KernelCache(_SourceFileBackedLocatorMixin, _CacheLocator):  # type: ignore[misc]
     """Numba's cache of kernels: in one folder, wherever the source lies. Other functions are none of its business."""
 
@@ -100,7 +81,9 @@ class KernelCache(_SourceFileBackedLocatorMixin, _CacheLocator):  # type: ignore
 
 
 KEY = _key()
-FOLDER = TRAVELLED / KEY if (TRAVELLED / KEY).is_dir() else _shared_folder(f"kernels-{KEY}")
+FOLDER = (
+    TRAVELLED / KEY if (TRAVELLED / KEY).is_dir() else cache_folder(f"kernels-{KEY}", os.environ.get("NUMBA_CACHE_DIR"))
+)
 CacheImpl._locator_classes.insert(0, KernelCache)
 
 
