@@ -17,7 +17,9 @@ from muster.pipeline import analytics
 from muster.pipeline.analytics import LENGTHS_MS, STARTS, InProcess, Work, bring_up, goes_on, written
 from muster.tables import intervals, queries
 from muster.tables.compact import compact
-from muster.tables.intervals import DUCKDB_SIZE, HOUR_MS, INTERVAL_MS
+from muster.tables.ends import first_observed
+from muster.tables.hours import DUCKDB_SIZE, HOUR_MS, first_told, group_hours, hours_before
+from muster.tables.intervals import INTERVAL_MS
 from muster.tables.reading import open_tables
 from muster.tables.schemas import (
     ANALYTICS,
@@ -201,7 +203,7 @@ def made_from(since_ms: Mapping[str, int] | None = None) -> dict[str, str]:
         return {
             "lag_history": intervals.lag_history(moved, "log_ends"),
             "rates": intervals.rates(moved, "log_ends"),
-            "group_hours": intervals.group_hours("commits", "rebalances", size=DUCKDB_SIZE),
+            "group_hours": group_hours("commits", "rebalances", size=DUCKDB_SIZE),
         }
     states = {
         name: f"({intervals.states_before('before_lag_history', 'before_offsets', since_ms[name])})"
@@ -209,13 +211,13 @@ def made_from(since_ms: Mapping[str, int] | None = None) -> dict[str, str]:
     }
     moves = {name: f"({intervals.moved('commits', since_ms=since_ms[name])})" for name in states}
     hours_ms = since_ms["group_hours"]
-    hours = f"({intervals.hours_before('before_group_hours', hours_ms)})"
+    hours = f"({hours_before('before_group_hours', hours_ms)})"
     return {
         "lag_history": intervals.lag_history(
             moves["lag_history"], "log_ends", since_ms=since_ms["lag_history"], before=states["lag_history"]
         ),
         "rates": intervals.rates(moves["rates"], "log_ends", since_ms=since_ms["rates"], before=states["rates"]),
-        "group_hours": intervals.group_hours("commits", "rebalances", hours_ms, hours, DUCKDB_SIZE),
+        "group_hours": group_hours("commits", "rebalances", hours_ms, hours, DUCKDB_SIZE),
     }
 
 
@@ -519,7 +521,7 @@ def test_from_when_on_an_observation_tells_something_new(
     looks = [look_row(START_MS + at * HOUR_MS, run, 7) for at, run in before]
     looks += [look_row(START_MS + at * HOUR_MS, 2, 9) for at in now]
     looks += [look_row(START_MS - HOUR_MS, 2, None), look_row(START_MS + 5 * HOUR_MS, 1, None)]  # nothing was seen
-    sql = intervals.first_observed("ends", 1)
+    sql = first_observed("ends", 1)
     expected = None if since is None else START_MS + since * HOUR_MS
     assert asked(sql, ends=table(looks, LOG_ENDS)).to_pylist()[0].popitem()[1] == expected
 
@@ -539,7 +541,7 @@ def test_from_when_on_an_observation_tells_something_new(
 def test_from_when_on_a_rebalance_tells_something_new(change: Row, since: int | None) -> None:
     before = [rebalance_row(START_MS + 100, 1), rebalance_row(START_MS + 50, 0)]
     now = [rebalance_row(START_MS + 100, 1) | change]
-    sql = intervals.first_told("told", "told_before")
+    sql = first_told("told", "told_before")
     found = asked(sql, told=table(now, REBALANCES), told_before=table(before, REBALANCES)).to_pylist()
     assert found[0].popitem()[1] == (None if since is None else START_MS + since)
 

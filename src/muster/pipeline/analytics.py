@@ -1,7 +1,7 @@
 """The step of a run that brings `lag_history`, `rates` and `group_hours` up to the history that it has appended.
 
-`muster.tables.intervals` defines the tables. On Spark its SQL is run through `frames`, in this process by duckdb; both
-write the same rows.
+`muster.tables` defines them (`intervals`, `hours`). On Spark that SQL is run through `frames`, in this process by
+duckdb; both write the same rows.
 
 A run makes the rows anew from the first interval on in which something is new (a commit, an observation of a log's
 end, a rebalance): usually the one that was open when the last run ended. What was before it comes from what that run
@@ -26,10 +26,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from muster.pipeline.published import is_on_disk
-from muster.tables import intervals
+from muster.tables import hours, intervals
 from muster.tables.changes import Run
+from muster.tables.ends import LOOK_BACK_MS, first_observed, observed_since
 from muster.tables.files import Options, TableWriter, WrittenFile, open_store
-from muster.tables.intervals import DUCKDB_SIZE, HOUR_MS, INTERVAL_MS, LOOK_BACK_HOURS, LOOK_BACK_MS, Held
+from muster.tables.hours import DUCKDB_SIZE, HOUR_MS, LOOK_BACK_HOURS
+from muster.tables.intervals import INTERVAL_MS, Held
 from muster.tables.relations import add_relation
 from muster.tables.retention import retained_of
 from muster.tables.schemas import ANALYTICS, REBALANCES, TABLES, published_form, published_name
@@ -124,7 +126,7 @@ class News:
             commits_ms = self._first(intervals.first_change("new_commits"))
             self._view("ends", "log_ends", self._files("log_ends", "observed_at_ms", self._ends_since(last)))
             self._observed_until = -1 if last is None else last.get("observed_until", last["run_number"])
-            ends_ms = self._first(intervals.first_observed("ends", self._observed_until))
+            ends_ms = self._first(first_observed("ends", self._observed_until))
             newest = self._first("SELECT max(observed_at_ms) FROM ends")
             self.newest_ms = max((time for time in (newest, commits_ms) if time is not None), default=None)
             """The newest observation: rows of the intervals from there on may still change."""
@@ -197,7 +199,7 @@ class News:
         self._view("latest_before", "latest_rebalances", self._published("latest_rebalances"))
         names = ", ".join(f'"{name}"' for name in REBALANCES.names)
         both = f"(SELECT {names} FROM new_rebalances UNION ALL SELECT {names} FROM latest_now WHERE at_ms IS NOT NULL)"
-        return self._first(intervals.first_told(both, "latest_before"))
+        return self._first(hours.first_told(both, "latest_before"))
 
     def _first(self, sql: str) -> int | None:
         (row,) = self._connection.execute(sql).fetchall()
@@ -313,16 +315,16 @@ class InProcess:
     def _sql(work: Work) -> str:
         goes_on = work.since_ms > FROM_THE_START
         if work.table == "group_hours":
-            before = f"({intervals.hours_before('before_group_hours', work.since_ms)})" if goes_on else None
+            before = f"({hours.hours_before('before_group_hours', work.since_ms)})" if goes_on else None
             rebalances = f"({all_rebalances('rebalances', 'latest_rebalances')})"
-            return intervals.group_hours("commits", rebalances, work.since_ms, before, DUCKDB_SIZE)
+            return hours.group_hours("commits", rebalances, work.since_ms, before, DUCKDB_SIZE)
         before = intervals.states_at("commits", work.since_ms)
         if "before_offsets" in work.files:
             before = intervals.states_before("before_lag_history", "before_offsets", work.since_ms)
         made = {"lag_history": intervals.lag_history, "rates": intervals.rates}[work.table]
         held = None
         if f"before_{work.table}" in work.files:
-            observed = f"({intervals.observed_since('log_ends', work.observed_until)})"
+            observed = f"({observed_since('log_ends', work.observed_until, INTERVAL_MS)})"
             is_known = "new_commits" in work.files
             committed = f"({intervals.committed_since('new_commits')})" if is_known else None
             held = Held(f"before_{work.table}", observed, committed)

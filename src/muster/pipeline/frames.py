@@ -19,7 +19,8 @@ from muster.codec.columns.transactions import Markers
 from muster.codec.records import Record
 from muster.errors import BadInput
 from muster.segments.sources import OFFSETS_TOPIC
-from muster.tables import intervals, queries
+from muster.tables import hours, intervals, queries
+from muster.tables.ends import observed_since
 from muster.tables.relations import FROM_THE_LOG
 from muster.tables.schemas import (
     COMMITS,
@@ -140,9 +141,7 @@ def _of(held: Held | None, interval_ms: int) -> intervals.Held | None:
     if held is None:
         return None
     committed = None if held.new_commits is None else f"({intervals.committed_since('{new_commits}', interval_ms)})"
-    return intervals.Held(
-        "{held}", f"({intervals.observed_since('{log_ends}', held.observed_until, interval_ms)})", committed
-    )
+    return intervals.Held("{held}", f"({observed_since('{log_ends}', held.observed_until, interval_ms)})", committed)
 
 
 def lag_history(
@@ -212,8 +211,8 @@ def group_hours(
     The rows from `since` on, if that is given, and then `before` has the rows of the week before it.
     """
     given = {"commits": commits, "rebalances": rebalances} | ({} if before is None else {"before": before})
-    earlier = None if before is None else f"({intervals.hours_before('{before}', _since_ms(since))})"
-    sql = intervals.group_hours("{commits}", "{rebalances}", _since_ms(since), earlier)
+    earlier = None if before is None else f"({hours.hours_before('{before}', _since_ms(since))})"
+    sql = hours.group_hours("{commits}", "{rebalances}", _since_ms(since), earlier)
     return _asked(commits.sparkSession, sql, given).select(*columns_of(GROUP_HOURS))
 
 

@@ -34,8 +34,9 @@ import pyarrow.compute as pc
 
 from muster.errors import MusterError
 from muster.tables.changes import Run
+from muster.tables.ends import LOOK_BACK_MS
 from muster.tables.files import FILE_BYTES, TableWriter, WrittenFile
-from muster.tables.intervals import LOOK_BACK_HOURS, LOOK_BACK_MS
+from muster.tables.hours import LOOK_BACK_HOURS
 from muster.tables.relations import add_relation
 from muster.tables.schemas import ANALYTICS, HISTORY
 from muster.tables.store import TableStore
@@ -53,7 +54,7 @@ BATCH_ROWS = 1 << 17
 HOUR_MS = 3_600_000
 OF_AGE = 8
 WIDEST_MS = 20 * HOUR_MS
-"""Analytics look for observations within a day (`intervals.LOOK_BACK_MS`)."""
+"""Analytics look for observations within a day (`ends.LOOK_BACK_MS`)."""
 LAST_MS = 2 * LOOK_BACK_MS
 """Between two observations that are farther apart no moment is known."""
 

@@ -25,6 +25,9 @@ SPARK_EXPLODE = "explode"
 COUNTS = "(kind <> 'commit' OR txn_outcome IS NULL OR txn_outcome = 'committed')"
 """Rows of `commits` that decide what is in force: plain commits, those of committed transactions, and deletions."""
 
+UNTIL_HERE = "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
+UNTIL_BEFORE = "ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
+
 HEADS = "(2, 3, 11, 17)"
 """Record types that say that there is a group: classic, consumer, share, streams."""
 SEATS = "(5, 10, 19)"

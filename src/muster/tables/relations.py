@@ -13,7 +13,7 @@ import pyarrow as pa
 from muster.errors import BadInput
 from muster.tables import queries
 from muster.tables.addresses import filesystem, is_local
-from muster.tables.intervals import HOUR_MS
+from muster.tables.hours import HOUR_MS
 from muster.tables.queries import DUCKDB_EXPLODE, lag
 from muster.tables.schemas import MOMENTS, TABLES, published_form, published_name
 

@@ -39,7 +39,7 @@ from muster.tables.changes import Run
 from muster.tables.clocks import AHEAD_MS, is_ahead
 from muster.tables.compact import BATCH_ROWS, CANNOT, MEMORY, ORDERS, new_files, reason
 from muster.tables.files import WrittenFile
-from muster.tables.intervals import HOUR_MS, LOOK_BACK_HOURS
+from muster.tables.hours import HOUR_MS, LOOK_BACK_HOURS
 from muster.tables.manifest import PartitionProgress
 from muster.tables.queries import COUNTS
 from muster.tables.relations import FROM_THE_LOG, add_relation

@@ -1,0 +1,160 @@
+"""SQL for the ends of logs at any moment, from observations of them; in the dialect that Spark and duckdb share.
+
+The end of a log at a moment is on the straight line between the observations before and after it, if both are less than
+a day away. Behind the newest observation it is unknown; so the last row of a series is of the moment of that
+observation (`at_ms`), and a later run makes it one of the interval's end. Where ends fall (a topic made anew under its
+old name) there is no line.
+"""
+
+from muster.tables.queries import UNTIL_HERE
+
+LOOK_BACK_MS = 86_400_000
+"""How far from a moment an observation of a log's end says anything about it."""
+
+
+def same_log(left: str, right: str) -> str:
+    return f"{left}.topic = {right}.topic AND {left}.partition = {right}.partition"
+
+
+def observations(log_ends: str, interval_ms: int, since_ms: int) -> str:
+    """Every observation of a log's end with the one before it and the one after it.
+
+    `era` counts how often the end had fallen: within one, ends only rise.
+    """
+    window = "PARTITION BY {0}.topic, {0}.partition ORDER BY {0}.observed_at_ms"
+    return f"""
+        SELECT n.*, sum(CASE WHEN n.previous_end > n.log_end_offset THEN 1 ELSE 0 END) OVER (
+                {window.format("n")} {UNTIL_HERE}) AS era
+        FROM (
+            SELECT o.topic, o.partition, o.observed_at_ms, o.log_end_offset,
+                o.observed_at_ms - o.observed_at_ms % {interval_ms} AS interval_start_ms,
+                lag(o.log_end_offset) OVER ({window.format("o")}) AS previous_end,
+                lead(o.observed_at_ms) OVER ({window.format("o")}) AS next_ms,
+                lead(o.log_end_offset) OVER ({window.format("o")}) AS next_end
+            FROM (
+                SELECT r.topic, r.partition, r.observed_at_ms, max(r.log_end_offset) AS log_end_offset
+                FROM {log_ends} r
+                WHERE r.log_end_offset IS NOT NULL AND r.observed_at_ms >= {since_ms - LOOK_BACK_MS}
+                GROUP BY r.topic, r.partition, r.observed_at_ms
+            ) o
+        ) n"""
+
+
+def looks(observations: str, interval_ms: int) -> str:
+    """The last observation of each interval that has one, and whether it is another end than at the one before."""
+    window = "PARTITION BY l.topic, l.partition ORDER BY l.interval_start_ms"
+    before = f"l.interval_start_ms - {LOOK_BACK_MS}"
+    return f"""
+        SELECT l.*, coalesce(lag(l.log_end_offset) OVER ({window}) <> l.log_end_offset
+            OR lag(l.observed_at_ms) OVER ({window}) < {before}, TRUE) AS is_change
+        FROM {observations} l WHERE l.next_ms IS NULL OR l.next_ms >= l.interval_start_ms + {interval_ms}"""
+
+
+def first_looks(looks: str) -> str:
+    """Since when the end of a log is observed: before that there is none to be found."""
+    return f"""
+        SELECT l.topic, l.partition, min(l.interval_start_ms) AS first_ms
+        FROM {looks} l GROUP BY l.topic, l.partition"""
+
+
+def observed_spots(moves: str, starts: str, observed: str) -> str:
+    """Intervals (`starts`, of rows `m`) in which the end of a log is asked for, and may be known."""
+    return f"""
+        SELECT m.topic, m.partition, {starts} AS interval_start_ms
+        FROM {moves} m JOIN {observed} o ON m.topic = o.topic AND m.partition = o.partition
+        WHERE {starts} >= o.first_ms"""
+
+
+def at_intervals(spots: str, looks: str, interval_ms: int) -> str:
+    """Where a log ended at the ends of intervals: of spots (`topic`, `partition`, `interval_start_ms`).
+
+    `at_ms` is the interval's end, or that of the newest observation if this is in the interval and none comes after.
+    """
+    window = f"PARTITION BY u.topic, u.partition ORDER BY u.interval_start_ms {UNTIL_HERE}"
+    last = {
+        name: f"max_by(u.{name}, u.left_ms) OVER ({window}) AS {name}"
+        for name in ("left_end", "era", "next_ms", "next_end")
+    }
+    over = f"(f.interval_start_ms + {interval_ms})"
+    is_near = f"coalesce(f.left_ms >= {over} - {LOOK_BACK_MS}, FALSE)"
+    is_soon = f"f.next_ms >= 0 AND f.next_ms < {over} + {LOOK_BACK_MS}"
+    has_line = f"({is_near} AND {is_soon} AND f.next_end >= f.left_end)"
+    is_within = "coalesce(f.left_ms >= f.interval_start_ms, FALSE)"
+    return f"""
+        SELECT f.topic, f.partition, f.interval_start_ms, f.era,
+            CASE WHEN {is_within} AND NOT {has_line} THEN f.left_ms ELSE {over} END AS at_ms,
+            CASE WHEN {has_line} THEN f.left_end + CAST(floor(CAST(f.next_end - f.left_end AS DOUBLE)
+                    * CAST({over} - f.left_ms AS DOUBLE) / CAST(f.next_ms - f.left_ms AS DOUBLE)) AS BIGINT)
+                WHEN {is_within} THEN f.left_end END AS log_end_offset,
+            CASE WHEN {has_line} AND f.next_end > f.left_end THEN 'interpolated'
+                WHEN {has_line} OR {is_within} THEN 'observed' END AS log_end_by
+        FROM (
+            SELECT u.topic, u.partition, u.interval_start_ms, u.is_spot, max(u.left_ms) OVER ({window}) AS left_ms,
+                {", ".join(last.values())}
+            FROM (
+                SELECT g.topic, g.partition, g.interval_start_ms, max(g.is_spot) AS is_spot, max(g.left_ms) AS left_ms,
+                    max(g.left_end) AS left_end, max(g.era) AS era, max(g.next_ms) AS next_ms,
+                    max(g.next_end) AS next_end
+                FROM (
+                    SELECT s.topic, s.partition, s.interval_start_ms, 1 AS is_spot, NULL AS left_ms, NULL AS left_end,
+                        NULL AS era, NULL AS next_ms, NULL AS next_end
+                    FROM ({spots}) s
+                    UNION ALL
+                    SELECT l.topic, l.partition, l.interval_start_ms, 0, l.observed_at_ms, l.log_end_offset,
+                        l.era, coalesce(l.next_ms, -1), coalesce(l.next_end, -1)
+                    FROM {looks} l
+                ) g GROUP BY g.topic, g.partition, g.interval_start_ms
+            ) u
+        ) f WHERE f.is_spot = 1"""
+
+
+def passed(behind: str, observations: str) -> str:
+    """Of committed offsets (`topic`, `partition`, `era`, `behind_at`) that the log's end had passed: the observations
+    (`left`, `next`) between which it did.
+
+    Observations of one era and the offsets are put in one row by offset: the last observation that was not beyond an
+    offset, and the one after it, have it between them.
+    """
+    window = f"PARTITION BY p.topic, p.partition, p.era ORDER BY p.behind_at, p.is_row {UNTIL_HERE}"
+    return f"""
+        SELECT w.* FROM (
+            SELECT p.topic, p.partition, p.era, p.behind_at, p.is_row,
+                max(p.observed_at_ms) OVER ({window}) AS left_ms, max(p.observed) OVER ({window}) AS left_end,
+                max(p.next_ms) OVER ({window}) AS next_ms, max(p.next_end) OVER ({window}) AS next_end
+            FROM (
+                SELECT r.topic, r.partition, r.era, r.behind_at, 1 AS is_row,
+                    NULL AS observed, NULL AS observed_at_ms, NULL AS next_ms, NULL AS next_end
+                FROM {behind} r
+                UNION ALL
+                SELECT o.topic, o.partition, o.era, o.log_end_offset, 0, o.log_end_offset, o.observed_at_ms,
+                    CASE WHEN o.next_end >= o.log_end_offset THEN o.next_ms END,
+                    CASE WHEN o.next_end >= o.log_end_offset THEN o.next_end END
+                FROM {observations} o
+            ) p
+        ) w WHERE w.is_row = 1"""
+
+
+def observed_since(log_ends: str, after_run: int, interval_ms: int) -> str:
+    """Of each partition that later runs have observed, the interval (`since_ms`) from which on that is something new:
+    that of the observation before, and no further away than `LOOK_BACK_MS`.
+    """
+    return f"""
+        SELECT w.topic, w.partition, w.new_ms - w.new_ms % {interval_ms} AS since_ms FROM (
+            SELECT n.topic, n.partition,
+                greatest(coalesce(max(b.observed_at_ms), n.observed_at_ms), n.observed_at_ms - {LOOK_BACK_MS}) AS new_ms
+            FROM (
+                SELECT r.topic, r.partition, min(r.observed_at_ms) AS observed_at_ms FROM {log_ends} r
+                WHERE r.log_end_offset IS NOT NULL AND r.run_number > {after_run} GROUP BY r.topic, r.partition
+            ) n LEFT JOIN (
+                SELECT r.topic, r.partition, r.observed_at_ms FROM {log_ends} r
+                WHERE r.log_end_offset IS NOT NULL AND coalesce(r.run_number, -1) <= {after_run}
+            ) b ON {same_log("n", "b")} AND n.observed_at_ms > b.observed_at_ms
+            GROUP BY n.topic, n.partition, n.observed_at_ms
+        ) w WHERE w.new_ms IS NOT NULL"""
+
+
+def first_observed(log_ends: str, after_run: int) -> str:
+    """From when on the observations of later runs say something new of any partition. Those of a day before them are
+    needed.
+    """
+    return f"SELECT min(o.since_ms) FROM ({observed_since(log_ends, after_run, 1)}) o"
