@@ -4,7 +4,7 @@ The SQL is `muster.tables.queries`, which duckdb runs as well; here it meets Spa
 inside, and DataFrames are tables as they are published: `inside` and `columns_of` stand at the edges.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -131,19 +131,6 @@ class Held(NamedTuple):
     """None where any commit may be new."""
 
 
-def _given(held: Held | None) -> dict[str, DataFrame]:
-    if held is None:
-        return {}
-    return {"held": held.rows} | ({} if held.new_commits is None else {"new_commits": held.new_commits})
-
-
-def _of(held: Held | None, interval_ms: int) -> intervals.Held | None:
-    if held is None:
-        return None
-    committed = None if held.new_commits is None else f"({intervals.committed_since('{new_commits}', interval_ms)})"
-    return intervals.Held("{held}", f"({observed_since('{log_ends}', held.observed_until, interval_ms)})", committed)
-
-
 def lag_history(
     commits: DataFrame,
     log_ends: DataFrame,
@@ -157,16 +144,7 @@ def lag_history(
     The rows from `since` on, if that is given, and then `before` is what was in force right before it
     (`states_before`, `states_at`). Rows of `held` of which nothing is new are taken over from there.
     """
-    given = {"commits": commits, "log_ends": log_ends} | ({} if before is None else {"before": before}) | _given(held)
-    sql = intervals.lag_history(
-        _moved(interval, since),
-        "{log_ends}",
-        _ms_of(interval),
-        _since_ms(since),
-        None if before is None else "{before}",
-        _of(held, _ms_of(interval)),
-    )
-    return _asked(commits.sparkSession, sql, given).select(*columns_of(LAG_HISTORY))
+    return _by_interval(intervals.lag_history, LAG_HISTORY, commits, log_ends, interval, since, before, held)
 
 
 def rates(
@@ -178,16 +156,34 @@ def rates(
     held: Held | None = None,
 ) -> DataFrame:
     """What groups consumed and how often they committed, by partition and interval; `since` as in `lag_history`."""
-    given = {"commits": commits, "log_ends": log_ends} | ({} if before is None else {"before": before}) | _given(held)
-    sql = intervals.rates(
-        _moved(interval, since),
-        "{log_ends}",
-        _ms_of(interval),
-        _since_ms(since),
-        None if before is None else "{before}",
-        _of(held, _ms_of(interval)),
-    )
-    return _asked(commits.sparkSession, sql, given).select(*columns_of(RATES))
+    return _by_interval(intervals.rates, RATES, commits, log_ends, interval, since, before, held)
+
+
+def _by_interval(
+    query: Callable[[str, str, int, int, str | None, intervals.Held | None], str],
+    schema: pa.Schema,
+    commits: DataFrame,
+    log_ends: DataFrame,
+    interval: timedelta,
+    since: datetime | None,
+    before: DataFrame | None,
+    held: Held | None,
+) -> DataFrame:
+    """A table of commits and ends of logs, by its query."""
+    given, interval_ms, since_ms = {"commits": commits, "log_ends": log_ends}, _ms_of(interval), _since_ms(since)
+    state = known = None
+    if before is not None:
+        given["before"], state = before, "{before}"
+    if held is not None:
+        given["held"], committed = held.rows, None
+        observed = f"({observed_since('{log_ends}', held.observed_until, interval_ms)})"
+        if held.new_commits is not None:
+            given["new_commits"] = held.new_commits
+            committed = f"({intervals.committed_since('{new_commits}', interval_ms)})"
+        known = intervals.Held("{held}", observed, committed)
+    moves = f"({intervals.moved('{commits}', interval_ms, since_ms)})"
+    sql = query(moves, "{log_ends}", interval_ms, since_ms, state, known)
+    return _asked(commits.sparkSession, sql, given).select(*columns_of(schema))
 
 
 def states_before(lag_history: DataFrame, in_force: DataFrame, since: datetime) -> DataFrame:
@@ -246,10 +242,6 @@ def as_of(history: Mapping[str, DataFrame], moment: datetime) -> dict[str, DataF
     if "log_ends" in history:
         made["log_ends"] = history["log_ends"].where(F.col("observed_at") <= F.lit(moment))
     return made
-
-
-def _moved(interval: timedelta, since: datetime | None) -> str:
-    return f"({intervals.moved('{commits}', _ms_of(interval), _since_ms(since))})"
 
 
 def _ms_of(length: timedelta) -> int:
