@@ -92,8 +92,9 @@ def test_the_example_for_spark_with_delta_runs_on_the_spark_that_is_locked(tmp_p
     manifest = TableStore(tmp_path / "tables").manifest()
     assert manifest is not None
     page = (REPOSITORY / "docs" / "tables.md").read_text()
-    [example] = re.findall(r"```sql\n-- Spark with Delta\n(.*?)```", page, re.DOTALL)
-    names_version, reads_offsets = (line for line in example.split(";\n") if line.strip())
+    [example] = re.findall(r"```sql\n-- Spark with Delta.*?\n(.*?)```", page, re.DOTALL)
+    here = example.replace("/data/tables/", f"{tmp_path}/tables/")
+    names_version, reads_offsets = (line for line in here.split(";\n") if line.strip())
     reads_offsets = re.sub(r"AS OF \d+", f"AS OF {manifest.tables['offsets']}", reads_offsets)
     statements = {str(tmp_path / "a.parquet"): names_version, str(tmp_path / "b.parquet"): reads_offsets}
     in_environment(
