@@ -21,9 +21,10 @@ from muster.log.steps import GrowingPause
 from muster.protocol.apis import ApiKey
 from muster.protocol.messages import decode_response, encode_request
 from muster.server import assembly, waiting_replies
-from muster.server.cluster import fetch, metadata
+from muster.server.cluster import metadata
 from muster.server.cluster.cluster import ClusterApi
 from muster.server.led_partitions import LedPartitions
+from muster.server.records import fetch
 from muster.server.wire import members as wire_members
 from tests.server.raw import Raw, commit_body, fetch_offsets
 from tests.server.test_abuse import JOIN, is_hung_up

@@ -3,10 +3,10 @@
 from typing import Any, cast
 
 from muster.server.cluster.cluster import Cluster
-from muster.server.cluster.fetch import FetchRequest, ParkedFetch, PartitionAsked, handle
 from muster.server.cluster.topics import Happened, TopicChange
 from muster.server.cluster_requests import WaitingFetches
 from muster.server.connection import Connection, PendingReply
+from muster.server.records.fetch import FetchRequest, ParkedFetch, PartitionAsked, handle
 from muster.server.timers import Timers
 from tests.server.cluster.asking import a_topic, memory_cluster
 

@@ -215,6 +215,9 @@ class BrokerConfig:
         60_000, INT, "a request that has not come whole by then ends its connection", least=1
     )
     fetch_max_bytes: int = _setting(57_671_680, INT, "the largest answer to a Fetch", least=1024)
+    max_incremental_fetch_session_cache_slots: int = _setting(
+        1_000, INT, "fetch sessions; a consumer that finds no room for one names all its partitions each time", least=0
+    )
     muster_max_response_bytes: int = _setting(
         67_108_864,
         INT,

@@ -69,9 +69,13 @@ def decode_request(
     end: int | None = None,
     *,
     max_elements: int = MAX_ELEMENTS,
+    leaves_records: bool = False,
 ) -> StructData:
-    """The body of a request, which begins at `position`: right behind its header (`decode_header`)."""
-    return _decode(layout(api_key, version, REQUEST), WireReader(data, position, end, max_elements))
+    """The body of a request, which begins at `position`: right behind its header (`decode_header`).
+
+    With `leaves_records`, records are not copied: `data[body[...]["records"]]` has them.
+    """
+    return _decode(layout(api_key, version, REQUEST), WireReader(data, position, end, max_elements, leaves_records))
 
 
 def encode_request(api_key: int, version: int, correlation_id: int, client_id: str | None, body: StructData) -> bytes:

@@ -22,7 +22,7 @@ from muster.segments.checkpoints import TopicPartition
 from muster.segments.files import Files
 from muster.segments.sources import OFFSETS_TOPIC
 from muster.server import process
-from muster.server.cluster import fetch, metadata
+from muster.server.cluster import metadata
 from muster.server.cluster.cluster import EMPTY_PARTITION, Cluster, DiskPartition, Node, PartitionOffsets
 from muster.server.cluster.topic_storage import DirectoryTopics, TopicChanges, fresh_topic_id, log_config
 from muster.server.cluster.topics import Topic, TopicChange, Topics
@@ -42,6 +42,10 @@ from muster.server.housekeeping import (
 )
 from muster.server.leadership import Leadership
 from muster.server.led_partitions import LedPartitions
+from muster.server.records import fetch
+from muster.server.records.data_partitions import DataPartitions
+from muster.server.records.fetch_sessions import FetchSessions
+from muster.server.records.producer_ids import ProducerIds
 from muster.server.server_log import FaultLog, RateLimitedLog, ServerLog, Stats
 from muster.server.timers import loop_timers, now
 
@@ -62,6 +66,7 @@ class Parts:
     cluster: Cluster
     topic_changes: TopicChanges
     led_partitions: LedPartitions
+    data_partitions: DataPartitions
     compaction: Compaction
     leadership: Leadership
     fetches: WaitingFetches
@@ -129,6 +134,7 @@ def assemble(
     led_partitions = LedPartitions(
         groups, Router(offsets_topic.partitions), flusher, server_log, stats, faults,
         log_failed=lambda led, error: leadership.log_failed(led, error),
+        grown=lambda led: fetches.grown(OFFSETS_TOPIC, led.partition),
     )  # fmt: skip
     logs_on_loan: set[TopicPartition] = set()
     compaction = Compaction(directory, config, server_log, stats, logs_on_loan)
@@ -138,16 +144,25 @@ def assemble(
     fetches = WaitingFetches(
         partial(loop_timers, loop),
         lambda parked: fetch.complete(parked, cluster),
+        lambda answer, parked: fetch.is_enough(answer, parked, cluster),
         config.muster_max_parked_requests,
         config.muster_max_parked_partitions,
     )
+    data_partitions = DataPartitions(
+        cluster, directory, flusher, compaction, logs_on_loan, server_log, lambda key: fetches.grown(*key)
+    )
+    producer_ids = ProducerIds(directory.files, directory.path, server_log, partial(_largest_producer_id, directory))
+    sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, lambda: now().monotonic_ms)
     group_requests = GroupRequests(led_partitions, cluster, remarks)
-    cluster_requests = ClusterRequests(cluster, topic_changes, fetches, remarks)
+    cluster_requests = ClusterRequests(
+        cluster, topic_changes, data_partitions, producer_ids, fetches, sessions, remarks
+    )
     dispatch = Dispatch({**group_requests.handlers, **cluster_requests.handlers})
     handle = group_requests.repeated.before(dispatch.handle)
     connections = Connections(config, server_log, stats, faults, handle, closed=fetches.forget)
     topics.listen(partial(_log_topic_change, server_log))
     topics.listen(compaction.topic_changed)
+    topics.listen(data_partitions.topic_changed)
     topics.listen(fetches.topic_changed)
 
     checkpoints = Checkpoints(directory, flusher, server_log)
@@ -155,6 +170,8 @@ def assemble(
     schedule = Schedule(faults)
     schedule.every(TICK_S, led_partitions.time_out_replies)
     schedule.every(TICK_S, leadership.give_up_failed_logs)
+    schedule.every(TICK_S, data_partitions.time_out)
+    schedule.every(TICK_S, data_partitions.give_up_failed_logs)
     schedule.every(TICK_S, compaction.delete_replaced)
     schedule.every(TICK_S, connections.close_idle)
     for limited in (connections.complaints, remarks, faults):
@@ -169,8 +186,8 @@ def assemble(
 
     control = Control(led_partitions, leadership, directory.path)
     return Parts(
-        server_log, stats, faults, directory, flusher, cluster, topic_changes, led_partitions, compaction, leadership,
-        fetches, connections, checkpoints, expiration, schedule, control,
+        server_log, stats, faults, directory, flusher, cluster, topic_changes, led_partitions, data_partitions,
+        compaction, leadership, fetches, connections, checkpoints, expiration, schedule, control,
     )  # fmt: skip
 
 
@@ -187,6 +204,10 @@ def _cluster(directory: LogDirectory, topics: Topics, config: BrokerConfig, grou
         configs = metadata.offsets_topic_configs(cluster)
         topics.create(Topic(OFFSETS_TOPIC, fresh_topic_id(), config.offsets_topic_num_partitions, configs))
     return cluster
+
+
+def _largest_producer_id(directory: LogDirectory) -> int:
+    return max((number for log in directory.logs.values() for number in log.producers.producers), default=-1)
 
 
 def _log_topic_change(server_log: ServerLog, change: TopicChange) -> None:

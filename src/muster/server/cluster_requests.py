@@ -2,14 +2,14 @@
 
 Most are answered here and now, from what this node knows (`cluster/`; its modules are loaded when one is first asked
 for). Those that change topics wait for their turn (`TopicChanges`), and a fetch waits for records (`WaitingFetches`).
-Requests that muster does not serve yet (Produce, ConsumerGroupHeartbeat) are advertised and refused, because clients
-that do not find them among the APIs wait without a word; one line of the log says what to do.
+Produce and Fetch are in `records/`. ConsumerGroupHeartbeat is advertised and refused, because clients that do not find
+it among the APIs wait without a word; one line of the log says what to do.
 """
 
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 from muster.codec.error_codes import ErrorCode
 from muster.codec.primitives import Buffer
@@ -21,11 +21,13 @@ from muster.server.cluster.topic_storage import TopicChanges
 from muster.server.cluster.topics import TopicChange
 from muster.server.connection import Connection, PendingReply
 from muster.server.dispatch import Handler, Request
+from muster.server.records import fetch, produce, producer_ids
+from muster.server.records.data_partitions import DataPartitions
+from muster.server.records.fetch import FetchAnswer, ParkedFetch
+from muster.server.records.fetch_sessions import FetchSessions
+from muster.server.records.producer_ids import ProducerIds
 from muster.server.server_log import RateLimitedLog
 from muster.server.timers import Timers, now
-
-if TYPE_CHECKING:
-    from muster.server.cluster.fetch import FetchAnswer, ParkedFetch
 
 CLUSTER_MODULES = {
     ApiKey.METADATA: "metadata",
@@ -39,6 +41,7 @@ CLUSTER_MODULES = {
     ApiKey.OFFSET_FOR_LEADER_EPOCH: "list_offsets",
 }
 """In `muster.server.cluster`; each module has a table `APIS` of those it knows."""
+AsSent = Callable[[FetchAnswer], FetchAnswer]
 MOST_REMEMBERED = 1_000
 LONGEST_ID = 200
 
@@ -47,15 +50,26 @@ class ClusterRequests:
     """`handlers` is the table of them, by API key."""
 
     def __init__(
-        self, cluster: Cluster, changes: TopicChanges, fetches: "WaitingFetches", remarks: RateLimitedLog
+        self,
+        cluster: Cluster,
+        changes: TopicChanges,
+        records: DataPartitions,
+        producer_ids: ProducerIds,
+        fetches: "WaitingFetches",
+        sessions: FetchSessions,
+        remarks: RateLimitedLog,
     ) -> None:
         self._cluster = cluster
         self._changes = changes
+        self._records = records
+        self._producer_ids = producer_ids
         self._fetches = fetches
+        self._sessions = sessions
         self._unserved = UnservedClients(remarks)
         self.handlers: dict[int, Handler] = {
             ApiKey.FETCH: self._fetch,
             ApiKey.PRODUCE: self._produce,
+            ApiKey.INIT_PRODUCER_ID: self._init_producer_id,
             ApiKey.CONSUMER_GROUP_HEARTBEAT: self._consumer_group_heartbeat,
             **{api_key: partial(self._about_cluster, api_key) for api_key in CLUSTER_MODULES},
         }
@@ -78,27 +92,35 @@ class ClusterRequests:
         return reply
 
     def _fetch(self, request: Request, data: bytes, start: int, end: int) -> PendingReply:
-        fetch = import_module("muster.server.cluster.fetch")
         asked = fetch.decode(request.version, data, start, end)
         reply = request.reply(ApiKey.FETCH, fetch.encode)
-        answer = fetch.handle(asked, self._cluster, now().monotonic_ms)
+        visit = self._sessions.visit(asked)
+        if isinstance(visit, ErrorCode):
+            reply.answer(fetch.FetchAnswer((), visit))
+            return reply
+        answer = fetch.handle(asked._replace(partitions=visit.partitions), self._cluster, now().monotonic_ms)
         if isinstance(answer, fetch.ParkedFetch):
-            self._fetches.park(answer, reply)
+            self._fetches.park(answer, reply, visit.answer)
         else:
-            reply.answer(answer)
+            reply.answer(visit.answer(answer))
+        return reply
+
+    def _produce(self, request: Request, data: bytes, start: int, end: int) -> PendingReply | None:
+        asked = produce.decode(request.version, data, start, end)
+        if asked.acks == produce.NO_ANSWER:
+            self._records.produce(asked, _check_taken)
+            return None
+        reply = request.reply(ApiKey.PRODUCE, produce.encode)
+        self._records.produce(asked, reply.answer)
+        return None
+
+    def _init_producer_id(self, request: Request, data: bytes, start: int, end: int) -> PendingReply:
+        asked = producer_ids.decode(request.version, data, start, end)
+        reply = request.reply(ApiKey.INIT_PRODUCER_ID, producer_ids.encode)
+        self._producer_ids.hand_out(asked, reply)
         return reply
 
     # Not served yet.
-
-    def _produce(self, request: Request, data: bytes, start: int, end: int) -> PendingReply:
-        produce = import_module("muster.server.cluster_requests")
-        asked = produce.decode_produce(request.version, data, start, end)
-        self._unserved.producer(request.client_id, request.connection.peer)
-        if asked.acks == 0:
-            raise NotServed("Produce that wants no answer, and muster keeps no records")  # as Kafka does on an error
-        reply = request.reply(ApiKey.PRODUCE, produce.encode_produce)
-        reply.answer(asked)
-        return reply
 
     def _consumer_group_heartbeat(self, request: Request, data: bytes, start: int, end: int) -> PendingReply:
         newer = import_module("muster.server.cluster_requests")
@@ -109,8 +131,15 @@ class ClusterRequests:
         return reply
 
 
+def _check_taken(answer: produce.ProduceAnswer) -> None:
+    """A producer that wants no answer hears of an error by the end of its connection, as from Kafka."""
+    errors = sorted({one.error.name for one in answer.produced if one.error is not ErrorCode.NONE})
+    if errors:
+        raise NotServed(f"Produce that wants no answer, and was refused with {', '.join(errors)}")
+
+
 class WaitingFetches:
-    """Fetches that wait for records, until their time is up or something happens to one of their topics.
+    """Fetches that wait for records, until there are enough, their time is up, or something happens to their topics.
 
     At most `max_requests` of `max_partitions` in all wait at a time; one more is answered at once. A connection has one
     at most: the requests behind it wait for it.
@@ -119,65 +148,87 @@ class WaitingFetches:
     def __init__(
         self,
         make_timers: Callable[[Callable[[Any], None]], Timers],
-        complete: Callable[["ParkedFetch"], "FetchAnswer"],
+        complete: Callable[[ParkedFetch], FetchAnswer],
+        is_enough: Callable[[FetchAnswer, ParkedFetch], bool],
         max_requests: int,
         max_partitions: int,
     ) -> None:
         self._timers = make_timers(self.due)
         self._complete = complete
+        self._is_enough = is_enough
         self._max_requests = max_requests
         self._max_partitions = max_partitions
-        self._waiting: dict[PendingReply, ParkedFetch] = {}
+        self._waiting: dict[PendingReply, tuple[ParkedFetch, AsSent]] = {}
         self._by_connection: dict[Connection, PendingReply] = {}
-        self._by_topic: dict[str, dict[PendingReply, None]] = {}
+        self._by_partition: dict[tuple[str, int], dict[PendingReply, None]] = {}
         self._partitions = 0
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def park(self, parked: "ParkedFetch", reply: PendingReply) -> None:
+    def park(self, parked: ParkedFetch, reply: PendingReply, as_sent: AsSent) -> None:
+        """`as_sent` makes of the answer what this client gets of it."""
         is_full = len(self._waiting) >= self._max_requests
         if is_full or self._partitions + parked.partitions > self._max_partitions:
-            self._answer(reply, parked)
+            self._answer(reply, parked, as_sent)
             return
-        self._waiting[reply] = parked
+        self._waiting[reply] = parked, as_sent
         self._by_connection[reply.connection] = reply
-        for topic in parked.topics:
-            self._by_topic.setdefault(topic, {})[reply] = None
+        for key in parked.keys:
+            self._by_partition.setdefault(key, {})[reply] = None
         self._partitions += parked.partitions
         self._timers.set(reply, parked.deadline_ms)
 
     def due(self, reply: PendingReply) -> None:
         """Time is up: answer with what there is."""
-        parked = self._taken_out(reply)
-        if parked is not None:
-            self._answer(reply, parked)
+        taken_out = self._taken_out(reply)
+        if taken_out is not None:
+            self._answer(reply, *taken_out)
 
-    def _answer(self, reply: PendingReply, parked: "ParkedFetch") -> None:
+    def _answer(self, reply: PendingReply, parked: ParkedFetch, as_sent: AsSent) -> None:
         try:
-            answer = self._complete(parked)
+            answer = as_sent(self._complete(parked))
         except Exception as error:
             reply.fail(error)
         else:
             reply.answer(answer)
 
-    def _taken_out(self, reply: PendingReply) -> "ParkedFetch | None":
-        parked = self._waiting.pop(reply, None)
-        if parked is None:
+    def _taken_out(self, reply: PendingReply) -> tuple[ParkedFetch, AsSent] | None:
+        waiting = self._waiting.pop(reply, None)
+        if waiting is None:
             return None
+        parked = waiting[0]
         self._partitions -= parked.partitions
         self._by_connection.pop(reply.connection, None)
-        for topic in parked.topics:
-            of_topic = self._by_topic[topic]
-            del of_topic[reply]
-            if not of_topic:
-                del self._by_topic[topic]
-        return parked
+        for key in parked.keys:
+            of_partition = self._by_partition[key]
+            del of_partition[reply]
+            if not of_partition:
+                del self._by_partition[key]
+        return waiting
+
+    def grown(self, topic: str, partition: int) -> None:
+        """There may be more to read in a partition: answer those that have enough now."""
+        for reply in list(self._by_partition.get((topic, partition), ())):
+            parked, as_sent = self._waiting[reply]
+            try:
+                answer = self._complete(parked)
+                if not self._is_enough(answer, parked):
+                    continue
+                answer = as_sent(answer)
+            except Exception as error:
+                self._taken_out(reply)
+                reply.fail(error)
+                continue
+            self._timers.cancel(reply)
+            self._taken_out(reply)
+            reply.answer(answer)
 
     def topic_changed(self, change: TopicChange) -> None:
-        for reply in list(self._by_topic.get(change.topic.name, ())):
-            self._timers.cancel(reply)
-            self.due(reply)
+        for partition in range(change.topic.partitions):
+            for reply in list(self._by_partition.get((change.topic.name, partition), ())):
+                self._timers.cancel(reply)
+                self.due(reply)
 
     def forget(self, connection: Connection) -> None:
         """The client is gone."""
@@ -203,13 +254,6 @@ class UnservedClients:
         self._remarks = remarks
         self._told: dict[tuple[str, str], None] = {}
 
-    def producer(self, client_id: str, peer: str) -> None:
-        self._say(
-            "producer", client_id, peer,
-            "is a producer, and muster keeps no records yet: Produce is refused with POLICY_VIOLATION(44). Produce to "
-            "a Kafka cluster instead",
-        )  # fmt: skip
-
     def newer_consumer(self, client_id: str, peer: str, group_id: str) -> None:
         self._say(
             "consumer", client_id, peer,
@@ -225,44 +269,6 @@ class UnservedClients:
             del self._told[next(iter(self._told))]
         self._told[kind, shown_id] = None
         self._remarks.say(f"client {shown_id!r} at {peer} {what}.", peer=peer, client_id=shown_id)
-
-
-# Produce, versions 3 to 13: every partition is refused.
-#
-# A client that does not find Produce among the APIs does not say so: librdkafka waits for `message.timeout.ms`, five
-# minutes, and asks for the versions again and again.
-
-NO_RECORDS = "muster keeps no records yet: it serves consumer groups and their offsets."
-NO_OFFSET = -1
-
-
-class Produce(NamedTuple):
-    acks: int
-    topics: tuple[tuple[str, bytes, tuple[int, ...]], ...]
-    """Name and id, of which a version has one, and partitions."""
-
-
-def decode_produce(version: int, data: Buffer, position: int, end: int) -> Produce:
-    body = decode_request(ApiKey.PRODUCE, version, data, position, end)
-    topics = [
-        (topic["name"], topic["topicId"], tuple([partition["index"] for partition in topic["partitionData"]]))
-        for topic in body["topicData"]
-    ]
-    return Produce(body["acks"], tuple(topics))
-
-
-def encode_produce(version: int, correlation_id: int, asked: Produce) -> bytes:
-    """The whole frame: a refusal for each partition."""
-    refused: dict[str, Any] = {
-        "errorCode": ErrorCode.POLICY_VIOLATION,
-        "baseOffset": NO_OFFSET,
-        "errorMessage": NO_RECORDS,
-    }
-    responses = [
-        {"name": name, "topicId": topic_id, "partitionResponses": [{"index": index, **refused} for index in partitions]}
-        for name, topic_id, partitions in asked.topics
-    ]
-    return encode_response(ApiKey.PRODUCE, version, correlation_id, {"responses": responses})
 
 
 # ConsumerGroupHeartbeat, versions 0 and 1: how a member of the newer group protocol (KIP-848) joins and stays.

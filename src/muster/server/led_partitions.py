@@ -74,7 +74,8 @@ class LedPartition:
 class LedPartitions:
     """All partitions of the offsets topic, by number. Everything here runs in the thread of the event loop.
 
-    `log_failed` hears of a partition that was given up because its log, or what memory says of it, cannot be trusted.
+    `log_failed` hears of a partition that was given up because its log, or what memory says of it, cannot be trusted;
+    `grown` of one whose records may be read further than before.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class LedPartitions:
         stats: Stats,
         faults: FaultLog,
         log_failed: Callable[[LedPartition, LogDamaged], None],
+        grown: Callable[[LedPartition], None] = lambda led: None,
     ) -> None:
         loop = asyncio.get_running_loop()
         self._config = config
@@ -97,6 +99,7 @@ class LedPartitions:
         self._call_soon = loop.call_soon
         self._faults = faults
         self._report_log_failure = log_failed
+        self._grown = grown
         self.by_number: dict[int, LedPartition] = {}
         self._dirty: list[LedPartition] = []
         self._turn_now: Instant | None = None
@@ -334,6 +337,7 @@ class LedPartitions:
         safe_offset = self._safe_offset(led)
         led.is_behind = led.log.end_offset > safe_offset
         led.replies.release(safe_offset)
+        self._grown(led)
 
     def _log_failed(self, led: LedPartition, error: LogDamaged) -> None:
         """Only the disk knows what is on it: drop what memory says, and read the log again."""

@@ -112,9 +112,13 @@ class Server:
         if self._listener is not None:
             self._listener.close()
         parts.leadership.stop()
+        parts.data_partitions.stop()
         await self._background_ended()
         parts.fetches.finish()
-        await self._until(lambda: not any(len(led.replies) for led in self._served()), started + ANSWER_WITHIN_S)
+        await self._until(
+            lambda: not any(len(led.replies) for led in self._served()) and not len(parts.data_partitions),
+            started + ANSWER_WITHIN_S,
+        )
         for led in self._served():
             parts.led_partitions.resign(led.partition)
         await asyncio.sleep(0)
@@ -165,6 +169,7 @@ class Server:
             well = False
             try:
                 parts.leadership.close()
+                parts.data_partitions.close()
                 well = parts.directory.close()
             finally:
                 with suppress(RuntimeError):  # the loop is closed: it was too late

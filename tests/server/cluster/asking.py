@@ -8,10 +8,11 @@ from typing import Any
 from muster.config.broker import BrokerConfig
 from muster.core.config import GroupConfig
 from muster.protocol.apis import ApiKey
-from muster.server.cluster import create_topics, delete_topics, describe_configs, fetch, list_offsets, metadata
+from muster.server.cluster import create_topics, delete_topics, describe_configs, list_offsets, metadata
 from muster.server.cluster.cluster import EMPTY_PARTITION, Cluster, ClusterApi, Node, PartitionOffsets
-from muster.server.cluster.fetch import ParkedFetch
 from muster.server.cluster.topics import Happened, Outcome, Plan, Topic, TopicChange, Topics, TopicStorage
+from muster.server.records import fetch
+from muster.server.records.fetch import ParkedFetch
 
 MODULES: tuple[ModuleType, ...] = (create_topics, delete_topics, describe_configs, list_offsets, metadata)
 APIS: dict[int, ClusterApi] = {api_key: api for module in MODULES for api_key, api in module.APIS.items()}

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from muster.protocol.apis import APIS, ApiKey
 from muster.protocol.errors import WireError
 from muster.protocol.messages import decode_request, decode_response, encode_request
-from muster.server.cluster import describe_configs, fetch, topic_configs
+from muster.server.cluster import describe_configs, topic_configs
 from muster.server.cluster.metadata import decode_metadata
+from muster.server.records import fetch
 from tests.server.cluster.asking import APIS as CLUSTER_APIS
 from tests.server.cluster.asking import MODULES, a_topic, answered, memory_cluster
 

@@ -7,9 +7,7 @@ import pytest
 
 from muster.codec.error_codes import ErrorCode
 from muster.config.broker import BrokerConfig
-from muster.server.cluster import fetch
 from muster.server.cluster.cluster import NO_EPOCH, UNKNOWN_EPOCH_END, Cluster, EpochEnd, FoundRecord
-from muster.server.cluster.fetch import FetchAnswer, FetchRequest, ParkedFetch, PartitionAsked
 from muster.server.cluster.list_offsets import (
     EpochAsked,
     ListOffsetsRequest,
@@ -18,6 +16,8 @@ from muster.server.cluster.list_offsets import (
     find_epoch_ends,
     list_offsets,
 )
+from muster.server.records import fetch
+from muster.server.records.fetch import FetchAnswer, FetchRequest, ParkedFetch, PartitionAsked
 from tests.server.cluster.asking import a_topic, delete, memory_cluster
 
 

@@ -1,10 +1,10 @@
 """The cluster as this node knows it: itself, the topics, the settings, and where each partition's log begins and ends.
 
-Every handler is given a `Cluster`. It finds the log of a partition as `PartitionOffsets`: as far as Fetch without
-records, ListOffsets and OffsetForLeaderEpoch need it. Nothing here reads records.
+Every handler is given a `Cluster`. It finds the log of a partition as `PartitionOffsets`: as far as Fetch, ListOffsets
+and OffsetForLeaderEpoch need it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -12,6 +12,8 @@ from muster.codec.error_codes import ErrorCode
 from muster.config.broker import BrokerConfig
 from muster.core.config import GroupConfig
 from muster.log.partition import DiskLog
+from muster.log.reads import NOTHING
+from muster.segments.indexes import AbortedTransaction
 from muster.server.cluster.topics import Plan, Topic, Topics
 
 NO_EPOCH = -1
@@ -35,7 +37,7 @@ UNKNOWN_EPOCH_END = EpochEnd(NO_EPOCH, NO_OFFSET)
 
 
 class PartitionOffsets(Protocol):
-    """A partition as far as Fetch without records, ListOffsets and OffsetForLeaderEpoch need it."""
+    """A partition as far as Fetch, ListOffsets and OffsetForLeaderEpoch need it."""
 
     @property
     def leader_epoch(self) -> int: ...
@@ -64,9 +66,15 @@ class PartitionOffsets(Protocol):
     def youngest(self) -> FoundRecord | None:
         """The first record with the largest timestamp."""
 
+    def read(self, offset: int, max_bytes: int, up_to: int) -> memoryview:
+        """Whole batches from the one that holds an offset on, one at least if there is any; `LogDamaged`."""
+
+    def aborted_transactions(self, from_offset: int, to_offset: int) -> Sequence[AbortedTransaction]:
+        """Those with records in a range."""
+
 
 class EmptyPartition:
-    """A partition without records, or whose records are not kept yet."""
+    """A partition without records."""
 
     leader_epoch = 0
     start_offset = 0
@@ -88,6 +96,12 @@ class EmptyPartition:
 
     def youngest(self) -> FoundRecord | None:
         return None
+
+    def read(self, offset: int, max_bytes: int, up_to: int) -> memoryview:
+        return NOTHING
+
+    def aborted_transactions(self, from_offset: int, to_offset: int) -> Sequence[AbortedTransaction]:
+        return ()
 
 
 EMPTY_PARTITION = EmptyPartition()
@@ -150,6 +164,12 @@ class DiskPartition:
     def youngest(self) -> FoundRecord | None:
         found = self._log.offset_of_largest_timestamp()
         return None if found is None else FoundRecord(*found)
+
+    def read(self, offset: int, max_bytes: int, up_to: int) -> memoryview:
+        return self._log.read(offset, max_bytes, up_to)
+
+    def aborted_transactions(self, from_offset: int, to_offset: int) -> Sequence[AbortedTransaction]:
+        return self._log.aborted_transactions(from_offset, to_offset)
 
 
 NO_TOPIC_ID = bytes(16)

@@ -59,12 +59,11 @@ def log_config(topic: StoredTopic, broker: BrokerConfig, groups: GroupConfig) ->
         timestamp_after_max_ms=value("message.timestamp.after.max.ms"),
         compacted="compact" in (policy if isinstance(policy, tuple) else ()),
         producer_id_expiration_ms=broker.producer_id_expiration_ms,
+        flush=Flush(broker.muster_flush),
     )
     if topic.name != OFFSETS_TOPIC:
         return config
-    return replace(
-        config, compacted=True, codec=groups.offsets_topic_compression_codec, flush=Flush(broker.muster_flush)
-    )
+    return replace(config, compacted=True, codec=groups.offsets_topic_compression_codec)
 
 
 class DirectoryTopics:

@@ -1,4 +1,4 @@
-"""Fetch, as long as there are no records to give: a consumer waits for some, and hears what it asked wrongly.
+"""Fetch: records from partitions, from an offset each, as they lie in the logs; a consumer may wait for some.
 
 Versions
     4   the first one served
@@ -13,19 +13,25 @@ Versions
     17, 18  more about replicas
 
 A request is answered at once, or parked: `handle` says which. Whoever parks it calls `complete` when the deadline has
-come, or when something happens to a topic that it waits for (it was deleted, a record arrived).
+come, or when something happens to a topic that it waits for; and looks whether it `is_enough` when a log has grown.
 
-Sessions are not kept: a client that opens one hears session id 0, as from a broker whose cache of sessions is full, and
-goes on naming all its partitions each time. So there is nothing to forget either.
+Batches are handed out whole. The first partition that has records gives one batch at least, however large it is, so
+that no consumer is stuck before it; all others keep to what the request allows.
+
+Which partitions a request is about, if it is one of a session, `fetch_sessions.py` knows.
 """
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from muster.codec.batches import read_header
 from muster.codec.error_codes import ErrorCode
 from muster.codec.primitives import Buffer
+from muster.errors import CodecError, LogDamaged
+from muster.log.reads import NOTHING
 from muster.protocol.apis import ApiKey
 from muster.protocol.messages import decode_request, encode_response
+from muster.segments.indexes import AbortedTransaction
 from muster.server.cluster.cluster import (
     NO_EPOCH,
     NO_OFFSET,
@@ -41,8 +47,6 @@ from muster.server.cluster.topics import Topic
 
 FIRST_WITH_IDS = 13
 _FIRST_WITH_LEADER = 16
-NO_SESSION = 0
-NEW_SESSION_EPOCH, WITHOUT_SESSION_EPOCH = 0, -1
 _KNOWS_THE_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
@@ -54,6 +58,7 @@ class PartitionAsked(NamedTuple):
     offset: int
     leader_epoch: int = NO_EPOCH
     last_epoch: int = NO_EPOCH
+    max_bytes: int = 1 << 20
 
     @property
     def key(self) -> tuple[str, bytes, int]:
@@ -68,7 +73,10 @@ class FetchRequest(NamedTuple):
     max_bytes: int = 2**31 - 1
     isolation_level: int = READ_UNCOMMITTED
     replica_id: int = -1
-    session_epoch: int = WITHOUT_SESSION_EPOCH
+    session_id: int = 0
+    session_epoch: int = -1
+    forgotten: tuple[tuple[str, bytes, int], ...] = ()
+    """Partitions that a session is to go on without, by name and id (of which a version has one) and number."""
 
 
 class Leader(NamedTuple):
@@ -87,8 +95,13 @@ class PartitionFetched(NamedTuple):
     diverging: EpochEnd = UNKNOWN_EPOCH_END
     leader: Leader | None = None
     """Whom the client should turn to, where it has the wrong idea."""
-    aborted: tuple[()] | None = None
-    """No transaction was aborted, or (None) none was looked for."""
+    aborted: tuple[AbortedTransaction, ...] | None = None
+    """Transactions of these records that were aborted; None if they were not looked for."""
+    records: memoryview = NOTHING
+
+    @property
+    def key(self) -> tuple[str, bytes, int]:
+        return self.topic, self.topic_id, self.partition
 
 
 class FetchAnswer(NamedTuple):
@@ -96,6 +109,7 @@ class FetchAnswer(NamedTuple):
     error: ErrorCode = ErrorCode.NONE
     endpoint: Node | None = None
     """Where the leaders are that the partitions name, if they name any."""
+    session_id: int = 0
 
 
 class ParkedFetch(NamedTuple):
@@ -108,8 +122,9 @@ class ParkedFetch(NamedTuple):
     erroneous: tuple[PartitionFetched, ...]
 
     @property
-    def topics(self) -> frozenset[str]:
-        return frozenset(topic.name for _, topic in self.found)
+    def keys(self) -> frozenset[tuple[str, int]]:
+        """The partitions that it waits for."""
+        return frozenset((topic.name, asked.partition) for asked, topic in self.found)
 
     @property
     def partitions(self) -> int:
@@ -127,6 +142,7 @@ def decode(version: int, data: Buffer, position: int = 0, end: int | None = None
             one["fetchOffset"],
             max(one["currentLeaderEpoch"], NO_EPOCH),
             max(one["lastFetchedEpoch"], NO_EPOCH),
+            one["partitionMaxBytes"],
         )
         for topic in body["topics"]
         for one in topic["partitions"]
@@ -139,7 +155,15 @@ def decode(version: int, data: Buffer, position: int = 0, end: int | None = None
         body["maxBytes"],
         body["isolationLevel"],
         body["replicaState"]["replicaId"] if version >= 15 else body["replicaId"],
+        body["sessionId"],
         body["sessionEpoch"],
+        tuple(
+            [
+                (topic["topic"], topic["topicId"], number)
+                for topic in body["forgottenTopicsData"]
+                for number in topic["partitions"]
+            ]
+        ),
     )
 
 
@@ -147,15 +171,19 @@ def handle(request: FetchRequest, cluster: Cluster, now_ms: int) -> FetchAnswer 
     """The answer, or what to do until there is one."""
     if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
         return _nonsense(request)
-    if request.session_epoch not in (NEW_SESSION_EPOCH, WITHOUT_SESSION_EPOCH):
-        return FetchAnswer((), ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
     found, erroneous = _looked_up(request, cluster)
     deadline_ms = now_ms + max(request.max_wait_ms, 0)
     parked = ParkedFetch(request._replace(partitions=()), deadline_ms, tuple(found), tuple(erroneous))
     answer = complete(parked, cluster)
+    is_due = request.max_wait_ms <= 0 or not found
+    return answer if is_due or is_enough(answer, parked, cluster) else parked
+
+
+def is_enough(answer: FetchAnswer, parked: ParkedFetch, cluster: Cluster) -> bool:
+    """Whether a client need not wait any longer: it has as much as it wanted, or must hear something."""
+    request, fetched = parked.request, answer.partitions[: len(parked.found)]
     wanted_bytes = min(request.min_bytes, request.max_bytes, cluster.config.fetch_max_bytes)
-    is_due = request.max_wait_ms <= 0 or not found or wanted_bytes <= 0
-    return answer if is_due or any(map(_must_know, answer.partitions[: len(found)])) else parked
+    return sum(len(one.records) for one in fetched) >= wanted_bytes or any(map(_must_know, fetched))
 
 
 def _must_know(fetched: PartitionFetched) -> bool:
@@ -166,7 +194,13 @@ def _must_know(fetched: PartitionFetched) -> bool:
 def complete(parked: ParkedFetch, cluster: Cluster) -> FetchAnswer:
     """What there is to say now. Partitions that were found come first, as in Kafka."""
     request = parked.request
-    fetched = [_fetched(asked, topic, request, cluster) for asked, topic in parked.found]
+    left_bytes, is_first = min(request.max_bytes, cluster.config.fetch_max_bytes), True
+    fetched = []
+    for asked, topic in parked.found:
+        one = _fetched(asked, topic, request, cluster, left_bytes, at_least_one=is_first)
+        if len(one.records):
+            left_bytes, is_first = max(left_bytes - len(one.records), 0), False
+        fetched.append(one)
     names_leader = any(one.leader is not None for one in fetched)
     # A replica finds brokers in other ways.
     endpoint = cluster.node if names_leader and request.replica_id < 0 else None
@@ -199,7 +233,15 @@ def _looked_up(
     return found, erroneous
 
 
-def _fetched(asked: PartitionAsked, topic: Topic, request: FetchRequest, cluster: Cluster) -> PartitionFetched:
+def _fetched(
+    asked: PartitionAsked,
+    topic: Topic,
+    request: FetchRequest,
+    cluster: Cluster,
+    left_bytes: int,
+    *,
+    at_least_one: bool,
+) -> PartitionFetched:
     key = asked.key
     if cluster.topics.by_id(topic.topic_id) is None:
         return PartitionFetched(*key, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -210,15 +252,36 @@ def _fetched(asked: PartitionAsked, topic: Topic, request: FetchRequest, cluster
         return PartitionFetched(
             *key, error, leader=Leader(cluster.node.node_id, log.leader_epoch) if tells_leader else None
         )
-    return PartitionFetched(
+    is_committed = request.isolation_level == READ_COMMITTED
+    fetched = PartitionFetched(
         *key,
         ErrorCode.NONE,
         log.high_watermark,
         log.last_stable_offset,
         log.start_offset,
         _diverging(asked, log),
-        aborted=() if request.isolation_level == READ_COMMITTED else None,
+        aborted=() if is_committed else None,
     )
+    max_bytes = min(asked.max_bytes, left_bytes)
+    if fetched.diverging is not UNKNOWN_EPOCH_END or (max_bytes <= 0 and not at_least_one):
+        return fetched
+    try:
+        up_to = fetched.last_stable_offset if is_committed else fetched.high_watermark
+        records = log.read(asked.offset, max_bytes, up_to)
+        if len(records) > max_bytes and not at_least_one:
+            return fetched
+        return fetched._replace(records=records, aborted=_aborted(log, asked.offset, records) if is_committed else None)
+    except (LogDamaged, CodecError):
+        return PartitionFetched(*key, ErrorCode.KAFKA_STORAGE_ERROR)
+
+
+def _aborted(log: PartitionOffsets, from_offset: int, records: memoryview) -> tuple[AbortedTransaction, ...]:
+    """Transactions that were aborted, and of which there may be records in these batches."""
+    position, to_offset = 0, from_offset
+    while position < len(records):
+        header = read_header(records, position)
+        position, to_offset = position + header.size_bytes, header.last_offset + 1
+    return tuple(log.aborted_transactions(from_offset, to_offset)) if position else ()
 
 
 def _problem(asked: PartitionAsked, log: PartitionOffsets, replica_id: int) -> ErrorCode:
@@ -247,7 +310,7 @@ def _diverging(asked: PartitionAsked, log: PartitionOffsets) -> EpochEnd:
 def encode(version: int, correlation_id: int, answer: FetchAnswer) -> bytes:
     body: dict[str, Any] = {
         "errorCode": answer.error,
-        "sessionId": NO_SESSION,
+        "sessionId": answer.session_id,
         "responses": _by_topic(answer.partitions),
     }
     if answer.endpoint is not None:
@@ -275,11 +338,17 @@ def _encoded(fetched: PartitionFetched) -> dict[str, Any]:
         "highWatermark": fetched.high_watermark,
         "lastStableOffset": fetched.last_stable_offset,
         "logStartOffset": fetched.start_offset,
-        "abortedTransactions": fetched.aborted,
-        "records": b"",
+        "abortedTransactions": _encoded_aborted(fetched.aborted),
+        "records": fetched.records,
     }
     if fetched.diverging is not UNKNOWN_EPOCH_END:
         encoded["divergingEpoch"] = {"epoch": fetched.diverging.epoch, "endOffset": fetched.diverging.end_offset}
     if fetched.leader is not None:
         encoded["currentLeader"] = {"leaderId": fetched.leader.node_id, "leaderEpoch": fetched.leader.epoch}
     return encoded
+
+
+def _encoded_aborted(aborted: Sequence[AbortedTransaction] | None) -> list[dict[str, int]] | None:
+    if aborted is None:
+        return None
+    return [{"producerId": one.producer_id, "firstOffset": one.first_offset} for one in aborted]

@@ -1,0 +1,1 @@
+"""Records of data topics: they are produced, kept in their logs, and fetched."""

@@ -1,0 +1,307 @@
+"""The partitions of data topics: batches in, one write for each log and turn, answers out, readers woken.
+
+The order of things is that of the offsets topic (`led_partitions.py`): what a turn of the loop appends to a log is
+written in one go at its end, and made durable together where `muster.flush` says so. `acks=1` is answered when the log
+is written, `acks=all` when readers may see the records, which is when they are as durable as `muster.flush` promises.
+
+A log whose disk fails takes nothing any more. Its producers hear KAFKA_STORAGE_ERROR, which makes them try again; the
+log is opened anew, after a second at first and after a minute in the end, because only the disk knows what is on it.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import NamedTuple
+
+from muster.codec.error_codes import ErrorCode
+from muster.errors import LogDamaged, described
+from muster.log.config import Flush
+from muster.log.directory import LogDirectory
+from muster.log.flush import Flusher
+from muster.log.partition import DiskLog
+from muster.log.steps import GrowingPause
+from muster.log.validation import AppendRefused
+from muster.segments.checkpoints import TopicPartition
+from muster.segments.sources import OFFSETS_TOPIC
+from muster.server.cluster.cluster import NO_OFFSET, Cluster
+from muster.server.cluster.topics import Happened, Topic, TopicChange
+from muster.server.compaction import Compaction
+from muster.server.records.produce import ALL, NO_ANSWER, NO_TIME, ProduceAnswer, Produced, ProduceRequest, found
+from muster.server.server_log import ServerLog
+from muster.server.timers import now
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
+"""Between two tries to open a log whose disk failed."""
+
+
+class Pending:
+    """A request whose batches are not all decided yet."""
+
+    __slots__ = ("_answer", "_left", "_produced", "request")
+
+    def __init__(self, request: ProduceRequest, answer: Callable[[ProduceAnswer], None]) -> None:
+        self.request = request
+        self._answer = answer
+        self._left = len(request.partitions)
+        self._produced: list[Produced | None] = [None] * self._left
+
+    def settle(self, number: int, produced: Produced) -> None:
+        assert self._produced[number] is None
+        self._produced[number] = produced
+        self._left -= 1
+        if not self._left:
+            self._answer(ProduceAnswer(self.request, tuple(one for one in self._produced if one is not None)))
+
+
+class Waiting(NamedTuple):
+    """A batch that is in the log, and whose producer is told so when the log has got far enough."""
+
+    end_offset: int
+    deadline_ms: int
+    pending: Pending
+    number: int
+    produced: Produced
+
+
+class DataLog:
+    """One log, with the answers that wait for it."""
+
+    __slots__ = ("is_dirty", "key", "log", "waits_for_disk", "waits_for_write")
+
+    def __init__(self, key: TopicPartition, log: DiskLog) -> None:
+        self.key = key
+        self.log = log
+        self.waits_for_write: deque[Waiting] = deque()
+        self.waits_for_disk: deque[Waiting] = deque()
+        self.is_dirty = False
+        """Whether something was appended in this turn."""
+
+
+class DataPartitions:
+    """All logs but those of the offsets topic. Everything here runs in the thread of the event loop.
+
+    `grown` hears of every log that readers may read further than before.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        directory: LogDirectory,
+        flusher: Flusher,
+        compaction: Compaction,
+        on_loan: set[TopicPartition],
+        server_log: ServerLog,
+        grown: Callable[[TopicPartition], None],
+    ) -> None:
+        self._cluster = cluster
+        self._directory = directory
+        self._flusher = flusher
+        self._compaction = compaction
+        self._on_loan = on_loan
+        self._server_log = server_log
+        self._grown = grown
+        self._loop = asyncio.get_running_loop()
+        self._by_key: dict[TopicPartition, DataLog] = {}
+        """Those that something was appended to since the start."""
+        self._dirty: list[DataLog] = []
+        self._wall_ms: int | None = None
+        self._openings: dict[TopicPartition, asyncio.Task[None]] = {}
+        self._opener = ThreadPoolExecutor(1, thread_name_prefix="open-again")
+        self._is_stopping = False
+
+    def __len__(self) -> int:
+        """How many answers wait."""
+        return sum(len(one.waits_for_write) + len(one.waits_for_disk) for one in self._by_key.values())
+
+    # Requests.
+
+    def produce(self, request: ProduceRequest, answer: Callable[[ProduceAnswer], None]) -> None:
+        """Append every batch of a request; `answer` is called when all are decided, perhaps at once."""
+        pending = Pending(request, answer)
+        if not request.partitions:
+            answer(ProduceAnswer(request, ()))
+        for number, asked in enumerate(request.partitions):
+            topic = found(asked, request, self._cluster)
+            if isinstance(topic, Produced):
+                pending.settle(number, topic)
+            else:
+                self._append(pending, number, topic, asked.partition, asked.records)
+
+    def _append(self, pending: Pending, number: int, topic: Topic, partition: int, records: memoryview) -> None:
+        one = self._data_log(TopicPartition(topic.name, partition))
+        if one is None:
+            pending.settle(number, Produced(ErrorCode.NOT_LEADER_OR_FOLLOWER))  # it is being deleted, or opened again
+            return
+        log, request = one.log, pending.request
+        try:
+            base_offset = log.append_batches(records, self._turn_ms())
+        except AppendRefused as refused:
+            pending.settle(number, _refused(refused, log))
+            return
+        append_time_ms = self._turn_ms() if log.config.log_append_time else NO_TIME
+        produced = Produced(ErrorCode.NONE, base_offset, append_time_ms, log.start_offset)
+        if not one.is_dirty:
+            one.is_dirty = True
+            self._dirty.append(one)
+        if request.acks == NO_ANSWER:
+            pending.settle(number, produced)
+            return
+        deadline_ms = now().monotonic_ms + max(request.timeout_ms, 0)
+        waiting = Waiting(log.end_offset, deadline_ms, pending, number, produced)
+        (one.waits_for_disk if request.acks == ALL else one.waits_for_write).append(waiting)
+
+    def _data_log(self, key: TopicPartition) -> DataLog | None:
+        log = self._directory.logs.get(key)
+        if log is None or key in self._on_loan:
+            return None
+        one = self._by_key.get(key)
+        if one is None:
+            one = self._by_key[key] = DataLog(key, log)
+        elif one.log is not log:
+            one.log = log
+        return one
+
+    # Turns.
+
+    def _turn_ms(self) -> int:
+        """The time; it stands still within a turn."""
+        if self._wall_ms is None:
+            self._wall_ms = now().wall_ms
+            self._loop.call_soon(self._end_turn)
+        return self._wall_ms
+
+    def _end_turn(self) -> None:
+        self._wall_ms = None
+        dirty, self._dirty = self._dirty, []
+        to_flush = []
+        for one in dirty:
+            one.is_dirty = False
+            if one.log.config.flush is Flush.ALWAYS:
+                to_flush.append((one.log, partial(self._flushed, one, one.log)))
+            else:
+                self._write(one)
+        if to_flush:
+            self._flusher.flush_each(to_flush)
+            for one in dirty:
+                self._release(one)
+
+    def _write(self, one: DataLog) -> None:
+        try:
+            one.log.write()
+        except LogDamaged as error:
+            self._failed(one, one.log, error)
+        else:
+            self._release(one)
+
+    def _flushed(self, one: DataLog, log: DiskLog, error: LogDamaged | None) -> None:
+        if one.log is not log:
+            return  # of a log that was given up meanwhile
+        if error is not None:
+            self._failed(one, log, error)
+        else:
+            self._release(one)
+
+    def _release(self, one: DataLog) -> None:
+        for waiting, offset in (
+            (one.waits_for_write, one.log.written_offset),
+            (one.waits_for_disk, one.log.high_watermark),
+        ):
+            while waiting and waiting[0].end_offset <= offset:
+                _, _, pending, number, produced = waiting.popleft()
+                pending.settle(number, produced)
+        self._grown(one.key)
+
+    def time_out(self) -> None:
+        """Producers that have waited as long as they wanted to are told so; called every second."""
+        now_ms = now().monotonic_ms
+        for one in self._by_key.values():
+            for waiting in (one.waits_for_write, one.waits_for_disk):
+                late = [each for each in waiting if each.deadline_ms <= now_ms]
+                for each in late:
+                    waiting.remove(each)
+                    each.pending.settle(each.number, Produced(ErrorCode.REQUEST_TIMED_OUT))
+
+    # Logs that fail, and logs that go.
+
+    def give_up_failed_logs(self) -> None:
+        """A disk may fail outside an append too: under a checkpoint, or when compaction swaps a segment in."""
+        for key, log in list(self._directory.logs.items()):
+            if log.failure is not None and key.topic != OFFSETS_TOPIC and key not in self._openings:
+                self._failed(self._data_log(key) or DataLog(key, log), log, LogDamaged(f"{log.failure}."))
+
+    def _failed(self, one: DataLog, log: DiskLog, error: LogDamaged) -> None:
+        self._fail_waiting(one, ErrorCode.KAFKA_STORAGE_ERROR)
+        if one.key in self._openings or self._is_stopping or self._directory.logs.get(one.key) is not log:
+            return
+        self._server_log.say(f"{str(error).rstrip('.')}. It is opened again.", event="log failed")
+        self._openings[one.key] = self._loop.create_task(self._open_again(one.key))
+
+    def _fail_waiting(self, one: DataLog, error: ErrorCode) -> None:
+        for waiting in (one.waits_for_write, one.waits_for_disk):
+            while waiting:
+                each = waiting.popleft()
+                each.pending.settle(each.number, Produced(error))
+
+    async def _open_again(self, key: TopicPartition) -> None:
+        """Until it works, or the topic is gone."""
+        pause, told = GrowingPause(FIRST_PAUSE_S, LONGEST_PAUSE_S), ""
+        try:
+            while key in self._directory.logs:
+                await asyncio.sleep(pause.next_s())
+                try:
+                    await self._open_once(key)
+                except LogDamaged as error:
+                    if described(error) != told:
+                        told = described(error)
+                        self._server_log.say(f"{told.rstrip('.')}. It is tried again.", event="log failed")
+                else:
+                    return
+        finally:
+            del self._openings[key]
+
+    async def _open_once(self, key: TopicPartition) -> None:
+        self._on_loan.add(key)
+        try:
+            await self._compaction.let_go(key)
+            log = await self._loop.run_in_executor(self._opener, self._directory.open_again, key)
+            if key not in self._directory.logs:  # deleted meanwhile
+                log.abandon()
+                return
+            failed = self._directory.replace_log(key, log)
+            self._opener.submit(failed.abandon)  # closing a file waits for a sync that is under way
+            self._compaction.reopened(key)
+            for note in log.report.notes:
+                self._server_log.say(note)
+            self._server_log.say(f"{key} is open again, from offset {log.start_offset} to {log.end_offset}.")
+        finally:
+            self._on_loan.discard(key)
+
+    def topic_changed(self, change: TopicChange) -> None:
+        if change.happened is Happened.DELETED:
+            for partition in range(change.topic.partitions):
+                one = self._by_key.pop(TopicPartition(change.topic.name, partition), None)
+                if one is not None:
+                    self._fail_waiting(one, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    def stop(self) -> None:
+        """Nothing is opened again any more; `close` waits for the thread."""
+        self._is_stopping = True
+        for task in self._openings.values():
+            task.cancel()
+
+    def close(self) -> None:
+        """In any thread, after `stop`."""
+        self._opener.shutdown(cancel_futures=True)
+
+
+_SAYS_NOTHING_OF_THE_LOG = frozenset({
+    ErrorCode.CORRUPT_MESSAGE, ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+})  # fmt: skip
+
+
+def _refused(refused: AppendRefused, log: DiskLog) -> Produced:
+    start_offset = NO_OFFSET if refused.error in _SAYS_NOTHING_OF_THE_LOG else log.start_offset
+    return Produced(refused.error, start_offset=start_offset, message=refused.reason or None)

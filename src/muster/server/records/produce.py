@@ -1,0 +1,121 @@
+"""Produce: batches of records for partitions, and what became of each.
+
+Versions
+    3   the first one served (0 to 2 are advertised, see `protocol/apis.py`); transactional id
+    5   log start offset in the answer
+    8   which records of a batch are at fault, and a sentence about it
+    9   flexible
+    10  where the leader is
+    13  topics by id
+
+The bytes of a batch are not copied when a request is read: `records` is a view of the request.
+"""
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from muster.codec.error_codes import ErrorCode
+from muster.codec.primitives import Buffer
+from muster.protocol.apis import ApiKey
+from muster.protocol.messages import decode_request, encode_response
+from muster.server.cluster.cluster import NO_OFFSET, Cluster
+from muster.server.cluster.topic_configs import MIN_ISR, typed
+from muster.server.cluster.topics import INTERNAL_TOPICS, Topic
+
+FIRST_WITH_IDS = 13
+NO_ANSWER, WRITTEN, ALL = 0, 1, -1
+"""`acks`: a client waits for nothing, for the leader's log, for all replicas that are in sync."""
+NO_TIME = -1
+REPLICAS = 1
+"""In sync, of every partition: this cluster has one node."""
+
+
+class PartitionData(NamedTuple):
+    topic: str
+    topic_id: bytes
+    """Only one of the two is in a request, depending on its version."""
+    partition: int
+    records: memoryview
+
+
+class ProduceRequest(NamedTuple):
+    version: int
+    acks: int
+    timeout_ms: int
+    transactional_id: str | None
+    partitions: tuple[PartitionData, ...]
+
+
+class Produced(NamedTuple):
+    """What became of the batch of one partition."""
+
+    error: ErrorCode
+    base_offset: int = NO_OFFSET
+    append_time_ms: int = NO_TIME
+    start_offset: int = NO_OFFSET
+    message: str | None = None
+    record_errors: tuple[tuple[int, str | None], ...] = ()
+
+
+class ProduceAnswer(NamedTuple):
+    request: ProduceRequest
+    produced: tuple[Produced, ...]
+    """As many as the request has partitions, in their order."""
+
+
+def decode(version: int, data: Buffer, position: int = 0, end: int | None = None) -> ProduceRequest:
+    body = decode_request(ApiKey.PRODUCE, version, data, position, end, leaves_records=True)
+    view = memoryview(data)
+    partitions = [
+        PartitionData(topic["name"], topic["topicId"], one["index"], view[one["records"] or slice(0, 0)])
+        for topic in body["topicData"]
+        for one in topic["partitionData"]
+    ]
+    return ProduceRequest(version, body["acks"], body["timeoutMs"], body["transactionalId"], tuple(partitions))
+
+
+def found(asked: PartitionData, request: ProduceRequest, cluster: Cluster) -> Topic | Produced:
+    """The topic that a batch is for, or why it is not taken, before anything is known of its bytes."""
+    if request.acks not in (NO_ANSWER, WRITTEN, ALL):
+        return Produced(ErrorCode.INVALID_REQUIRED_ACKS)
+    by_id = request.version >= FIRST_WITH_IDS
+    topic = cluster.topics.by_id(asked.topic_id) if by_id else cluster.topics.get(asked.topic)
+    if topic is None:
+        return Produced(ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if not 0 <= asked.partition < topic.partitions:
+        return Produced(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if topic.name in INTERNAL_TOPICS:
+        return Produced(ErrorCode.INVALID_TOPIC_EXCEPTION)
+    wanted = typed(MIN_ISR, topic.configs, cluster.config)
+    assert isinstance(wanted, int)
+    if request.acks == ALL and wanted > REPLICAS:
+        return Produced(ErrorCode.NOT_ENOUGH_REPLICAS)
+    return topic
+
+
+def encode(version: int, correlation_id: int, answer: ProduceAnswer) -> bytes:
+    responses: list[dict[str, Any]] = []
+    for topic, topic_id, partitions in _by_topic(answer):
+        responses.append({"name": topic, "topicId": topic_id, "partitionResponses": partitions})
+    return encode_response(ApiKey.PRODUCE, version, correlation_id, {"responses": responses})
+
+
+def _by_topic(answer: ProduceAnswer) -> Iterable[tuple[str, bytes, list[dict[str, Any]]]]:
+    topics: dict[tuple[str, bytes], list[dict[str, Any]]] = {}
+    for asked, produced in zip(answer.request.partitions, answer.produced, strict=True):
+        topics.setdefault((asked.topic, asked.topic_id), []).append(_encoded(asked.partition, produced))
+    return ((topic, topic_id, partitions) for (topic, topic_id), partitions in topics.items())
+
+
+def _encoded(partition: int, produced: Produced) -> dict[str, Any]:
+    return {
+        "index": partition,
+        "errorCode": produced.error,
+        "baseOffset": produced.base_offset,
+        "logAppendTimeMs": produced.append_time_ms,
+        "logStartOffset": produced.start_offset,
+        "recordErrors": [
+            {"batchIndex": number, "batchIndexErrorMessage": message} for number, message in produced.record_errors
+        ],
+        "errorMessage": produced.message,
+    }
