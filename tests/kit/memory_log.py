@@ -60,7 +60,7 @@ class PartitionLog(Protocol):
     ) -> int:
         """End a producer's transaction."""
 
-    def append_batches(self, data: bytes | bytearray | memoryview, wall_ms: int) -> int:
+    def append_batch(self, data: bytes | bytearray | memoryview, wall_ms: int) -> int:
         """Take a batch that a client made; returns its base offset."""
 
     def write(self) -> None:
@@ -164,7 +164,7 @@ class MemoryLog:
         self._take(marker)
         return base_offset
 
-    def append_batches(self, data: bytes | bytearray | memoryview, wall_ms: int) -> int:
+    def append_batch(self, data: bytes | bytearray | memoryview, wall_ms: int) -> int:
         batch = checked_client_batch(data, self.config, wall_ms)
         if batch.header.producer_id >= 0:
             duplicate = self._producers.duplicate_of(batch.header)

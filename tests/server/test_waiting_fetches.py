@@ -26,14 +26,21 @@ class Parking:
     def __init__(self, max_requests: int = 100, max_partitions: int = 100) -> None:
         self.cluster: Cluster = memory_cluster(a_topic("a", 10), a_topic("b", 10))
         self.timers = Timers(lambda: 0, lambda delay, call: NO_ALARM, lambda key: None)
-        self.parked = WaitingFetches(lambda due: self.timers, lambda parked: "done", max_requests, max_partitions)  # type: ignore
+        self.enough = False
+        self.parked = WaitingFetches(
+            lambda due: self.timers,
+            lambda parked: "done",  # type: ignore
+            lambda answer, parked: self.enough,
+            max_requests,
+            max_partitions,
+        )
 
     def park(self, topic: str, partitions: int = 1) -> FakeReply:
         asked = tuple(PartitionAsked(topic, bytes(16), partition, 0) for partition in range(partitions))
         waiting = handle(FetchRequest(12, asked, max_wait_ms=500), self.cluster, 0)
         assert isinstance(waiting, ParkedFetch)
         reply = FakeReply(object())
-        self.parked.park(waiting, cast(PendingReply, reply))
+        self.parked.park(waiting, cast(PendingReply, reply), lambda answer: answer)
         return reply
 
 
@@ -65,6 +72,19 @@ def test_only_those_who_wait_for_a_topic_hear_that_it_changed() -> None:
     parking.parked.topic_changed(TopicChange(Happened.GROWN, a_topic("b")))
     assert (waits_for_a.answers, waits_for_b.answers) == ([], ["done"])
     assert len(parking.timers) == 1
+
+
+def test_only_those_who_wait_for_a_partition_are_looked_at_when_it_has_grown() -> None:
+    parking = Parking()
+    waits_for_a, waits_for_b = parking.park("a", 2), parking.park("b")
+    parking.parked.grown("a", 1)
+    assert waits_for_a.answers == [], "it is not enough yet"
+    parking.enough = True
+    parking.parked.grown("a", 2)
+    assert waits_for_a.answers == [], "it does not read that partition"
+    parking.parked.grown("a", 1)
+    assert (waits_for_a.answers, waits_for_b.answers) == (["done"], [])
+    assert (len(parking.parked), len(parking.timers)) == (1, 1)
 
 
 def test_a_client_that_is_gone_is_forgotten() -> None:

@@ -57,7 +57,7 @@ class DiskLog:
         self._appends = Appends(config, loaded.active, loaded.end_offset, leader_epoch, loaded.producers)
         self.append = self._appends.append
         self.append_marker = self._appends.append_marker
-        self.append_batches = self._appends.append_batches
+        self.append_batch = self._appends.append_batch
         reader = LogReader(self)
         self.read = reader.read
         self.batches = reader.batches

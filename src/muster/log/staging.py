@@ -12,7 +12,7 @@ moved on.
 
 import struct
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from crc32c import crc32c
 
@@ -236,6 +236,13 @@ class RollPlan:
         return begins
 
 
+class Appended(NamedTuple):
+    """Where a client's batch is, and the time that it was given; of one that was here before, the time it has."""
+
+    base_offset: int
+    append_time_ms: int
+
+
 class Appends:
     """Appends to a log, up to where they are written: records get offsets, and wait in memory.
 
@@ -322,8 +329,8 @@ class Appends:
             self.aborted.append(aborted)
         return offset
 
-    def append_batches(self, data: bytes | bytearray | memoryview, wall_ms: int) -> int:
-        """Stage a batch that a client made; returns its base offset, which is the old one if it was here before.
+    def append_batch(self, data: bytes | bytearray | memoryview, wall_ms: int) -> Appended:
+        """Stage a batch that a client made; if it was here before, that one is what is told.
 
         `AppendRefused` with Kafka's error where something is wrong with it, or with its place in the producer's row.
         """
@@ -334,7 +341,7 @@ class Appends:
         if header.producer_id >= 0:
             duplicate = self.producers.duplicate_of(header)
             if duplicate is not None:
-                return duplicate.base_offset
+                return Appended(duplicate.base_offset, duplicate.timestamp_ms)
             self.producers.check_data(header, from_client=True)
         if header.size_bytes > self.config.segment_bytes:
             self._refuse_size(header.size_bytes)
@@ -347,7 +354,7 @@ class Appends:
             self.producers.append_data(
                 header._replace(base_offset=offset, last_offset=last_offset, max_timestamp_ms=time_ms)
             )
-        return offset
+        return Appended(offset, time_ms if self.config.log_append_time else NO_TIMESTAMP)
 
     def _stage_batch(self, data: bytes | bytearray, batch: WrittenBatch) -> None:
         self.staging.add_batch(data, batch)

@@ -8,12 +8,13 @@ under LogAppendTime the time.
 """
 
 import struct
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from crc32c import crc32c
 
 from muster.codec import compression
-from muster.codec.batches import HEADER_SIZE, computed_crc, read_header
+from muster.codec.batches import HEADER_SIZE, computed_crc, iter_records, read_header
 from muster.codec.error_codes import ErrorCode
 from muster.codec.records import LOG_APPEND_TIME, BatchHeader
 from muster.errors import CodecError, Malformed, MusterError, Truncated
@@ -21,12 +22,16 @@ from muster.log.config import LogConfig
 
 
 class AppendRefused(MusterError):
-    """The log did not take a batch, and not a byte of it was written; `error` is what Kafka would call the reason."""
+    """The log did not take a batch, and not a byte of it was written; `error` is what Kafka would call the reason.
 
-    def __init__(self, error: ErrorCode, reason: str = "") -> None:
+    `records` has the number of every record that is at fault, and why, where that is known.
+    """
+
+    def __init__(self, error: ErrorCode, reason: str = "", records: Sequence[tuple[int, str]] = ()) -> None:
         super().__init__(f"append refused: {error.name}" + (f": {reason}" if reason else ""))
         self.error = error
         self.reason = reason
+        self.records = records
 
 
 NO_TIMESTAMP = -1
@@ -48,10 +53,14 @@ def checked_client_batch(data: bytes | bytearray | memoryview, config: LogConfig
     try:
         if header.codec:
             body = compression.decompress(header.codec, body)
+    except CodecError as error:
+        raise AppendRefused(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
+    try:
         times = _walk_records(header, body, config.compacted)
     except CodecError as error:
         raise AppendRefused(ErrorCode.INVALID_RECORD, str(error)) from error
-    _check_times(header, times, config, wall_ms)
+    if not config.log_append_time:
+        _check_times(header, body, times, config, wall_ms)
     return ClientBatch(header, view[: header.size_bytes], times.largest_ms)
 
 
@@ -90,7 +99,7 @@ def _checked_header(view: memoryview, config: LogConfig) -> BatchHeader:
     if header.is_transactional and header.producer_id < 0:
         raise AppendRefused(ErrorCode.INVALID_RECORD, "a transactional batch without a producer")
     if header.codec >= len(compression.CODEC_NAMES):
-        raise AppendRefused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"compression codec {header.codec} does not exist")
+        raise AppendRefused(ErrorCode.UNKNOWN_SERVER_ERROR, f"compression codec {header.codec} does not exist")
     return header
 
 
@@ -102,6 +111,7 @@ class _Times(NamedTuple):
 def _walk_records(header: BatchHeader, body: bytes | memoryview, need_keys: bool) -> _Times:
     """Step over all records, looking at their lengths, offsets, times and keys; nothing is copied."""
     position, end, smallest_ms, largest_ms = 0, len(body), 1 << 63, NO_TIMESTAMP
+    without_key: list[int] = []
     for number in range(header.record_count):
         length, position = _varint(body, position, end)
         record_end = position + length
@@ -113,7 +123,7 @@ def _walk_records(header: BatchHeader, body: bytes | memoryview, need_keys: bool
             raise Malformed(f"record {number} says it is number {offset_delta}")
         key_length, position = _varint(body, position, record_end)
         if key_length < 0 and need_keys:
-            raise Malformed(f"record {number} has no key, and the topic is compacted")
+            without_key.append(number)
         value_length, position = _varint(body, position + max(key_length, 0), record_end)
         _check_headers(body, position + max(value_length, 0), record_end, number)
         timestamp_ms = header.base_timestamp_ms + time_delta
@@ -121,6 +131,12 @@ def _walk_records(header: BatchHeader, body: bytes | memoryview, need_keys: bool
         position = record_end
     if position != end:
         raise Malformed(f"{end - position} bytes behind the last record")
+    if without_key:
+        raise AppendRefused(
+            ErrorCode.INVALID_RECORD,
+            f"{len(without_key)} records without a key, and the topic is compacted",
+            [(number, "Compacted topic cannot accept message without key.") for number in without_key],
+        )
     return _Times(smallest_ms, largest_ms)
 
 
@@ -151,18 +167,23 @@ def _varint(data: bytes | memoryview, position: int, end: int) -> tuple[int, int
             raise Malformed("a number of more than 64 bits in a record")
 
 
-def _check_times(header: BatchHeader, times: _Times, config: LogConfig, wall_ms: int) -> None:
-    if header.attributes & LOG_APPEND_TIME and not config.log_append_time:
-        raise AppendRefused(ErrorCode.INVALID_TIMESTAMP, "LogAppendTime is not for clients to set")
-    if config.log_append_time:
-        return
+def _check_times(header: BatchHeader, body: bytes | memoryview, times: _Times, config: LogConfig, wall_ms: int) -> None:
     earliest_ms = wall_ms - config.timestamp_before_max_ms
     latest_ms = wall_ms + config.timestamp_after_max_ms
-    if times.largest_ms > latest_ms or (times.smallest_ms < earliest_ms and times.smallest_ms != NO_TIMESTAMP):
-        raise AppendRefused(
-            ErrorCode.INVALID_TIMESTAMP,
-            f"timestamps from {times.smallest_ms} to {times.largest_ms}; {earliest_ms} to {latest_ms} is allowed",
-        )
+
+    def is_allowed(time_ms: int) -> bool:
+        return time_ms == NO_TIMESTAMP or earliest_ms <= time_ms <= latest_ms
+
+    if is_allowed(times.smallest_ms) and is_allowed(times.largest_ms):
+        return
+    told = f"timestamps from {earliest_ms} to {latest_ms} are allowed"
+    at_fault = [
+        (number, f"record {number} has timestamp {record.timestamp_ms}; {told}")
+        for number, record in enumerate(iter_records(header, body))
+        if not is_allowed(record.timestamp_ms)
+    ]
+    reason = f"timestamps from {times.smallest_ms} to {times.largest_ms}; {earliest_ms} to {latest_ms} is allowed"
+    raise AppendRefused(ErrorCode.INVALID_TIMESTAMP, reason, at_fault)
 
 
 _OFFSET = struct.Struct(">q")
@@ -177,7 +198,7 @@ def assigned(batch: ClientBatch, base_offset: int, leader_epoch: int, append_tim
     _OFFSET.pack_into(data, 0, base_offset)
     _LEADER_EPOCH.pack_into(data, 12, leader_epoch)
     max_timestamp_ms = batch.max_timestamp_ms if append_time_ms is None else append_time_ms
-    attributes = batch.header.attributes | (0 if append_time_ms is None else LOG_APPEND_TIME)
+    attributes = batch.header.attributes & ~LOG_APPEND_TIME | (0 if append_time_ms is None else LOG_APPEND_TIME)
     if max_timestamp_ms != batch.header.max_timestamp_ms or attributes != batch.header.attributes:
         _ATTRIBUTES.pack_into(data, 21, attributes)
         _OFFSET.pack_into(data, 35, max_timestamp_ms)

@@ -33,7 +33,7 @@ def written(log: DiskLog) -> None:
         log.append_marker(7, 0, time_ms, commit=True)
         codec = (GZIP, SNAPPY, LZ4, ZSTD)[turn % 4]
         history = History().write(*((b"p%d" % number, b"%60d" % turn) for number in range(turn % 3, 8)), codec=codec)
-        log.append_batches(history.batches[0], time_ms)
+        log.append_batch(history.batches[0], time_ms)
         log.write()
     log.roll()
 

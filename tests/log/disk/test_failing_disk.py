@@ -57,7 +57,7 @@ def refused(log: DiskLog) -> str:
     with pytest.raises(AppendRefused) as of_marker:
         log.append_marker(7, 0, START_MS, commit=True)
     with pytest.raises(AppendRefused) as of_batch:
-        log.append_batches(b"", START_MS)
+        log.append_batch(b"", START_MS)
     with pytest.raises(LogDamaged):
         log.flush()
     assert refusal.value.error is ErrorCode.KAFKA_STORAGE_ERROR

@@ -59,7 +59,7 @@ def written_to(log: DiskLog, turns: int, number: int = 0, client_id: int = 77) -
             data = encode_batch(
                 records, producer_id=client_id, producer_epoch=0, base_sequence=5 * (turn // 7), codec=turn % 5
             )
-            log.append_batches(data, now_ms)
+            log.append_batch(data, now_ms)
         log.flush()
 
 

@@ -101,9 +101,9 @@ class LogAndModel(RuleBasedStateMachine):
     def append_a_client_batch(self, count: int) -> None:
         records = [Record(number, self.now_ms + number, b"c", b"x") for number in range(count)]
         data = encode_batch(records, producer_id=50, producer_epoch=0, base_sequence=self.sequence)
-        offset = self.log.append_batches(data, self.now_ms)
+        offset = self.log.append_batch(data, self.now_ms).base_offset
         assert offset == self.model.end
-        assert self.log.append_batches(data, self.now_ms) == offset  # again: the client did not hear us
+        assert self.log.append_batch(data, self.now_ms).base_offset == offset  # again: the client did not hear us
         self.sequence += count
         for record in records:
             self.model.rows.append((self.model.end, record.timestamp_ms, record.key, record.value))

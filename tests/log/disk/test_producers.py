@@ -27,7 +27,7 @@ def client_batch(sequence: int, count: int = 1, producer_id: int = 7, epoch: int
 def error_of(log: MemoryLog, data: bytes, wall_ms: int = T) -> ErrorCode:
     before = log.end_offset
     with pytest.raises(AppendRefused) as refused:
-        log.append_batches(data, wall_ms)
+        log.append_batch(data, wall_ms)
     assert log.end_offset == before
     return refused.value.error
 
@@ -35,53 +35,53 @@ def error_of(log: MemoryLog, data: bytes, wall_ms: int = T) -> ErrorCode:
 class TestSequences:
     def test_in_order(self) -> None:
         log = MemoryLog()
-        assert [log.append_batches(client_batch(sequence, 2), T) for sequence in (0, 2, 4)] == [0, 2, 4]
+        assert [log.append_batch(client_batch(sequence, 2), T).base_offset for sequence in (0, 2, 4)] == [0, 2, 4]
 
     def test_a_gap(self) -> None:
         log = MemoryLog()
-        log.append_batches(client_batch(0), T)
+        log.append_batch(client_batch(0), T)
         assert error_of(log, client_batch(2)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
     def test_one_of_the_last_five_again(self) -> None:
         log = MemoryLog()
         for number in range(7):
-            log.append_batches(client_batch(2 * number, 2), T)
+            log.append_batch(client_batch(2 * number, 2), T)
         for number in range(2, 7):
-            assert log.append_batches(client_batch(2 * number, 2), T) == 2 * number
+            assert log.append_batch(client_batch(2 * number, 2), T).base_offset == 2 * number
         assert log.end_offset == 14
         assert error_of(log, client_batch(2, 2)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER  # too long ago
         assert error_of(log, client_batch(12, 1)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER  # another batch
 
     def test_sequences_wrap(self) -> None:
         log = MemoryLog()
-        log.append_batches(client_batch(MAX_SEQUENCE - 1, 2), T)
-        assert log.append_batches(client_batch(0, 2), T) == 2
-        assert log.append_batches(client_batch(MAX_SEQUENCE - 1, 2), T) == 0  # again
+        log.append_batch(client_batch(MAX_SEQUENCE - 1, 2), T)
+        assert log.append_batch(client_batch(0, 2), T).base_offset == 2
+        assert log.append_batch(client_batch(MAX_SEQUENCE - 1, 2), T).base_offset == 0  # again
         across = MemoryLog()
-        across.append_batches(client_batch(MAX_SEQUENCE, 3), T)
-        assert across.append_batches(client_batch(MAX_SEQUENCE, 3), T) == 0
-        assert across.append_batches(client_batch(2), T) == 3
+        across.append_batch(client_batch(MAX_SEQUENCE, 3), T)
+        assert across.append_batch(client_batch(MAX_SEQUENCE, 3), T).base_offset == 0
+        assert across.append_batch(client_batch(2), T).base_offset == 3
 
     def test_epochs(self) -> None:
         log = MemoryLog()
-        log.append_batches(client_batch(0, epoch=3), T)
+        log.append_batch(client_batch(0, epoch=3), T)
         assert error_of(log, client_batch(1, epoch=2)) is ErrorCode.INVALID_PRODUCER_EPOCH
         assert error_of(log, client_batch(1, epoch=4)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-        assert log.append_batches(client_batch(0, epoch=4), T) == 1
+        assert log.append_batch(client_batch(0, epoch=4), T).base_offset == 1
 
     def test_a_producer_nobody_remembers_may_begin_anywhere(self) -> None:
-        assert MemoryLog().append_batches(client_batch(1000), T) == 0
+        assert MemoryLog().append_batch(client_batch(1000), T).base_offset == 0
 
     def test_outside_an_open_transaction(self) -> None:
         log = MemoryLog()
-        log.append_batches(client_batch(0, attributes=TRANSACTIONAL), T)
+        log.append_batch(client_batch(0, attributes=TRANSACTIONAL), T)
         assert error_of(log, client_batch(1)) is ErrorCode.INVALID_TXN_STATE
         log.append_marker(7, 0, T, commit=True)
-        assert log.append_batches(client_batch(1), T) == 2
+        assert log.append_batch(client_batch(1), T).base_offset == 2
 
     def test_a_new_epochs_marker_ends_the_old_ones_transaction(self) -> None:
         log = MemoryLog()
-        log.append_batches(client_batch(0, attributes=TRANSACTIONAL), T)
+        log.append_batch(client_batch(0, attributes=TRANSACTIONAL), T)
         log.append_marker(7, 1, T, commit=False)
         assert log.last_stable_offset == 2
         assert [one[:3] for one in log.aborted_transactions(0, 9)] == [(7, 0, 1)]
@@ -92,7 +92,7 @@ class TestClientBatches:
     def test_it_becomes_the_logs_own(self) -> None:
         log = MemoryLog(leader_epoch=5)
         log.append([(b"x", b"y")], T)
-        assert log.append_batches(client_batch(0, 3), T) == 1
+        assert log.append_batch(client_batch(0, 3), T).base_offset == 1
         [batch] = iter_batches(log.read(1, 1))
         assert batch.problem is None
         assert (batch.header.base_offset, batch.header.last_offset, batch.header.leader_epoch) == (1, 3, 5)
@@ -100,7 +100,7 @@ class TestClientBatches:
 
     def test_log_append_time(self) -> None:
         log = MemoryLog(config=LogConfig(log_append_time=True))
-        log.append_batches(client_batch(0, 3), T + 77)
+        log.append_batch(client_batch(0, 3), T + 77)
         [batch] = log.batches()
         assert batch.problem is None
         assert batch.header.timestamp_type == "LogAppendTime"
@@ -110,7 +110,7 @@ class TestClientBatches:
         data = bytearray(client_batch(0, 3))
         struct.pack_into(">q", data, 35, T + 999)
         log = MemoryLog()
-        log.append_batches(with_crc(data), T)
+        log.append_batch(with_crc(data), T)
         [batch] = log.batches()
         assert batch.problem is None
         assert batch.header.max_timestamp_ms == T + 2
@@ -118,7 +118,7 @@ class TestClientBatches:
     @pytest.mark.parametrize("codec", range(5))
     def test_compressed(self, codec: int) -> None:
         log = MemoryLog()
-        log.append_batches(client_batch(0, 3, codec=codec), T)
+        log.append_batch(client_batch(0, 3, codec=codec), T)
         [batch] = log.batches()
         assert (batch.header.codec, len(batch.records), batch.problem) == (codec, 3, None)
 
@@ -150,13 +150,13 @@ class TestClientBatches:
     def test_a_compacted_topic_wants_keys(self) -> None:
         data = encode_batch([Record(0, T, b"k", b"v"), Record(1, T, None, b"v")])
         assert error_of(MemoryLog(config=LogConfig(compacted=True)), data) is ErrorCode.INVALID_RECORD
-        assert MemoryLog().append_batches(data, T) == 0
+        assert MemoryLog().append_batch(data, T).base_offset == 0
 
     def test_old_timestamps(self) -> None:
         log = MemoryLog(config=LogConfig(timestamp_before_max_ms=1000))
         assert error_of(log, client_batch(0), wall_ms=T + 1001) is ErrorCode.INVALID_TIMESTAMP
-        assert log.append_batches(client_batch(0), T + 1000) == 0
-        assert log.append_batches(encode_batch([Record(0, -1, b"k", b"v")]), T) == 1  # none at all is not old
+        assert log.append_batch(client_batch(0), T + 1000).base_offset == 0
+        assert log.append_batch(encode_batch([Record(0, -1, b"k", b"v")]), T).base_offset == 1  # none at all is not old
 
     def test_offsets_inside_that_do_not_count_up(self) -> None:
         data = encode_batch([Record(0, T, b"a", b""), Record(2, T, b"b", b"")], last_offset=1)
@@ -171,7 +171,7 @@ class TestClientBatches:
         data[21 + place % (len(data) - 21)] = byte
         log = MemoryLog()
         try:
-            log.append_batches(with_crc(data), T)
+            log.append_batch(with_crc(data), T)
         except AppendRefused:
             assert log.end_offset == 0
             return

@@ -7,6 +7,7 @@ import pytest
 
 from muster.codec.error_codes import ErrorCode
 from muster.config.broker import BrokerConfig
+from muster.segments.indexes import AbortedTransaction
 from muster.server.cluster.cluster import NO_EPOCH, UNKNOWN_EPOCH_END, Cluster, EpochEnd, FoundRecord
 from muster.server.cluster.list_offsets import (
     EpochAsked,
@@ -66,6 +67,12 @@ class FakeLog:
     def youngest(self) -> FoundRecord | None:
         return self.first_since(max(one.timestamp_ms for one in self.records)) if self.records else None
 
+    def read(self, offset: int, max_bytes: int, up_to: int) -> memoryview:
+        return memoryview(bytes(max(up_to - offset, 0)))
+
+    def aborted_transactions(self, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
+        return []
+
 
 LOG = FakeLog(
     [Written(100, 1), Written(300, 1), Written(200, 3), Written(250, 3)],
@@ -104,7 +111,7 @@ def at_once(request: FetchRequest, cluster: Cluster) -> FetchAnswer:
 def test_a_fetch_waits_until_its_deadline(cluster: Cluster) -> None:
     waiting = parked(FetchRequest(12, (asked("empty"), asked("full", offset=13)), max_wait_ms=500), cluster, 1_000)
     assert waiting.deadline_ms == 1_500
-    assert waiting.topics == {"empty", "full"}
+    assert waiting.keys == {("empty", 0), ("full", 0)}
     answer = fetch.complete(waiting, cluster)
     assert [(one.topic, one.error, one.high_watermark) for one in answer.partitions] == [
         ("empty", 0, 0),

@@ -28,7 +28,16 @@ from muster.segments.sources import OFFSETS_TOPIC
 from muster.server.cluster.cluster import NO_OFFSET, Cluster
 from muster.server.cluster.topics import Happened, Topic, TopicChange
 from muster.server.compaction import Compaction
-from muster.server.records.produce import ALL, NO_ANSWER, NO_TIME, ProduceAnswer, Produced, ProduceRequest, found
+from muster.server.records.produce import (
+    ALL,
+    NO_ANSWER,
+    ProduceAnswer,
+    Produced,
+    ProduceRequest,
+    found,
+    one_batch,
+    refusal,
+)
 from muster.server.server_log import ServerLog
 from muster.server.timers import now
 
@@ -120,14 +129,19 @@ class DataPartitions:
     def produce(self, request: ProduceRequest, answer: Callable[[ProduceAnswer], None]) -> None:
         """Append every batch of a request; `answer` is called when all are decided, perhaps at once."""
         pending = Pending(request, answer)
-        if not request.partitions:
-            answer(ProduceAnswer(request, ()))
+        refused = refusal(request)
+        if refused is not ErrorCode.NONE or not request.partitions:
+            answer(ProduceAnswer(request, (Produced(refused),) * len(request.partitions)))
+            return
         for number, asked in enumerate(request.partitions):
+            batch: memoryview | Produced = one_batch(asked.records, request.version)
             topic = found(asked, request, self._cluster)
             if isinstance(topic, Produced):
                 pending.settle(number, topic)
+            elif isinstance(batch, Produced):
+                pending.settle(number, batch)
             else:
-                self._append(pending, number, topic, asked.partition, asked.records)
+                self._append(pending, number, topic, asked.partition, batch)
 
     def _append(self, pending: Pending, number: int, topic: Topic, partition: int, records: memoryview) -> None:
         one = self._data_log(TopicPartition(topic.name, partition))
@@ -136,11 +150,10 @@ class DataPartitions:
             return
         log, request = one.log, pending.request
         try:
-            base_offset = log.append_batches(records, self._turn_ms())
+            base_offset, append_time_ms = log.append_batch(records, self._turn_ms())
         except AppendRefused as refused:
             pending.settle(number, _refused(refused, log))
             return
-        append_time_ms = self._turn_ms() if log.config.log_append_time else NO_TIME
         produced = Produced(ErrorCode.NONE, base_offset, append_time_ms, log.start_offset)
         if not one.is_dirty:
             one.is_dirty = True
@@ -304,4 +317,9 @@ _SAYS_NOTHING_OF_THE_LOG = frozenset({
 
 def _refused(refused: AppendRefused, log: DiskLog) -> Produced:
     start_offset = NO_OFFSET if refused.error in _SAYS_NOTHING_OF_THE_LOG else log.start_offset
-    return Produced(refused.error, start_offset=start_offset, message=refused.reason or None)
+    return Produced(
+        refused.error,
+        start_offset=start_offset,
+        message=None if refused.error is ErrorCode.UNKNOWN_SERVER_ERROR else refused.reason or None,
+        record_errors=tuple(refused.records),
+    )

@@ -14,8 +14,11 @@ The bytes of a batch are not copied when a request is read: `records` is a view 
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from muster.codec.batches import HEADER_SIZE
+from muster.codec.compression import CODEC_NAMES
 from muster.codec.error_codes import ErrorCode
 from muster.codec.primitives import Buffer
+from muster.codec.records import CODEC_MASK, TRANSACTIONAL
 from muster.protocol.apis import ApiKey
 from muster.protocol.messages import decode_request, encode_response
 from muster.server.cluster.cluster import NO_OFFSET, Cluster
@@ -26,6 +29,11 @@ FIRST_WITH_IDS = 13
 NO_ANSWER, WRITTEN, ALL = 0, 1, -1
 """`acks`: a client waits for nothing, for the leader's log, for all replicas that are in sync."""
 NO_TIME = -1
+FIRST_WITH_ZSTD = 7
+MAGIC, ATTRIBUTES = 16, 22
+"""Where they are in a batch; of the attributes the byte that matters."""
+_BEFORE_SIZE, _SHORTEST = 12, 26
+"""What the size of a batch does not count; what Kafka takes for the smallest size of any version."""
 REPLICAS = 1
 """In sync, of every partition: this cluster has one node."""
 
@@ -74,10 +82,43 @@ def decode(version: int, data: Buffer, position: int = 0, end: int | None = None
     return ProduceRequest(version, body["acks"], body["timeoutMs"], body["transactionalId"], tuple(partitions))
 
 
+def refusal(request: ProduceRequest) -> ErrorCode:
+    """Why nothing of a request is taken; NONE if it may be."""
+    if request.acks not in (NO_ANSWER, WRITTEN, ALL):
+        return ErrorCode.INVALID_REQUIRED_ACKS
+    if any(len(one.records) >= HEADER_SIZE and one.records[ATTRIBUTES] & TRANSACTIONAL for one in request.partitions):
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED  # transactions are not served yet
+    return ErrorCode.NONE
+
+
+def one_batch(records: memoryview, version: int) -> memoryview | Produced:
+    """The batch that is in a request for a partition, and nothing that may lie behind it. Kafka wants exactly one."""
+    size = _whole_batch(records)
+    if size is None:
+        return Produced(ErrorCode.INVALID_RECORD, message="There is no whole batch.")
+    if size < _SHORTEST:
+        return Produced(ErrorCode.CORRUPT_MESSAGE, message=f"A batch of {size} bytes.")
+    if _whole_batch(records[size:]) is not None:
+        return Produced(ErrorCode.INVALID_RECORD, message="There is more than one batch for a partition.")
+    if records[MAGIC] > 2:
+        return Produced(ErrorCode.CORRUPT_MESSAGE, message=f"A batch of magic {records[MAGIC]}.")
+    if records[MAGIC] != 2:
+        return Produced(ErrorCode.INVALID_RECORD, message=f"A batch of magic {records[MAGIC]}; 2 is what is taken.")
+    if version < FIRST_WITH_ZSTD and records[ATTRIBUTES] & CODEC_MASK == CODEC_NAMES.index("zstd"):
+        return Produced(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, message="zstd needs Produce version 7.")
+    return records[:size]
+
+
+def _whole_batch(records: memoryview) -> int | None:
+    """The size of the first batch; None if there is none, or only part of one."""
+    if len(records) <= MAGIC:
+        return None
+    size = int.from_bytes(records[8:12], "big", signed=True) + _BEFORE_SIZE
+    return size if size <= len(records) else None
+
+
 def found(asked: PartitionData, request: ProduceRequest, cluster: Cluster) -> Topic | Produced:
     """The topic that a batch is for, or why it is not taken, before anything is known of its bytes."""
-    if request.acks not in (NO_ANSWER, WRITTEN, ALL):
-        return Produced(ErrorCode.INVALID_REQUIRED_ACKS)
     by_id = request.version >= FIRST_WITH_IDS
     topic = cluster.topics.by_id(asked.topic_id) if by_id else cluster.topics.get(asked.topic)
     if topic is None:

@@ -1,0 +1,280 @@
+"""Records, over the wire: what is taken, what is refused and with which error, what is read back, by both."""
+
+import struct
+import time
+from typing import Any
+
+import pytest
+from crc32c import crc32c
+
+from muster.codec.batches import encode_batch
+from muster.codec.records import Record
+from tests.server.wire_diff.talk import Both, Link, Message, Side
+
+pytestmark = pytest.mark.kafka
+
+LZ4 = 3
+LOADING = 14
+NOW_MS = int(time.time() * 1000)
+"""The same for both."""
+
+
+def batch(*values: str, **more: Any) -> bytes:
+    """A batch as a client makes it: offsets from 0 on."""
+    return encode_batch([Record(n, NOW_MS, b"key", value.encode()) for n, value in enumerate(values)], **more)
+
+
+def one(timestamp_ms: int = NOW_MS, key: bytes | None = b"k") -> bytes:
+    """A batch of one record."""
+    return encode_batch([Record(0, timestamp_ms, key, b"v")])
+
+
+def without_sentences(side: Side) -> None:
+    """Kafka's are about its own classes."""
+    for topic in side.heard[-1][1]["Responses"]:
+        for response in topic["PartitionResponses"]:
+            response.pop("ErrorMessage", None)
+            for record in response.get("RecordErrors", ()):
+                record.pop("BatchIndexErrorMessage", None)
+
+
+def patched(data: bytes, position: int, form: str, value: int, is_summed: bool = True) -> bytes:
+    """A field of the batch's header changed, with the right checksum again unless said otherwise."""
+    changed = bytearray(data)
+    struct.pack_into(form, changed, position, value)
+    if is_summed:
+        struct.pack_into(">I", changed, 17, crc32c(bytes(changed[21:])))
+    return bytes(changed)
+
+
+def produced(
+    side: Side, topic: str, partition: int, records: bytes | None, version: int = 12, acks: int = -1, **more: Any
+) -> Message:
+    topics = [
+        {
+            "Name": topic,
+            "TopicId": side.topic_ids.get(topic, b"\x07" * 16),
+            "PartitionData": [{"Index": partition, "Records": records}],
+        }
+    ]
+    return {"TransactionalId": None, "Acks": acks, "TimeoutMs": 10_000, "TopicData": topics, **more}
+
+
+def fetched(
+    side: Side, topic: str, partition: int, offset: int, max_bytes: int = 1 << 20, wait_ms: int = 0, **more: Any
+) -> Message:
+    asked = {
+        "Partition": partition, "CurrentLeaderEpoch": -1, "FetchOffset": offset, "LastFetchedEpoch": -1,
+        "LogStartOffset": -1, "PartitionMaxBytes": max_bytes,
+    }  # fmt: skip
+    topics = [{"Topic": topic, "TopicId": side.topic_ids.get(topic, b"\x07" * 16), "Partitions": [asked]}]
+    return {
+        "ReplicaId": -1, "MaxWaitMs": wait_ms, "MinBytes": 1, "MaxBytes": 1 << 24, "IsolationLevel": 0,
+        "SessionId": 0, "SessionEpoch": -1, "Topics": topics, "ForgottenTopicsData": [], "RackId": "", **more,
+    }  # fmt: skip
+
+
+def end_of(link: Link, side: Side, topic: str, partition: int) -> int:
+    """Where a log ends; not recorded, since stories before this one wrote to it."""
+    asked = {"Name": topic, "Partitions": [{"PartitionIndex": partition, "CurrentLeaderEpoch": -1, "Timestamp": -1}]}
+    link.post("ListOffsets", 7, {"ReplicaId": -1, "IsolationLevel": 0, "Topics": [asked]})
+    frame = link.read()
+    assert isinstance(frame, bytes)
+    offset: int = link.decoded("ListOffsets", 7, frame)["Topics"][0]["Partitions"][0]["Offset"]
+    return offset
+
+
+def test_a_batch_in_every_version_and_with_every_acks(both: Both) -> None:
+    def story(side: Side) -> None:
+        link = side.connect()
+        for version in range(3, 14):
+            for acks in (-1, 1, 7):
+                link.ask("Produce", version, produced(side, "orders", 0, batch("a", "b"), acks=acks))
+            link.ask("Produce", version, produced(side, "nowhere", 0, batch("a")))
+            link.ask("Produce", version, produced(side, "orders", 9, batch("a")))
+            link.ask("Produce", version, produced(side, "orders", -1, batch("a")))
+            link.ask("Produce", version, produced(side, "orders", 1, b""))
+            without_sentences(side)
+            link.ask("Produce", version, produced(side, "__consumer_offsets", 0, batch("a")))
+            without_sentences(side)
+            link.ask("Produce", version, {**produced(side, "orders", 0, b""), "TopicData": []})
+
+    both.same(story)
+
+
+def test_every_codec(both: Both) -> None:
+    def story(side: Side) -> None:
+        link = side.connect()
+        for codec in range(5):
+            link.ask("Produce", 12, produced(side, "orders", 2, batch("abc" * 100, "def" * 100, codec=codec)))
+        link.ask("Produce", 12, produced(side, "orders", 2, patched(batch("a"), 21, ">h", 5)))
+        link.ask("Produce", 12, produced(side, "orders", 2, patched(batch("a"), 21, ">h", LZ4)))
+
+    both.same(story)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        pytest.param(lambda: patched(batch("a"), 17, ">I", 7, is_summed=False), id="checksum"),
+        pytest.param(lambda: patched(batch("a"), 16, ">b", 1), id="magic 1"),
+        pytest.param(lambda: patched(batch("a"), 16, ">b", 3), id="magic 3"),
+        pytest.param(lambda: batch("a") + batch("b"), id="two batches"),
+        pytest.param(lambda: batch("a")[:-1], id="cut short"),
+        pytest.param(lambda: batch("a")[:20], id="half a header"),
+        pytest.param(lambda: batch("a") + b"x", id="a byte more"),
+        pytest.param(lambda: patched(batch("a", "b"), 57, ">i", 3), id="counts too many"),
+        pytest.param(lambda: patched(batch("a", "b"), 57, ">i", 1), id="counts too few"),
+        pytest.param(lambda: patched(batch("a", "b"), 23, ">i", 5), id="another last offset"),
+        pytest.param(lambda: patched(batch("a"), 0, ">q", 5, is_summed=False), id="another first offset"),
+        pytest.param(lambda: patched(batch("a"), 21, ">h", 0x20), id="control"),
+        pytest.param(lambda: patched(batch("a"), 21, ">h", 0x08), id="log append time"),
+        pytest.param(lambda: patched(batch("a"), 21, ">h", 0x10), id="transactional without a producer"),
+        pytest.param(lambda: patched(batch("a"), 43, ">q", 5), id="a producer without a sequence"),
+        pytest.param(lambda: one(4_000_000_000_000), id="in the future"),
+        pytest.param(lambda: one(1_000), id="long ago"),
+        pytest.param(lambda: one(key=None), id="without a key"),
+        pytest.param(lambda: batch("x" * 2_000_000), id="too large"),
+    ],
+)
+def test_batches_that_are_not_right(both: Both, wrong: Any) -> None:
+    data = wrong()
+
+    def story(side: Side) -> None:
+        link = side.connect()
+        for version in (7, 12):
+            link.ask("Produce", version, produced(side, "payments", 0, data))
+            without_sentences(side)
+        side.note("end", {"end": end_of(link, side, "payments", 0)})
+
+    both.same(story)
+
+
+def test_sequences(both: Both) -> None:
+    def story(side: Side) -> None:
+        link = side.connect()
+
+        def send(sequence: int, epoch: int = 0, count: int = 1, producer: int = 77_000) -> None:
+            values = [f"{sequence}" for _ in range(count)]
+            data = batch(*values, producer_id=producer, producer_epoch=epoch, base_sequence=sequence)
+            link.ask("Produce", 12, produced(side, "payments", 1, data))
+            without_sentences(side)
+
+        for sequence in range(7):
+            send(sequence)
+        for sequence in (6, 3, 2, 1, 0, 8, 9, 7):
+            send(sequence)
+        send(8, count=3)
+        send(8, count=3)
+        send(8, count=2)
+        send(5, epoch=1)
+        send(0, epoch=1)
+        send(11, epoch=0)
+        send(1, epoch=1)
+        send(5, producer=77_001)
+        send(2**31 - 1, producer=77_002)
+        send(0, producer=77_002)
+
+    both.same(story)
+
+
+def test_an_id_for_a_producer(both: Both) -> None:
+    def story(side: Side) -> None:
+        link = side.connect()
+        ids = []
+        for version in range(6):
+            for more in ({}, {"ProducerId": 5, "ProducerEpoch": 3}):
+                asked = {"TransactionalId": None, "TransactionTimeoutMs": 1000, "ProducerId": -1, "ProducerEpoch": -1}
+                while link.ask("InitProducerId", version, {**asked, **more})["ErrorCode"] == LOADING:
+                    side.heard.pop()  # a broker asks its controller for ids when it is first asked for one
+                    time.sleep(0.05)
+                side.heard[-1][1]["CorrelationId"] = None
+                ids.append(side.heard[-1][1].pop("ProducerId"))
+        side.note("ids", {"all new": len(set(ids)) == len(ids), "rising": ids == sorted(ids)})
+
+    both.same(story)
+
+
+def test_reading_back(both: Both) -> None:
+    data = [batch("abc" * n, "def", codec=n % 5) for n in range(6)]
+
+    def story(side: Side) -> None:
+        link = side.connect()
+        first = end_of(link, side, "orders", 1)
+        for each in data:
+            link.ask("Produce", 12, produced(side, "orders", 1, each))
+        for version in range(4, 19):
+            for offset in range(first, first + 13, 3):
+                link.ask("Fetch", version, fetched(side, "orders", 1, offset))
+            link.ask("Fetch", version, fetched(side, "orders", 1, first + 99))
+            link.ask("Fetch", version, fetched(side, "orders", 1, -5))
+            link.ask("Fetch", version, fetched(side, "orders", 1, first, IsolationLevel=1))
+            link.ask("Fetch", version, fetched(side, "nowhere", 1, first))
+            link.ask("Fetch", version, fetched(side, "orders", 1, first, MaxBytes=1))
+            link.ask("Fetch", version, fetched(side, "orders", 1, first, max_bytes=1))
+
+    both.same(story)
+
+
+def test_a_fetch_waits_for_records(both: Both) -> None:
+    def story(side: Side) -> None:
+        reader, writer = side.connect(), side.connect()
+        end = end_of(reader, side, "orders", 2)
+        reader.post("Fetch", 12, fetched(side, "orders", 2, end, wait_ms=15_000))
+        reader.is_silent("waits")
+        writer.ask("Produce", 12, produced(side, "orders", 2, batch("a")))
+        reader.hear("Fetch", 12)
+        reader.post("Fetch", 12, fetched(side, "orders", 2, end + 1, wait_ms=400))
+        reader.hear("Fetch", 12)
+        reader.post("Fetch", 12, fetched(side, "orders", 2, end + 1, wait_ms=15_000, MinBytes=150))
+        writer.ask("Produce", 12, produced(side, "orders", 2, batch("a")))
+        reader.is_silent("waits for more")
+        writer.ask("Produce", 12, produced(side, "orders", 2, batch("b" * 150)))
+        reader.hear("Fetch", 12)
+
+    both.same(story)
+
+
+def test_fetch_sessions(both: Both) -> None:
+    def story(side: Side) -> None:
+        link = side.connect()
+        ends = {number: end_of(link, side, "orders", number) for number in range(3)}
+
+        def asked(*numbers: int, at: int = 0) -> list[Message]:
+            partitions = [
+                fetched(side, "orders", number, ends[number] + at)["Topics"][0]["Partitions"][0] for number in numbers
+            ]
+            topic = {"Topic": "orders", "TopicId": side.topic_ids["orders"], "Partitions": partitions}
+            return [topic] if numbers else []
+
+        def forget(*numbers: int) -> list[Message]:
+            return [{"Topic": "orders", "TopicId": side.topic_ids["orders"], "Partitions": list(numbers)}]
+
+        def ask(version: int, session_id: int, epoch: int, topics: list[Message], **more: Any) -> int:
+            body = {**fetched(side, "orders", 0, 0), "SessionId": session_id, "SessionEpoch": epoch, "Topics": topics}
+            found: int = link.ask("Fetch", version, {**body, **more})["SessionId"]
+            side.heard[-1][1]["SessionId"] = "a session" if found else found
+            return found
+
+        for version in (7, 12, 13, 18):
+            session = ask(version, 0, 0, asked(0, 1, 2))
+            ask(version, session, 1, [])
+            link.ask("Produce", 12, produced(side, "orders", 1, batch("news")))
+            ask(version, session, 2, [])
+            ask(version, session, 3, [])
+            ask(version, session, 4, asked(1, at=1))
+            ask(version, session, 4, [])
+            ask(version, session, 5, [], ForgottenTopicsData=forget(0))
+            ask(version, session, 6, asked(0))
+            ask(version, session, 7, asked(2, at=100))
+            ask(version, session, 8, [])
+            ask(25 - version if version in (12, 13) else version, session, 9, [])
+            ask(version, session, 9, [], ForgottenTopicsData=forget(0, 1, 2))
+            ask(version, session, 10, [])
+            ask(version, 12345, 1, [])
+            session = ask(version, 0, 0, asked(0))
+            ask(version, session, -1, asked(0))
+            ask(version, session, 1, [])
+            ends[1] += 1
+
+    both.same(story)
