@@ -56,7 +56,7 @@ def checked_client_batch(data: bytes | bytearray | memoryview, config: LogConfig
     except CodecError as error:
         raise AppendRefused(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
     try:
-        times = _walk_records(header, body, config.compacted)
+        times = _times_of(header, body, config.compacted)
     except CodecError as error:
         raise AppendRefused(ErrorCode.INVALID_RECORD, str(error)) from error
     if not config.log_append_time:
@@ -108,6 +108,25 @@ class _Times(NamedTuple):
     largest_ms: int
 
 
+COMPILED_FROM_BYTES = 16 << 10
+"""Smaller bodies are walked row by row: the compiled walk takes a third of a second to import, once."""
+
+
+def _times_of(header: BatchHeader, body: bytes | memoryview, need_keys: bool) -> _Times:
+    if len(body) >= COMPILED_FROM_BYTES and header.record_count <= len(body):
+        import numpy as np
+
+        from muster.codec.columns.walk import FINE, walk
+
+        base_ms = header.base_timestamp_ms
+        at_fault, smallest_ms, largest_ms = walk(
+            np.frombuffer(memoryview(body).toreadonly(), np.uint8), len(body), header.record_count, base_ms, need_keys
+        )
+        if at_fault == FINE:
+            return _Times(smallest_ms, largest_ms)
+    return _walk_records(header, body, need_keys)
+
+
 def _walk_records(header: BatchHeader, body: bytes | memoryview, need_keys: bool) -> _Times:
     """Step over all records, looking at their lengths, offsets, times and keys; nothing is copied."""
     position, end, smallest_ms, largest_ms = 0, len(body), 1 << 63, NO_TIMESTAMP
@@ -122,9 +141,13 @@ def _walk_records(header: BatchHeader, body: bytes | memoryview, need_keys: bool
         if offset_delta != number:
             raise Malformed(f"record {number} says it is number {offset_delta}")
         key_length, position = _varint(body, position, record_end)
+        if key_length < -1:
+            raise Malformed(f"record {number} has a key of length {key_length}")
         if key_length < 0 and need_keys:
             without_key.append(number)
         value_length, position = _varint(body, position + max(key_length, 0), record_end)
+        if value_length < -1:
+            raise Malformed(f"record {number} has a value of length {value_length}")
         _check_headers(body, position + max(value_length, 0), record_end, number)
         timestamp_ms = header.base_timestamp_ms + time_delta
         smallest_ms, largest_ms = min(smallest_ms, timestamp_ms), max(largest_ms, timestamp_ms)

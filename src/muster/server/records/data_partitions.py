@@ -21,6 +21,7 @@ from muster.log.config import Flush
 from muster.log.directory import LogDirectory
 from muster.log.flush import Flusher
 from muster.log.partition import DiskLog
+from muster.log.reads import NOTHING
 from muster.log.steps import GrowingPause
 from muster.log.validation import AppendRefused
 from muster.segments.checkpoints import TopicPartition
@@ -128,11 +129,12 @@ class DataPartitions:
 
     def produce(self, request: ProduceRequest, answer: Callable[[ProduceAnswer], None]) -> None:
         """Append every batch of a request; `answer` is called when all are decided, perhaps at once."""
-        pending = Pending(request, answer)
+        kept = request._replace(partitions=tuple([one._replace(records=NOTHING) for one in request.partitions]))
         refused = refusal(request)
         if refused is not ErrorCode.NONE or not request.partitions:
-            answer(ProduceAnswer(request, (Produced(refused),) * len(request.partitions)))
+            answer(ProduceAnswer(kept, (Produced(refused),) * len(request.partitions)))
             return
+        pending = Pending(kept, answer)  # its bytes are not kept while it waits
         for number, asked in enumerate(request.partitions):
             batch: memoryview | Produced = one_batch(asked.records, request.version)
             topic = found(asked, request, self._cluster)

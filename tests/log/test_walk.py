@@ -1,0 +1,53 @@
+"""The compiled walk over a client's records and the plain one find the same."""
+
+import numpy as np
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from muster.codec.batches import HEADER_SIZE, encode_batch, read_header
+from muster.codec.columns.walk import FINE, walk
+from muster.codec.records import Record
+from muster.errors import CodecError
+from muster.log.validation import AppendRefused, _walk_records
+
+NOW_MS = 1_700_000_000_000
+
+blobs = st.none() | st.binary(max_size=300)
+headers = st.lists(st.tuples(st.text(max_size=5), blobs), max_size=3).map(tuple)
+lists_of_records = st.lists(st.tuples(st.integers(-(10**6), 10**6), blobs, blobs, headers), min_size=1, max_size=20)
+damage = st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), max_size=3)
+
+
+def compare(body: bytes, count: int, need_keys: bool) -> bool:
+    """Whether the walk finds fault; asserts that the plain one does too, or finds the same times."""
+    header = read_header(encode_batch([Record(0, NOW_MS, None, None)]))._replace(record_count=count)
+    found, smallest_ms, largest_ms = walk(np.frombuffer(body, np.uint8), len(body), count, NOW_MS, need_keys)
+    try:
+        times = _walk_records(header, body, need_keys)
+    except (CodecError, AppendRefused):
+        assert found != FINE
+        return True
+    assert (found, smallest_ms, largest_ms) == (FINE, *times)
+    return False
+
+
+def body_of(records: list[tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]]) -> bytes:
+    made = [Record(number, NOW_MS + delta, *rest) for number, (delta, *rest) in enumerate(records)]
+    return encode_batch(made, base_timestamp_ms=NOW_MS)[HEADER_SIZE:]
+
+
+@given(lists_of_records, st.booleans())
+def test_records_as_clients_make_them(records, need_keys: bool) -> None:  # type: ignore[no-untyped-def]
+    is_keyless = need_keys and any(key is None for _, key, _, _ in records)
+    assert compare(body_of(records), len(records), need_keys) is is_keyless
+
+
+@settings(max_examples=300)
+@given(lists_of_records, damage, st.integers(-2, 2), st.integers(0, 5))
+@example([(0, b"k", b"v", ())], [], 0, 3)
+@example([(0, b"k", b"v", ())], [(0, 0x80)], 0, 0)
+def test_damaged_records(records, changes, more: int, cut: int) -> None:  # type: ignore[no-untyped-def]
+    body = bytearray(body_of(records))
+    for place, byte in changes:
+        body[place % len(body)] = byte
+    compare(bytes(body[: len(body) - cut]), max(len(records) + more, 0), False)
