@@ -1,8 +1,8 @@
 """One consumer of the demo, as a process of its own: `demo_member.py CLIENT SERVERS GROUP TOPIC [INSTANCE]`.
 
-CLIENT is confluent-kafka, aiokafka or kafka-python, each used in its own way. muster has no records for a consumer to
-read yet, so a member moves on from what the group has committed by itself, a few offsets at a time. SIGUSR1 makes it
-hold still (it stays in the group and commits nothing), SIGTERM makes it leave.
+CLIENT is confluent-kafka, aiokafka or kafka-python, each used in its own way. Nothing is produced in the demo, so a
+member moves on from what the group has committed by itself, a few offsets at a time. SIGUSR1 makes it hold still (it
+stays in the group and commits nothing), SIGTERM makes it leave.
 """
 
 import asyncio
