@@ -5,7 +5,9 @@ packed batch of a megabyte may hold sixty. `walk` answers for all records at onc
 `muster.log.validation` are broken. That module then looks for itself, and finds the words.
 """
 
-from muster.codec.columns.kernels import inlined, kernel, types
+from numba import types
+
+from muster.codec.columns.kernels import inlined, kernel
 
 FINE = -1
 READ_ONLY_BYTES = types.Array(types.uint8, 1, "C", readonly=True)
