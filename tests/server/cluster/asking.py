@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from types import ModuleType
 from typing import Any
 
+from muster.codec.error_codes import ErrorCode
 from muster.config.broker import BrokerConfig
 from muster.core.config import GroupConfig
 from muster.protocol.apis import ApiKey
@@ -13,9 +14,11 @@ from muster.server.cluster.cluster import EMPTY_PARTITION, Cluster, ClusterApi, 
 from muster.server.cluster.topics import Happened, Outcome, Plan, Topic, TopicChange, Topics, TopicStorage
 from muster.server.records import fetch
 from muster.server.records.fetch import ParkedFetch
+from muster.server.records.fetch_sessions import FetchSessions
 
 MODULES: tuple[ModuleType, ...] = (create_topics, delete_topics, describe_configs, list_offsets, metadata)
 APIS: dict[int, ClusterApi] = {api_key: api for module in MODULES for api_key, api in module.APIS.items()}
+NO_SESSIONS = FetchSessions(0, lambda: 0)
 CLUSTER_ID = "bXVzdGVyLXRlc3Qta2l0LTE"
 
 
@@ -90,10 +93,14 @@ def answered(
 ) -> tuple[bytes, bool]:
     """The frame of the answer, and whether the client had to wait for it."""
     if api_key == ApiKey.FETCH:
-        outcome = fetch.handle(fetch.decode(version, data, position, end), cluster, 0)
+        asked = fetch.decode(version, data, position, end)
+        visit = NO_SESSIONS.visit(asked)
+        if isinstance(visit, ErrorCode):
+            return fetch.encode(version, 7, fetch.FetchAnswer((), visit)), False
+        outcome = fetch.handle(asked._replace(partitions=visit.partitions), cluster, 0)
         if isinstance(outcome, ParkedFetch):
-            return fetch.encode(version, 7, fetch.complete(outcome, cluster)), True
-        return fetch.encode(version, 7, outcome), False
+            return fetch.encode(version, 7, visit.answer(fetch.complete(outcome, cluster))), True
+        return fetch.encode(version, 7, visit.answer(outcome)), False
     api = APIS[api_key]
     request = api.decode(version, data, position, end)
     return api.encode(version, 7, carried_out(api, request, cluster)), False

@@ -95,8 +95,8 @@ def test_fetch(pair: Pair, topics: None, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(7, 19))
-def test_a_fetch_session_is_not_kept(pair: Pair, topics: None, version: int) -> None:
-    """The one thing that differs: Kafka gives the session a number, as long as it has room for more."""
+def test_a_fetch_session_without_room(pair: Pair, topics: None, version: int) -> None:
+    """Kafka gives the session a number, as long as it has room for more; here there is none."""
     for session_id in (0, 9):
         message = {"MinBytes": 1, "Topics": [wanted(version, "read-a", part())], "MaxBytes": 1 << 20}
         theirs, ours, _ = pair.both("Fetch", version, message | {"SessionId": session_id, "SessionEpoch": 0})
