@@ -28,7 +28,7 @@ from tests.server.cluster.pair import differences
 Message = dict[str, Any]
 CLOSED: Message = {"connection": "closed"}
 SILENT: Message = {"connection": "silent"}
-PATIENCE_S = 8.0
+PATIENCE_S = 20.0
 QUIET_S = 0.25
 CLIENT_ID = "raw"
 READS = frozenset({"DescribeGroups", "ListGroups", "OffsetFetch"})
