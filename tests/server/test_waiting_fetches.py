@@ -31,6 +31,7 @@ class Parking:
             lambda due: self.timers,
             lambda parked: "done",  # type: ignore
             lambda answer, parked: self.enough,
+            lambda look: look(),
             max_requests,
             max_partitions,
         )

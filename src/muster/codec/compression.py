@@ -18,6 +18,8 @@ CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 DEFAULT_LIMIT = 64 * 1024 * 1024
 """Sixty times the largest batch that a broker accepts by default. A bomb costs a few times this memory, no more."""
 
+_MOST_MEMBERS = 1_000
+"""Of gzip; each costs in proportion to all that is behind it."""
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 
 
@@ -75,6 +77,8 @@ def _gunzip(data: bytes | memoryview, limit: int) -> bytes:
     rest: bytes | memoryview = data
     try:
         while rest:  # members may follow one another
+            if len(parts) >= _MOST_MEMBERS:
+                raise Malformed(f"gzip data of more than {_MOST_MEMBERS} members")
             unpacker = zlib.decompressobj(wbits=31)
             part = unpacker.decompress(rest, room + 1)
             if len(part) > room:

@@ -298,6 +298,7 @@ class LogDirectory:
             recovery_point=self._recovery_points.get(key, 0),
             start_offset=self._log_starts.get(key, 0),
             clean=clean,
+            new_epoch=not clean and topic.name != OFFSETS_TOPIC,
             wall_ms=self._wall_ms,
             accept_loss=self._accepts(topic.name),
         )

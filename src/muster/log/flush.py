@@ -103,6 +103,11 @@ class Durability:
         self.generation = 0
         """Counts how often the log was cut: a ticket from before a cut promises nothing."""
 
+    @property
+    def rolled_segments(self) -> int:
+        """Closed, and not yet durable."""
+        return len(self._rolled)
+
     def names_changed(self) -> None:
         """A file was made, renamed or removed: the directory is to be synced before anything new is promised."""
         self._names_version += 1

@@ -36,6 +36,9 @@ from muster.log.steps import Steps, carry_out
 from muster.segments.checkpoints import write_epochs
 from muster.segments.files import REAL_FILES, Files
 
+MOST_ROLLED = 8
+"""Closed segments whose files stay open until they are durable; beyond that they are synced here and now."""
+
 
 class DiskLog:
     """A partition on disk. `DiskLog.open` makes one; `report` says what opening found and did."""
@@ -79,13 +82,15 @@ class DiskLog:
         start_offset: int = 0,
         clean: bool = False,
         leader_epoch: int | None = None,
+        new_epoch: bool = False,
         wall_ms: int | None = None,
         accept_loss: bool = True,
     ) -> Self:
         """Open a partition's directory, or make it. `clean` says that it was closed cleanly.
 
         `recovery_point` and `start_offset` come from the checkpoints; without `accept_loss`, `LossRefused` if the log
-        ends before its recovery point. Without `leader_epoch` the last known one goes on. With `wall_ms`, producers
+        ends before its recovery point. Without `leader_epoch` the last known one goes on, or with `new_epoch` the next
+        one begins, so that a reader who was further than the log is now can tell. With `wall_ms`, producers
         that were silent for too long are forgotten.
         """
         config = config or LogConfig()
@@ -97,8 +102,9 @@ class DiskLog:
             if wall_ms is not None:
                 loaded.producers.forget_idle(wall_ms, config.producer_id_expiration_ms)
             latest = loaded.epochs.latest
+            following = (latest or 0) + (new_epoch and latest is not None and loaded.end_offset > 0)
             try:
-                return cls(files, directory, loaded, config, (latest or 0) if leader_epoch is None else leader_epoch)
+                return cls(files, directory, loaded, config, following if leader_epoch is None else leader_epoch)
             except BaseException:
                 loaded.active.close()
                 raise
@@ -227,6 +233,11 @@ class DiskLog:
         self._active = self._writable(base_offset)
         self._durability.rolled(old, snapshot_file)
         self.row.set([*self.row.segments[:-1], old.closed(), self._active])
+        if self._durability.rolled_segments > MOST_ROLLED:  # or a client could have all files of the process opened
+            ticket = self.unsynced()
+            if ticket is not None:
+                ticket.sync()
+                self._durability.synced(ticket)
 
     def _writable(self, base_offset: int) -> WritableSegment:
         return WritableSegment(

@@ -23,7 +23,7 @@ from muster.codec.records import TRANSACTIONAL, BatchHeader
 from muster.log.config import LogConfig
 from muster.log.producers import ProducerStates
 from muster.log.segment import WritableSegment, WrittenBatch
-from muster.log.validation import AppendRefused, assigned, checked_client_batch
+from muster.log.validation import AppendRefused, UnpackBudget, assigned, checked_client_batch
 from muster.segments.indexes import MAX_RELATIVE_OFFSET, NO_TIMESTAMP, AbortedTransaction
 
 COORDINATOR_BASE_SEQUENCE = 0
@@ -329,14 +329,16 @@ class Appends:
             self.aborted.append(aborted)
         return offset
 
-    def append_batch(self, data: bytes | bytearray | memoryview, wall_ms: int) -> Appended:
+    def append_batch(
+        self, data: bytes | bytearray | memoryview, wall_ms: int, budget: UnpackBudget | None = None
+    ) -> Appended:
         """Stage a batch that a client made; if it was here before, that one is what is told.
 
         `AppendRefused` with Kafka's error where something is wrong with it, or with its place in the producer's row.
         """
         if self.failure is not None:
             self._refuse_all()
-        batch = checked_client_batch(data, self.config, wall_ms)
+        batch = checked_client_batch(data, self.config, wall_ms, budget)
         header = batch.header
         if header.producer_id >= 0:
             duplicate = self.producers.duplicate_of(header)

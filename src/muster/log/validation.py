@@ -8,7 +8,10 @@ under LogAppendTime the time.
 """
 
 import struct
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from itertools import islice
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -35,6 +38,8 @@ class AppendRefused(MusterError):
 
 
 NO_TIMESTAMP = -1
+MOST_LOOKED_AT, MOST_TOLD = 1_000, 100
+"""Records of a batch with wrong times that are looked at one by one, and that a producer is told of."""
 
 
 class ClientBatch(NamedTuple):
@@ -45,14 +50,31 @@ class ClientBatch(NamedTuple):
     max_timestamp_ms: int
 
 
-def checked_client_batch(data: bytes | bytearray | memoryview, config: LogConfig, wall_ms: int) -> ClientBatch:
+class UnpackBudget:
+    """How many bytes the packed batches of one request may become, together: a few bytes can become gigabytes."""
+
+    def __init__(self, request_bytes: int) -> None:
+        self.left = UNPACKED_BYTES + UNPACKED_RATIO * request_bytes
+
+    def unpack(self, codec: int, body: memoryview) -> bytes:
+        unpacked = compression.decompress(codec, body, max(self.left, 0))
+        self.left -= len(unpacked)
+        return unpacked
+
+
+UNPACKED_BYTES, UNPACKED_RATIO = 32 << 20, 20
+
+
+def checked_client_batch(
+    data: bytes | bytearray | memoryview, config: LogConfig, wall_ms: int, budget: UnpackBudget | None = None
+) -> ClientBatch:
     """The one batch in these bytes; `AppendRefused` with Kafka's error for whatever is wrong with it."""
     view = memoryview(data)
     header = _checked_header(view, config)
     body: bytes | memoryview = view[HEADER_SIZE : header.size_bytes]
     try:
         if header.codec:
-            body = compression.decompress(header.codec, body)
+            body = (budget or UnpackBudget(len(view))).unpack(header.codec, view[HEADER_SIZE : header.size_bytes])
     except CodecError as error:
         raise AppendRefused(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
     try:
@@ -109,22 +131,54 @@ class _Times(NamedTuple):
 
 
 COMPILED_FROM_BYTES = 16 << 10
-"""Smaller bodies are walked row by row: the compiled walk takes a third of a second to import, once."""
+"""Smaller bodies are walked row by row."""
+
+
+class _CompiledWalk:
+    """The walk of `codec/columns/walk.py`, once it is there.
+
+    Importing it takes a second, more where it has to be compiled, and a server has no second: a thread does it when the
+    first large batch comes, and batches are walked row by row until then, or for good where it cannot be imported.
+    """
+
+    def __init__(self) -> None:
+        self._walk: Callable[[bytes | memoryview, int, int, bool], tuple[int, int, int]] | None = None
+        self._is_asked_for = False
+
+    def ready(self) -> "Callable[[bytes | memoryview, int, int, bool], tuple[int, int, int]] | None":
+        if not self._is_asked_for:
+            self._is_asked_for = True
+            threading.Thread(target=self.load, name="muster-walk", daemon=True).start()
+        return self._walk
+
+    def load(self) -> None:
+        with suppress(ImportError):
+            import numpy as np
+
+            from muster.codec.columns.walk import walk
+
+            def over(body: bytes | memoryview, count: int, base_ms: int, need_keys: bool) -> tuple[int, int, int]:
+                view = np.frombuffer(memoryview(body).toreadonly(), np.uint8)
+                found: tuple[int, int, int] = walk(view, len(view), count, base_ms, need_keys)
+                return found
+
+            self._walk = over
+
+
+COMPILED_WALK = _CompiledWalk()
+_FINE = -1
 
 
 def _times_of(header: BatchHeader, body: bytes | memoryview, need_keys: bool) -> _Times:
-    if len(body) >= COMPILED_FROM_BYTES and header.record_count <= len(body):
-        import numpy as np
-
-        from muster.codec.columns.walk import FINE, walk
-
-        base_ms = header.base_timestamp_ms
-        at_fault, smallest_ms, largest_ms = walk(
-            np.frombuffer(memoryview(body).toreadonly(), np.uint8), len(body), header.record_count, base_ms, need_keys
-        )
-        if at_fault == FINE:
-            return _Times(smallest_ms, largest_ms)
-    return _walk_records(header, body, need_keys)
+    walk = COMPILED_WALK.ready() if len(body) >= COMPILED_FROM_BYTES and header.record_count <= len(body) else None
+    if walk is None:
+        return _walk_records(header, body, need_keys)
+    at_fault, *times = walk(body, header.record_count, header.base_timestamp_ms, need_keys)
+    if at_fault == _FINE:
+        return _Times(*times)
+    if need_keys and walk(body, header.record_count, header.base_timestamp_ms, False)[0] != at_fault:
+        raise _without_keys([at_fault])
+    raise Malformed(f"record {at_fault} of {header.record_count} is not whole, or does not fit its batch")
 
 
 def _walk_records(header: BatchHeader, body: bytes | memoryview, need_keys: bool) -> _Times:
@@ -136,7 +190,7 @@ def _walk_records(header: BatchHeader, body: bytes | memoryview, need_keys: bool
         record_end = position + length
         if length < 0 or record_end > end:
             raise Truncated(f"record {number} of {length} bytes, {end - position} before the end of its batch")
-        time_delta, position = _varint(body, position + 1, record_end)
+        time_delta, position = _varint(body, position + 1, record_end, LONG_BITS)
         offset_delta, position = _varint(body, position, record_end)
         if offset_delta != number:
             raise Malformed(f"record {number} says it is number {offset_delta}")
@@ -150,17 +204,20 @@ def _walk_records(header: BatchHeader, body: bytes | memoryview, need_keys: bool
             raise Malformed(f"record {number} has a value of length {value_length}")
         _check_headers(body, position + max(value_length, 0), record_end, number)
         timestamp_ms = header.base_timestamp_ms + time_delta
+        if not -(1 << 63) <= timestamp_ms < 1 << 63:
+            raise Malformed(f"record {number} has a timestamp that no clock reaches")
         smallest_ms, largest_ms = min(smallest_ms, timestamp_ms), max(largest_ms, timestamp_ms)
         position = record_end
     if position != end:
         raise Malformed(f"{end - position} bytes behind the last record")
     if without_key:
-        raise AppendRefused(
-            ErrorCode.INVALID_RECORD,
-            f"{len(without_key)} records without a key, and the topic is compacted",
-            [(number, "Compacted topic cannot accept message without key.") for number in without_key],
-        )
+        raise _without_keys(without_key)
     return _Times(smallest_ms, largest_ms)
+
+
+def _without_keys(numbers: Sequence[int]) -> AppendRefused:
+    told = [(number, "Compacted topic cannot accept message without key.") for number in numbers[:MOST_TOLD]]
+    return AppendRefused(ErrorCode.INVALID_RECORD, "records without a key, and the topic is compacted", told)
 
 
 def _check_headers(body: bytes | memoryview, position: int, end: int, number: int) -> None:
@@ -175,7 +232,10 @@ def _check_headers(body: bytes | memoryview, position: int, end: int, number: in
         raise Malformed(f"record {number} does not end where it says")
 
 
-def _varint(data: bytes | memoryview, position: int, end: int) -> tuple[int, int]:
+INT_BITS, LONG_BITS = 32, 64
+
+
+def _varint(data: bytes | memoryview, position: int, end: int, bits: int = INT_BITS) -> tuple[int, int]:
     value = shift = 0
     while True:
         if position >= end:
@@ -184,10 +244,13 @@ def _varint(data: bytes | memoryview, position: int, end: int) -> tuple[int, int
         position += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
+            if value >> bits:
+                break
             return (value >> 1) ^ -(value & 1), position
         shift += 7
-        if shift > 63:
-            raise Malformed("a number of more than 64 bits in a record")
+        if shift >= bits:
+            break
+    raise Malformed(f"a number of more than {bits} bits in a record")
 
 
 def _check_times(header: BatchHeader, body: bytes | memoryview, times: _Times, config: LogConfig, wall_ms: int) -> None:
@@ -202,9 +265,9 @@ def _check_times(header: BatchHeader, body: bytes | memoryview, times: _Times, c
     told = f"timestamps from {earliest_ms} to {latest_ms} are allowed"
     at_fault = [
         (number, f"record {number} has timestamp {record.timestamp_ms}; {told}")
-        for number, record in enumerate(iter_records(header, body))
+        for number, record in enumerate(islice(iter_records(header, body), MOST_LOOKED_AT))
         if not is_allowed(record.timestamp_ms)
-    ]
+    ][:MOST_TOLD]
     reason = f"timestamps from {times.smallest_ms} to {times.largest_ms}; {earliest_ms} to {latest_ms} is allowed"
     raise AppendRefused(ErrorCode.INVALID_TIMESTAMP, reason, at_fault)
 

@@ -23,7 +23,7 @@ from muster.segments.files import Files
 from muster.segments.sources import OFFSETS_TOPIC
 from muster.server import process
 from muster.server.cluster import metadata
-from muster.server.cluster.cluster import EMPTY_PARTITION, Cluster, DiskPartition, Node, PartitionOffsets
+from muster.server.cluster.cluster import MISSING_PARTITION, Cluster, DiskPartition, Node, PartitionOffsets
 from muster.server.cluster.topic_storage import DirectoryTopics, TopicChanges, fresh_topic_id, log_config
 from muster.server.cluster.topics import Topic, TopicChange, Topics
 from muster.server.cluster_requests import ClusterRequests, WaitingFetches
@@ -50,6 +50,9 @@ from muster.server.server_log import FaultLog, RateLimitedLog, ServerLog, Stats
 from muster.server.timers import loop_timers, now
 
 TICK_S = 1.0
+LARGEST_ID_OF_A_BROKER = 1 << 40
+MOST_SESSION_PARTITIONS = 100_000
+"""Of all fetch sessions; half a kilobyte each."""
 FORGET_PRODUCERS_S = 600.0
 """Kafka's `producer.id.expiration.check.interval.ms`."""
 
@@ -145,14 +148,18 @@ def assemble(
         partial(loop_timers, loop),
         lambda parked: fetch.complete(parked, cluster),
         lambda answer, parked: fetch.is_enough(answer, parked, cluster),
+        loop.call_soon,
         config.muster_max_parked_requests,
         config.muster_max_parked_partitions,
     )
     data_partitions = DataPartitions(
-        cluster, directory, flusher, compaction, logs_on_loan, server_log, lambda key: fetches.grown(*key)
-    )
+        cluster, directory, flusher, compaction, logs_on_loan, server_log, topic_changes.between,
+        lambda key: fetches.grown(*key),
+    )  # fmt: skip
     producer_ids = ProducerIds(directory.files, directory.path, server_log, partial(_largest_producer_id, directory))
-    sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, lambda: now().monotonic_ms)
+    sessions = FetchSessions(
+        config.max_incremental_fetch_session_cache_slots, MOST_SESSION_PARTITIONS, lambda: now().monotonic_ms
+    )
     group_requests = GroupRequests(led_partitions, cluster, remarks)
     cluster_requests = ClusterRequests(
         cluster, topic_changes, data_partitions, producer_ids, fetches, sessions, remarks
@@ -196,7 +203,7 @@ def _cluster(directory: LogDirectory, topics: Topics, config: BrokerConfig, grou
 
     def partition_of(topic: Topic, partition: int) -> PartitionOffsets:
         log = directory.logs.get(TopicPartition(topic.name, partition))
-        return EMPTY_PARTITION if log is None else DiskPartition(log)
+        return MISSING_PARTITION if log is None else DiskPartition(log)
 
     node = Node(config.node_id, "", 0)
     cluster = Cluster(directory.meta.cluster_id or "", node, topics, fresh_topic_id, config, groups, partition_of)
@@ -207,7 +214,9 @@ def _cluster(directory: LogDirectory, topics: Topics, config: BrokerConfig, grou
 
 
 def _largest_producer_id(directory: LogDirectory) -> int:
-    return max((number for log in directory.logs.values() for number in log.producers.producers), default=-1)
+    """Of those that brokers hand out; a client may write any number on a batch."""
+    known = (number for log in directory.logs.values() for number in log.producers.producers)
+    return max((number for number in known if number < LARGEST_ID_OF_A_BROKER), default=-1)
 
 
 def _log_topic_change(server_log: ServerLog, change: TopicChange) -> None:

@@ -150,9 +150,12 @@ class WaitingFetches:
         make_timers: Callable[[Callable[[Any], None]], Timers],
         complete: Callable[[ParkedFetch], FetchAnswer],
         is_enough: Callable[[FetchAnswer, ParkedFetch], bool],
+        soon: Callable[[Callable[[], None]], object],
         max_requests: int,
         max_partitions: int,
     ) -> None:
+        self._soon = soon
+        self._grown: set[tuple[str, int]] = set()
         self._timers = make_timers(self.due)
         self._complete = complete
         self._is_enough = is_enough
@@ -208,8 +211,18 @@ class WaitingFetches:
         return waiting
 
     def grown(self, topic: str, partition: int) -> None:
-        """There may be more to read in a partition: answer those that have enough now."""
-        for reply in list(self._by_partition.get((topic, partition), ())):
+        """There may be more to read in a partition: in this turn those who wait for it are looked at, once each."""
+        if (topic, partition) in self._by_partition:
+            if not self._grown:
+                self._soon(self._look)
+            self._grown.add((topic, partition))
+
+    def _look(self) -> None:
+        """Answer those that have enough now."""
+        grown, self._grown = self._grown, set()
+        for reply in {reply: None for key in grown for reply in self._by_partition.get(key, ())}:
+            if reply not in self._waiting:
+                continue
             parked, as_sent = self._waiting[reply]
             try:
                 answer = self._complete(parked)

@@ -31,7 +31,8 @@ MAX_WAITING_BYTES = 4 << 20
 _ENDED_BY_PEER = (7, 8)
 """States of a socket as Linux counts them: closed, and waiting to be closed here."""
 LOOK_AT_THE_CLOCK_EVERY = 16
-"""Requests of the hot APIs; after any other, always."""
+"""Requests of the hot APIs; after any other, and after a large one, always."""
+LARGE_REQUEST_BYTES = 1 << 10
 
 
 class PendingReply:
@@ -223,7 +224,7 @@ class Connection(asyncio.Protocol):
                 if len(replies) >= max_waiting:
                     break
             taken += 1
-            is_time_to_look = waits_for is not None or not taken % LOOK_AT_THE_CLOCK_EVERY
+            is_time_to_look = waits_for is not None or not taken % LOOK_AT_THE_CLOCK_EVERY or size > LARGE_REQUEST_BYTES
             if is_time_to_look and position < end and monotonic() > enough:
                 self._is_yielding = True
                 self.host.turns.wait(self._take_turn)

@@ -18,7 +18,7 @@ from muster.server.records.fetch_sessions import FetchSessions
 
 MODULES: tuple[ModuleType, ...] = (create_topics, delete_topics, describe_configs, list_offsets, metadata)
 APIS: dict[int, ClusterApi] = {api_key: api for module in MODULES for api_key, api in module.APIS.items()}
-NO_SESSIONS = FetchSessions(0, lambda: 0)
+NO_SESSIONS = FetchSessions(0, 0, lambda: 0)
 CLUSTER_ID = "bXVzdGVyLXRlc3Qta2l0LTE"
 
 

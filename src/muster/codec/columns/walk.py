@@ -13,16 +13,22 @@ FINE = -1
 READ_ONLY_BYTES = types.Array(types.uint8, 1, "C", readonly=True)
 
 
+LONG_BITS, INT_BITS = 63, 28
+"""The largest shift of a byte in a number of 64 bits, and of 32."""
+
+
 @inlined
-def _varint(data, position, end):  # type: ignore[no-untyped-def]
-    """Value and the next position, which is -1 where the number does not end in time."""
+def _varint(data, position, end, last_shift):  # type: ignore[no-untyped-def]
+    """Value and the next position, which is -1 where the number does not end in time, or is too large."""
     value, shift = 0, 0
-    while position < end and shift <= 63:
+    while position < end and shift <= last_shift:
         byte = types.int64(data[position])
         position += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return (value >> 1) & 0x7FFFFFFFFFFFFFFF ^ -(value & 1), position
+            value = (value >> 1) & 0x7FFFFFFFFFFFFFFF ^ -(value & 1)
+            is_too_large = last_shift == INT_BITS and (value > 0x7FFFFFFF or value < -0x80000000)
+            return value, (-1 if is_too_large else position)
         shift += 7
     return 0, -1
 
@@ -39,33 +45,35 @@ def walk(data, end, count, base_ms, need_keys):  # type: ignore[no-untyped-def]
     """
     position, smallest, largest = 0, 0x7FFFFFFFFFFFFFFF, -1
     for number in range(count):
-        length, position = _varint(data, position, end)
-        if position < 0 or length < 0 or position + length > end:
+        length, position = _varint(data, position, end, INT_BITS)
+        if position < 0 or length < 0 or length > end - position:
             return number, smallest, largest
         record_end = position + length
-        time_delta, position = _varint(data, position + 1, record_end)
+        time_delta, position = _varint(data, position + 1, record_end, LONG_BITS)
         if position < 0:
             return number, smallest, largest
-        offset_delta, position = _varint(data, position, record_end)
+        offset_delta, position = _varint(data, position, record_end, INT_BITS)
         if position < 0 or offset_delta != number:
             return number, smallest, largest
-        key_length, position = _varint(data, position, record_end)
+        key_length, position = _varint(data, position, record_end, INT_BITS)
         if position < 0 or key_length < -1 or (key_length < 0 and need_keys) or key_length > record_end - position:
             return number, smallest, largest
-        value_length, position = _varint(data, position + max(key_length, 0), record_end)
+        value_length, position = _varint(data, position + max(key_length, 0), record_end, INT_BITS)
         if position < 0 or value_length < -1 or value_length > record_end - position:
             return number, smallest, largest
-        headers, position = _varint(data, position + max(value_length, 0), record_end)
+        headers, position = _varint(data, position + max(value_length, 0), record_end, INT_BITS)
         if position < 0 or headers < 0 or headers > record_end - position:
             return number, smallest, largest
         for _ in range(headers):
             for least in range(2):
-                size, position = _varint(data, position, record_end)
+                size, position = _varint(data, position, record_end, INT_BITS)
                 if position < 0 or size < -least or size > record_end - position:
                     return number, smallest, largest
                 position += max(size, 0)
         if position != record_end:
             return number, smallest, largest
         timestamp = base_ms + time_delta
+        if (timestamp < base_ms) != (time_delta < 0):  # it went round
+            return number, smallest, largest
         smallest, largest = min(smallest, timestamp), max(largest, timestamp)
     return (FINE if position == end else count), smallest, largest

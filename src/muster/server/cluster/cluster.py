@@ -105,10 +105,14 @@ class EmptyPartition:
 
 
 EMPTY_PARTITION = EmptyPartition()
+MISSING_PARTITION = EmptyPartition()
+"""A partition whose log is not there: its topic is being deleted. Clients are told to look for its leader."""
 
 
 def epoch_problem(log: PartitionOffsets, known_epoch: int) -> ErrorCode:
     """Whether a client that has heard of this leader epoch may ask here; `NO_EPOCH` if it has heard of none."""
+    if log is MISSING_PARTITION:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
     if known_epoch in (NO_EPOCH, log.leader_epoch):
         return ErrorCode.NONE
     return ErrorCode.FENCED_LEADER_EPOCH if known_epoch < log.leader_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH

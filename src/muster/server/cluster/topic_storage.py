@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from muster.codec.error_codes import ErrorCode
 from muster.config.broker import BrokerConfig
@@ -33,6 +33,7 @@ from muster.server.cluster.topics import Happened, Outcome, Plan, Topic, TopicCh
 from muster.server.connection import PendingReply
 from muster.server.connections import RESERVE_BYTES
 
+Result = TypeVar("Result")
 MOST_WAITING_BYTES = 16 << 20
 """Of requests that wait for their turn, besides the small ones."""
 FILES_OF_A_LOG = 3
@@ -229,6 +230,11 @@ class TopicChanges:
             self._forget_offsets(partitions, durable.set)
             await durable.wait()
         return decided.answer(outcomes)
+
+    async def between(self, work: Callable[[], Result]) -> Result:
+        """Do something, in the thread that makes the changes, while no topic is made or deleted."""
+        async with self._turn:
+            return await self._loop.run_in_executor(self._thread, work)
 
     async def create_topic(self, cluster: Cluster, name: str, partitions: int) -> None:
         """For a program that runs the broker inside itself. Raises `MusterError`."""

@@ -10,7 +10,7 @@ log is opened anew, after a second at first and after a minute in the end, becau
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple
@@ -23,11 +23,11 @@ from muster.log.flush import Flusher
 from muster.log.partition import DiskLog
 from muster.log.reads import NOTHING
 from muster.log.steps import GrowingPause
-from muster.log.validation import AppendRefused
+from muster.log.validation import AppendRefused, UnpackBudget
 from muster.segments.checkpoints import TopicPartition
 from muster.segments.sources import OFFSETS_TOPIC
 from muster.server.cluster.cluster import NO_OFFSET, Cluster
-from muster.server.cluster.topics import Happened, Topic, TopicChange
+from muster.server.cluster.topics import Happened, TopicChange
 from muster.server.compaction import Compaction
 from muster.server.records.produce import (
     ALL,
@@ -78,7 +78,7 @@ class Waiting(NamedTuple):
 class DataLog:
     """One log, with the answers that wait for it."""
 
-    __slots__ = ("is_dirty", "key", "log", "waits_for_disk", "waits_for_write")
+    __slots__ = ("is_dirty", "key", "log", "readable_to", "waits_for_disk", "waits_for_write")
 
     def __init__(self, key: TopicPartition, log: DiskLog) -> None:
         self.key = key
@@ -87,12 +87,15 @@ class DataLog:
         self.waits_for_disk: deque[Waiting] = deque()
         self.is_dirty = False
         """Whether something was appended in this turn."""
+        self.readable_to = log.high_watermark
+        """As far as readers were told."""
 
 
 class DataPartitions:
     """All logs but those of the offsets topic. Everything here runs in the thread of the event loop.
 
-    `grown` hears of every log that readers may read further than before.
+    `between_changes` does something while no topic is made or deleted. `grown` hears of every log that readers may read
+    further than before.
     """
 
     def __init__(
@@ -103,6 +106,7 @@ class DataPartitions:
         compaction: Compaction,
         on_loan: set[TopicPartition],
         server_log: ServerLog,
+        between_changes: Callable[[Callable[[], DiskLog | None]], Awaitable[DiskLog | None]],
         grown: Callable[[TopicPartition], None],
     ) -> None:
         self._cluster = cluster
@@ -111,6 +115,7 @@ class DataPartitions:
         self._compaction = compaction
         self._on_loan = on_loan
         self._server_log = server_log
+        self._between_changes = between_changes
         self._grown = grown
         self._loop = asyncio.get_running_loop()
         self._by_key: dict[TopicPartition, DataLog] = {}
@@ -135,6 +140,7 @@ class DataPartitions:
             answer(ProduceAnswer(kept, (Produced(refused),) * len(request.partitions)))
             return
         pending = Pending(kept, answer)  # its bytes are not kept while it waits
+        budget = UnpackBudget(sum(len(one.records) for one in request.partitions))
         for number, asked in enumerate(request.partitions):
             batch: memoryview | Produced = one_batch(asked.records, request.version)
             topic = found(asked, request, self._cluster)
@@ -143,16 +149,18 @@ class DataPartitions:
             elif isinstance(batch, Produced):
                 pending.settle(number, batch)
             else:
-                self._append(pending, number, topic, asked.partition, batch)
+                self._append(pending, number, TopicPartition(topic.name, asked.partition), batch, budget)
 
-    def _append(self, pending: Pending, number: int, topic: Topic, partition: int, records: memoryview) -> None:
-        one = self._data_log(TopicPartition(topic.name, partition))
+    def _append(
+        self, pending: Pending, number: int, key: TopicPartition, records: memoryview, budget: UnpackBudget
+    ) -> None:
+        one = self._data_log(key)
         if one is None:
             pending.settle(number, Produced(ErrorCode.NOT_LEADER_OR_FOLLOWER))  # it is being deleted, or opened again
             return
         log, request = one.log, pending.request
         try:
-            base_offset, append_time_ms = log.append_batch(records, self._turn_ms())
+            base_offset, append_time_ms = log.append_batch(records, self._turn_ms(), budget)
         except AppendRefused as refused:
             pending.settle(number, _refused(refused, log))
             return
@@ -193,7 +201,9 @@ class DataPartitions:
         to_flush = []
         for one in dirty:
             one.is_dirty = False
-            if one.log.config.flush is Flush.ALWAYS:
+            if self._directory.logs.get(one.key) is not one.log:  # it is being deleted
+                self._fail_waiting(one, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            elif one.log.config.flush is Flush.ALWAYS:
                 to_flush.append((one.log, partial(self._flushed, one, one.log)))
             else:
                 self._write(one)
@@ -226,7 +236,9 @@ class DataPartitions:
             while waiting and waiting[0].end_offset <= offset:
                 _, _, pending, number, produced = waiting.popleft()
                 pending.settle(number, produced)
-        self._grown(one.key)
+        if one.log.high_watermark != one.readable_to:
+            one.readable_to = one.log.high_watermark
+            self._grown(one.key)
 
     def time_out(self) -> None:
         """Producers that have waited as long as they wanted to are told so; called every second."""
@@ -234,8 +246,11 @@ class DataPartitions:
         for one in self._by_key.values():
             for waiting in (one.waits_for_write, one.waits_for_disk):
                 late = [each for each in waiting if each.deadline_ms <= now_ms]
+                if late:
+                    in_time = [each for each in waiting if each.deadline_ms > now_ms]
+                    waiting.clear()
+                    waiting.extend(in_time)
                 for each in late:
-                    waiting.remove(each)
                     each.pending.settle(each.number, Produced(ErrorCode.REQUEST_TIMED_OUT))
 
     # Logs that fail, and logs that go.
@@ -251,7 +266,7 @@ class DataPartitions:
         if one.key in self._openings or self._is_stopping or self._directory.logs.get(one.key) is not log:
             return
         self._server_log.say(f"{str(error).rstrip('.')}. It is opened again.", event="log failed")
-        self._openings[one.key] = self._loop.create_task(self._open_again(one.key))
+        self._openings[one.key] = self._loop.create_task(self._open_again(one.key, log))
 
     def _fail_waiting(self, one: DataLog, error: ErrorCode) -> None:
         for waiting in (one.waits_for_write, one.waits_for_disk):
@@ -259,15 +274,15 @@ class DataPartitions:
                 each = waiting.popleft()
                 each.pending.settle(each.number, Produced(error))
 
-    async def _open_again(self, key: TopicPartition) -> None:
-        """Until it works, or the topic is gone."""
+    async def _open_again(self, key: TopicPartition, failed: DiskLog) -> None:
+        """Until it works, or the topic is gone; another of its name may have come, whose log is not this one's."""
         pause, told = GrowingPause(FIRST_PAUSE_S, LONGEST_PAUSE_S), ""
         try:
-            while key in self._directory.logs:
+            while self._directory.logs.get(key) is failed:
                 await asyncio.sleep(pause.next_s())
                 try:
-                    await self._open_once(key)
-                except LogDamaged as error:
+                    await self._open_once(key, failed)
+                except Exception as error:
                     if described(error) != told:
                         told = described(error)
                         self._server_log.say(f"{told.rstrip('.')}. It is tried again.", event="log failed")
@@ -276,22 +291,31 @@ class DataPartitions:
         finally:
             del self._openings[key]
 
-    async def _open_once(self, key: TopicPartition) -> None:
+    async def _open_once(self, key: TopicPartition, failed: DiskLog) -> None:
+        if self._directory.logs.get(key) is not failed:
+            return
         self._on_loan.add(key)
         try:
             await self._compaction.let_go(key)
-            log = await self._loop.run_in_executor(self._opener, self._directory.open_again, key)
-            if key not in self._directory.logs:  # deleted meanwhile
+            log = await self._between_changes(partial(self._open, key, failed))
+            if log is None:
+                return
+            if self._directory.logs.get(key) is not failed:  # deleted meanwhile
                 log.abandon()
                 return
-            failed = self._directory.replace_log(key, log)
+            self._directory.replace_log(key, log)
             self._opener.submit(failed.abandon)  # closing a file waits for a sync that is under way
             self._compaction.reopened(key)
             for note in log.report.notes:
                 self._server_log.say(note)
             self._server_log.say(f"{key} is open again, from offset {log.start_offset} to {log.end_offset}.")
+            self._grown(key)
         finally:
             self._on_loan.discard(key)
+
+    def _open(self, key: TopicPartition, failed: DiskLog) -> DiskLog | None:
+        """In the thread that changes topics, so that none is deleted or made meanwhile."""
+        return self._directory.open_again(key) if self._directory.logs.get(key) is failed else None
 
     def topic_changed(self, change: TopicChange) -> None:
         if change.happened is Happened.DELETED:

@@ -7,8 +7,9 @@ epoch of the session, one more than the last, so a lost answer is noticed and th
 
 A partition that gave records goes behind all others, so that each has its turn when the answer is full.
 
-There is room for a number of sessions. Where it is full, a session that was not used for two minutes makes room for
-the next one, or one that is smaller and as old; if there is none, the client hears session id 0 and goes on without.
+There is room for a number of sessions, and for a number of partitions in all of them together. Where it is full, a
+session that was not used for two minutes makes room for the next one, or one that is smaller and as old; if there is
+none, the client hears session id 0 and goes on without.
 """
 
 import random
@@ -111,8 +112,13 @@ class Visit:
 
 
 class FetchSessions:
-    def __init__(self, most: int, now_ms: Callable[[], int], rng: random.Random | None = None) -> None:
+    def __init__(
+        self, most: int, most_partitions: int, now_ms: Callable[[], int], rng: random.Random | None = None
+    ) -> None:
         self._most = most
+        self._most_partitions = most_partitions
+        self._partitions = 0
+        """Of all sessions."""
         self._now_ms = now_ms
         self._random = rng or random.Random()
         self._sessions: dict[int, Session] = {}
@@ -125,7 +131,7 @@ class FetchSessions:
         """What a request asks for, together with its session; or why it cannot go on with that."""
         by_ids = request.version >= FIRST_WITH_IDS
         if request.session_epoch in (FIRST_EPOCH, WITHOUT_SESSION_EPOCH):
-            self._sessions.pop(request.session_id, None)
+            self._end(request.session_id)
             asked = tuple({one.key: one for one in request.partitions}.values())
             if request.session_epoch == WITHOUT_SESSION_EPOCH or not asked:
                 return Visit(asked)
@@ -137,11 +143,13 @@ class FetchSessions:
             return ErrorCode.INVALID_FETCH_SESSION_EPOCH
         if session.by_ids != by_ids:
             return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+        self._end(session.session_id)
         session.update(request.partitions, request.forgotten)
-        del self._sessions[session.session_id]
         if not session.partitions:
             return Visit(())
-        self._sessions[session.session_id] = session
+        if self._partitions + len(session.partitions) > self._most_partitions:
+            return ErrorCode.FETCH_SESSION_ID_NOT_FOUND  # the client names everything anew, and goes on without
+        self._begin(session)
         session.used_ms = self._now_ms()
         session.epoch = session.epoch + 1 if session.epoch < LARGEST else 1
         return Visit(tuple([known.asked for known in session.partitions.values()]), session)
@@ -152,10 +160,21 @@ class FetchSessions:
         partitions = {one.key: Remembered(one) for one in asked}
         if len(self._sessions) >= self._most and not self._made_room(len(partitions), now_ms):
             return NO_SESSION
+        if self._partitions + len(partitions) > self._most_partitions:
+            return NO_SESSION
         session = Session(self._fresh_id(), by_ids, now_ms, now_ms, partitions)
         session.news(fetched)
-        self._sessions[session.session_id] = session
+        self._begin(session)
         return session.session_id
+
+    def _begin(self, session: Session) -> None:
+        self._sessions[session.session_id] = session
+        self._partitions += len(session.partitions)
+
+    def _end(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self._partitions -= len(session.partitions)
 
     def _made_room(self, size: int, now_ms: int) -> bool:
         if not self._sessions:
@@ -163,10 +182,10 @@ class FetchSessions:
         oldest = next(iter(self._sessions.values()))
         smaller = min(self._sessions.values(), key=lambda one: len(one.partitions))
         if now_ms - oldest.used_ms > IDLE_MS:
-            del self._sessions[oldest.session_id]
+            self._end(oldest.session_id)
             return True
         if len(smaller.partitions) < size and now_ms - smaller.created_ms > IDLE_MS:
-            del self._sessions[smaller.session_id]
+            self._end(smaller.session_id)
             return True
         return False
 

@@ -72,14 +72,15 @@ class ProduceAnswer(NamedTuple):
 
 
 def decode(version: int, data: Buffer, position: int = 0, end: int | None = None) -> ProduceRequest:
+    """Of two batches for one partition the last one counts, as in Kafka."""
     body = decode_request(ApiKey.PRODUCE, version, data, position, end, leaves_records=True)
     view = memoryview(data)
-    partitions = [
-        PartitionData(topic["name"], topic["topicId"], one["index"], view[one["records"] or slice(0, 0)])
-        for topic in body["topicData"]
-        for one in topic["partitionData"]
-    ]
-    return ProduceRequest(version, body["acks"], body["timeoutMs"], body["transactionalId"], tuple(partitions))
+    partitions: dict[tuple[str, bytes, int], PartitionData] = {}
+    for topic in body["topicData"]:
+        for one in topic["partitionData"]:
+            key = topic["name"], topic["topicId"], one["index"]
+            partitions[key] = PartitionData(*key, view[one["records"] or slice(0, 0)])
+    return ProduceRequest(version, body["acks"], body["timeoutMs"], body["transactionalId"], tuple(partitions.values()))
 
 
 def refusal(request: ProduceRequest) -> ErrorCode:

@@ -30,6 +30,7 @@ from muster.server.server_log import ServerLog
 FILE = "muster-producer-ids"
 BLOCK = 1000
 NO_ID, NO_EPOCH = -1, -1
+LARGEST_ID = (1 << 63) - 1
 
 
 class InitProducerId(NamedTuple):
@@ -87,7 +88,7 @@ class ProducerIds:
         """Write a block down and answer from it; those who find none are told to try again."""
         try:
             while self._waiting:
-                at_least = (self._largest_known() // BLOCK + 1) * BLOCK if not self._end else 0
+                at_least = (self._largest_known() // BLOCK + 1) * BLOCK
                 self._next, self._end = await self._loop.run_in_executor(None, self._reserved, at_least)
                 self._answer()
         except (OSError, Malformed) as error:
@@ -100,10 +101,12 @@ class ProducerIds:
     def _reserved(self, at_least: int) -> tuple[int, int]:
         """In any thread: the next block, which is ours for good."""
         start = at_least
-        if self._files.exists(self._path):
+        if self._files.exists(self._path):  # then the logs were looked at when it was made
             lines = decode_lines(read_file(self._files, self._path), self._path.name)
             if len(lines) != 1 or not lines[0].isdecimal():
                 raise Malformed(f"{self._path} does not say which producer ids are left: {lines[:1]}")
-            start = max(start, int(lines[0]))
+            start = int(lines[0])
+        if start + BLOCK > LARGEST_ID:
+            raise Malformed(f"{self._path} says that all producer ids are used up")
         replace_file(self._files, self._path, encode_lines([str(start + BLOCK)]), "producer-ids")
         return start, start + BLOCK
