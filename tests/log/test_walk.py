@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from muster.codec.batches import HEADER_SIZE, encode_batch, read_header
+from muster.codec.batches import HEADER_SIZE, encode_batch, iter_records, read_header
 from muster.codec.columns.walk import FINE, walk
 from muster.codec.records import Record
 from muster.errors import CodecError
@@ -28,6 +28,7 @@ def compare(body: bytes, count: int, need_keys: bool) -> bool:
         assert found != FINE
         return True
     assert (found, smallest_ms, largest_ms) == (FINE, *times)
+    list(iter_records(header, body))  # what is taken can be read
     return False
 
 
@@ -40,6 +41,15 @@ def body_of(records: list[tuple[int, bytes | None, bytes | None, tuple[tuple[str
 def test_records_as_clients_make_them(records, need_keys: bool) -> None:  # type: ignore[no-untyped-def]
     is_keyless = need_keys and any(key is None for _, key, _, _ in records)
     assert compare(body_of(records), len(records), need_keys) is is_keyless
+
+
+def test_numbers_that_take_more_bytes_than_readers_allow() -> None:
+    plain = body_of([(0, b"k", b"v", ())])
+    padded = (
+        bytes([plain[0] + 12]) + plain[1:3] + b"\x80\x80\x80\x80\x80\x80\x00" + plain[4:]
+    )  # offset 0 in seven bytes
+    assert not compare(plain, 1, False)
+    assert compare(padded, 1, False)
 
 
 @settings(max_examples=300)

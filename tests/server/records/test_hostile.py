@@ -1,0 +1,79 @@
+"""Producers and consumers that mean no good, or have a bug."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from muster.broker import Broker
+from muster.codec.error_codes import ErrorCode
+from muster.protocol.apis import ApiKey
+from muster.server.records.fetch import FetchAnswer, FetchRequest, PartitionAsked
+from muster.server.records.fetch_sessions import FetchSessions, Visit
+from tests.server.raw import Raw
+from tests.server.records.talking import PRODUCE, all_values, batch, produce, produce_body
+
+ZSTD = 4
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker() as broker:
+        broker.create_topic("orders", partitions=4)
+        yield broker
+
+
+@pytest.fixture
+def raw(broker: Broker) -> Iterator[Raw]:
+    with Raw((broker.host, broker.port)) as raw:
+        yield raw
+
+
+def test_a_few_bytes_do_not_become_many(raw: Raw) -> None:
+    bomb = batch("x" * (60 << 20), codec=ZSTD)
+    assert len(bomb) < 10_000
+    assert produce(raw, "orders", 0, bomb)[0] != 0
+    assert produce(raw, "orders", 0, batch("x" * (1 << 20), codec=ZSTD))[0] == 0
+
+
+def test_all_batches_of_a_request_share_what_they_may_become(raw: Raw) -> None:
+    large = batch("x" * (12 << 20), codec=ZSTD)
+    answer = raw.ask(ApiKey.PRODUCE, PRODUCE, **produce_body("orders", dict.fromkeys(range(4), large)))
+    errors = [one["errorCode"] for one in answer["responses"][0]["partitionResponses"]]
+    assert errors[:2] == [0, 0]
+    assert 0 not in errors[2:]
+
+
+def test_of_two_batches_for_one_partition_the_last_counts(raw: Raw) -> None:
+    before = len(all_values(raw, "orders", 3))
+    data = [{"index": 3, "records": batch("first")}, {"index": 3, "records": batch("last")}]
+    body = {"acks": -1, "timeoutMs": 10_000, "topicData": [{"name": "orders", "partitionData": data}]}
+    (told,) = raw.ask(ApiKey.PRODUCE, PRODUCE, **body)["responses"][0]["partitionResponses"]
+    assert told["errorCode"] == 0
+    assert all_values(raw, "orders", 3)[before:] == ["last"]
+
+
+def test_any_number_may_be_a_producers_and_ids_go_on(raw: Raw) -> None:
+    huge = batch("a", producer_id=2**63 - 1, producer_epoch=0, base_sequence=0)
+    assert produce(raw, "orders", 1, huge)[0] == 0
+    answer = raw.ask(ApiKey.INIT_PRODUCER_ID, 4, transactionalId=None, transactionTimeoutMs=1_000)
+    assert (answer["errorCode"], answer["producerId"]) == (0, 0)
+
+
+def test_partitions_of_all_sessions_are_bounded() -> None:
+    sessions = FetchSessions(1_000, 25, lambda: 0)
+
+    def visit(session_id: int, epoch: int, numbers: range) -> Visit | ErrorCode:
+        asked = tuple(PartitionAsked("made-up", bytes(16), number, 0) for number in numbers)
+        return sessions.visit(FetchRequest(12, asked, session_id=session_id, session_epoch=epoch))
+
+    def opened(numbers: range) -> int:
+        found = visit(0, 0, numbers)
+        assert isinstance(found, Visit)
+        return found.answer(FetchAnswer(())).session_id
+
+    first, second = opened(range(10)), opened(range(10))
+    assert first
+    assert second
+    assert opened(range(10)) == 0
+    assert visit(first, 1, range(10, 30)) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "it would be too large"
+    assert opened(range(10)) != 0, "its room is free again"
