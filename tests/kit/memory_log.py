@@ -16,9 +16,9 @@ from muster.errors import LogDamaged
 from muster.log.config import LogConfig
 from muster.log.producers import ProducerStates
 from muster.log.reads import LOAD_BUFFER_BYTES, FoundOffset, Progress, ReadRefused
-from muster.log.staging import COORDINATOR_BASE_SEQUENCE
+from muster.log.staging import COORDINATOR_BASE_SEQUENCE, Appended
 from muster.log.validation import AppendRefused, assigned, checked_client_batch
-from muster.segments.indexes import AbortedTransaction, overlapping
+from muster.segments.indexes import NO_TIMESTAMP, AbortedTransaction, overlapping
 
 NO_PRODUCER = -1
 
@@ -60,8 +60,8 @@ class PartitionLog(Protocol):
     ) -> int:
         """End a producer's transaction."""
 
-    def append_batch(self, data: bytes | bytearray | memoryview, wall_ms: int) -> int:
-        """Take a batch that a client made; returns its base offset."""
+    def append_batch(self, data: bytes | bytearray | memoryview, wall_ms: int) -> Appended:
+        """Take a batch that a client made, or tell of the same one from before."""
 
     def write(self) -> None:
         """Hand everything appended so far to the operating system. Raises `LogDamaged`."""
@@ -164,17 +164,17 @@ class MemoryLog:
         self._take(marker)
         return base_offset
 
-    def append_batch(self, data: bytes | bytearray | memoryview, wall_ms: int) -> int:
+    def append_batch(self, data: bytes | bytearray | memoryview, wall_ms: int) -> Appended:
         batch = checked_client_batch(data, self.config, wall_ms)
         if batch.header.producer_id >= 0:
             duplicate = self._producers.duplicate_of(batch.header)
             if duplicate is not None:
-                return duplicate.base_offset
+                return Appended(duplicate.base_offset, duplicate.timestamp_ms)
             self._producers.check_data(batch.header, from_client=True)
         base_offset = self.end_offset
         append_time_ms = wall_ms if self.config.log_append_time else None
         self._take(bytes(assigned(batch, base_offset, self.leader_epoch, append_time_ms)))
-        return base_offset
+        return Appended(base_offset, NO_TIMESTAMP if append_time_ms is None else append_time_ms)
 
     def _take(self, batch: bytes) -> None:
         if self.break_next:

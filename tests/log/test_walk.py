@@ -8,6 +8,7 @@ from muster.codec.batches import HEADER_SIZE, encode_batch, iter_records, read_h
 from muster.codec.columns.walk import FINE, walk
 from muster.codec.records import Record
 from muster.errors import CodecError
+from muster.log.staging import varint
 from muster.log.validation import AppendRefused, _walk_records
 
 NOW_MS = 1_700_000_000_000
@@ -18,10 +19,11 @@ lists_of_records = st.lists(st.tuples(st.integers(-(10**6), 10**6), blobs, blobs
 damage = st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), max_size=3)
 
 
-def compare(body: bytes, count: int, need_keys: bool) -> bool:
+def compare(body: bytes, count: int, need_keys: bool, base_ms: int = NOW_MS) -> bool:
     """Whether the walk finds fault; asserts that the plain one does too, or finds the same times."""
-    header = read_header(encode_batch([Record(0, NOW_MS, None, None)]))._replace(record_count=count)
-    found, smallest_ms, largest_ms = walk(np.frombuffer(body, np.uint8), len(body), count, NOW_MS, need_keys)
+    header = read_header(encode_batch([Record(0, NOW_MS, None, None)]))
+    header = header._replace(record_count=count, base_timestamp_ms=base_ms)
+    found, smallest_ms, largest_ms = walk(np.frombuffer(body, np.uint8), len(body), count, base_ms, need_keys)
     try:
         times = _walk_records(header, body, need_keys)
     except (CodecError, AppendRefused):
@@ -50,6 +52,29 @@ def test_numbers_that_take_more_bytes_than_readers_allow() -> None:
     )  # offset 0 in seven bytes
     assert not compare(plain, 1, False)
     assert compare(padded, 1, False)
+
+
+@given(st.integers(-(1 << 63), (1 << 63) - 1), st.integers(-(1 << 63), (1 << 63) - 1))
+@example((1 << 63) - 1, 1)
+@example((1 << 63) - 1, 1 << 62)
+@example(-(1 << 63), -1)
+@example(-(1 << 63), -(1 << 63))
+@example(-1, -(1 << 63))
+@example(0, -(1 << 63))
+def test_times_that_go_round(base_ms: int, delta_ms: int) -> None:
+    plain = body_of([(0, b"k", b"v", ())])
+    delta = varint(delta_ms)
+    body = varint(plain[0] // 2 - 1 + len(delta)) + plain[1:2] + delta + plain[3:]
+    is_a_time = -(1 << 63) <= base_ms + delta_ms < 1 << 63
+    assert compare(body, 1, False, base_ms) is not is_a_time
+
+
+def test_a_time_of_65_bits() -> None:
+    plain = body_of([(0, b"k", b"v", ())])
+    for last, is_refused in ((1, False), (2, True)):
+        delta = b"\x80" * 9 + bytes([last])
+        body = varint(plain[0] // 2 - 1 + len(delta)) + plain[1:2] + delta + plain[3:]
+        assert compare(body, 1, False, base_ms=0) is is_refused
 
 
 @settings(max_examples=300)

@@ -1,5 +1,6 @@
 """Fetches that wait: how many there may be, and how they are found again."""
 
+from collections.abc import Callable
 from typing import Any, cast
 
 from muster.server.cluster.cluster import Cluster
@@ -27,11 +28,13 @@ class Parking:
         self.cluster: Cluster = memory_cluster(a_topic("a", 10), a_topic("b", 10))
         self.timers = Timers(lambda: 0, lambda delay, call: NO_ALARM, lambda key: None)
         self.enough = False
+        self.looks = 0
+        self._turn: list[Callable[[], None]] = []
         self.parked = WaitingFetches(
             lambda due: self.timers,
-            lambda parked: "done",  # type: ignore
+            self._completed,  # type: ignore
             lambda answer, parked: self.enough,
-            lambda look: look(),
+            self._turn.append,
             max_requests,
             max_partitions,
         )
@@ -43,6 +46,17 @@ class Parking:
         reply = FakeReply(object())
         self.parked.park(waiting, cast(PendingReply, reply), lambda answer: answer)
         return reply
+
+    def grown(self, *keys: tuple[str, int]) -> None:
+        """Partitions that grow in one turn of the loop."""
+        for key in keys:
+            self.parked.grown(*key)
+        while self._turn:
+            self._turn.pop()()
+
+    def _completed(self, parked: ParkedFetch) -> str:
+        self.looks += 1
+        return "done"
 
 
 class _NoAlarm:
@@ -78,14 +92,24 @@ def test_only_those_who_wait_for_a_topic_hear_that_it_changed() -> None:
 def test_only_those_who_wait_for_a_partition_are_looked_at_when_it_has_grown() -> None:
     parking = Parking()
     waits_for_a, waits_for_b = parking.park("a", 2), parking.park("b")
-    parking.parked.grown("a", 1)
+    parking.grown(("a", 1))
     assert waits_for_a.answers == [], "it is not enough yet"
     parking.enough = True
-    parking.parked.grown("a", 2)
+    parking.grown(("a", 2))
     assert waits_for_a.answers == [], "it does not read that partition"
-    parking.parked.grown("a", 1)
+    parking.grown(("a", 1))
     assert (waits_for_a.answers, waits_for_b.answers) == (["done"], [])
     assert (len(parking.parked), len(parking.timers)) == (1, 1)
+
+
+def test_partitions_that_grow_in_one_turn_make_a_fetch_be_looked_at_once() -> None:
+    parking = Parking()
+    parking.park("a", 10)
+    parking.grown(*(("a", partition) for partition in range(10)))
+    assert parking.looks == 1
+    parking.enough = True
+    parking.grown(("a", 3), ("a", 4))
+    assert (parking.looks, len(parking.parked)) == (2, 0)
 
 
 def test_a_client_that_is_gone_is_forgotten() -> None:

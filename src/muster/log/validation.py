@@ -38,6 +38,7 @@ class AppendRefused(MusterError):
 
 
 NO_TIMESTAMP = -1
+UNLIMITED = 1 << 62
 MOST_LOOKED_AT, MOST_TOLD = 1_000, 100
 """Records of a batch with wrong times that are looked at one by one, and that a producer is told of."""
 
@@ -132,23 +133,35 @@ class _Times(NamedTuple):
 
 COMPILED_FROM_BYTES = 16 << 10
 """Smaller bodies are walked row by row."""
+MOST_ROW_BY_ROW = 100_000
+"""Records and their headers; a batch of more waits for the compiled walk, since a few bytes can become millions."""
+
+
+_Walk = Callable[[bytes | memoryview, int, int, bool], tuple[int, int, int]]
 
 
 class _CompiledWalk:
     """The walk of `codec/columns/walk.py`, once it is there.
 
     Importing it takes a second, more where it has to be compiled, and a server has no second: a thread does it when the
-    first large batch comes, and batches are walked row by row until then, or for good where it cannot be imported.
+    first large batch comes, and batches are walked row by row until then, or for good where it cannot be imported. One
+    that would take longer than the import waits for it.
     """
 
     def __init__(self) -> None:
-        self._walk: Callable[[bytes | memoryview, int, int, bool], tuple[int, int, int]] | None = None
-        self._is_asked_for = False
+        self._walk: _Walk | None = None
+        self._loading: threading.Thread | None = None
 
-    def ready(self) -> "Callable[[bytes | memoryview, int, int, bool], tuple[int, int, int]] | None":
-        if not self._is_asked_for:
-            self._is_asked_for = True
-            threading.Thread(target=self.load, name="muster-walk", daemon=True).start()
+    def ready(self) -> "_Walk | None":
+        if self._loading is None:
+            self._loading = threading.Thread(target=self.load, name="muster-walk", daemon=True)
+            self._loading.start()
+        return self._walk
+
+    def wait(self) -> "_Walk | None":
+        """None where it cannot be imported."""
+        if self.ready() is None and self._loading is not None:
+            self._loading.join()
         return self._walk
 
     def load(self) -> None:
@@ -172,7 +185,12 @@ _FINE = -1
 def _times_of(header: BatchHeader, body: bytes | memoryview, need_keys: bool) -> _Times:
     walk = COMPILED_WALK.ready() if len(body) >= COMPILED_FROM_BYTES and header.record_count <= len(body) else None
     if walk is None:
-        return _walk_records(header, body, need_keys)
+        try:
+            return _walk_records(header, body, need_keys, MOST_ROW_BY_ROW)
+        except _TooMany:
+            walk = COMPILED_WALK.wait()
+        if walk is None:
+            return _walk_records(header, body, need_keys)
     at_fault, *times = walk(body, header.record_count, header.base_timestamp_ms, need_keys)
     if at_fault == _FINE:
         return _Times(*times)
@@ -181,10 +199,15 @@ def _times_of(header: BatchHeader, body: bytes | memoryview, need_keys: bool) ->
     raise Malformed(f"record {at_fault} of {header.record_count} is not whole, or does not fit its batch")
 
 
-def _walk_records(header: BatchHeader, body: bytes | memoryview, need_keys: bool) -> _Times:
+class _TooMany(Exception):
+    """More records and headers than may be walked row by row."""
+
+
+def _walk_records(header: BatchHeader, body: bytes | memoryview, need_keys: bool, most: int = UNLIMITED) -> _Times:
     """Step over all records, looking at their lengths, offsets, times and keys; nothing is copied."""
     position, end, smallest_ms, largest_ms = 0, len(body), 1 << 63, NO_TIMESTAMP
     without_key: list[int] = []
+    left = most
     for number in range(header.record_count):
         length, position = _varint(body, position, end)
         record_end = position + length
@@ -202,7 +225,11 @@ def _walk_records(header: BatchHeader, body: bytes | memoryview, need_keys: bool
         value_length, position = _varint(body, position + max(key_length, 0), record_end)
         if value_length < -1:
             raise Malformed(f"record {number} has a value of length {value_length}")
-        _check_headers(body, position + max(value_length, 0), record_end, number)
+        headers, position = _varint(body, position + max(value_length, 0), record_end)
+        left -= 1 + max(headers, 0)
+        if left < 0 and headers <= record_end - position:
+            raise _TooMany
+        _check_headers(body, headers, position, record_end, number)
         timestamp_ms = header.base_timestamp_ms + time_delta
         if not -(1 << 63) <= timestamp_ms < 1 << 63:
             raise Malformed(f"record {number} has a timestamp that no clock reaches")
@@ -220,8 +247,7 @@ def _without_keys(numbers: Sequence[int]) -> AppendRefused:
     return AppendRefused(ErrorCode.INVALID_RECORD, "records without a key, and the topic is compacted", told)
 
 
-def _check_headers(body: bytes | memoryview, position: int, end: int, number: int) -> None:
-    count, position = _varint(body, position, end)
+def _check_headers(body: bytes | memoryview, count: int, position: int, end: int, number: int) -> None:
     for _ in range(count):
         for smallest in (0, -1):  # a header's key may not be missing, its value may
             length, position = _varint(body, position, end)

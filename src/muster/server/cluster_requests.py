@@ -274,6 +274,13 @@ class UnservedClients:
             "is refused with UNSUPPORTED_VERSION(35). Set group.protocol=classic",
         )  # fmt: skip
 
+    def transaction(self, client_id: str, peer: str, transactional_id: str) -> None:
+        self._say(
+            "transaction", client_id, peer,
+            f"begins transactions as {transactional_id[:LONGEST_ID]!r}, and muster serves none yet: it is refused with "
+            "TRANSACTIONAL_ID_AUTHORIZATION_FAILED(53). Leave transactional.id unset",
+        )  # fmt: skip
+
     def _say(self, kind: str, client_id: str, peer: str, what: str) -> None:
         shown_id = client_id[:LONGEST_ID]
         if (kind, shown_id) in self._told:

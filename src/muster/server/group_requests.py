@@ -13,6 +13,7 @@ from muster.core.events import ALL_COMMITTED, DescribeAnswer, FetchAnswer, ListA
 from muster.protocol.apis import APIS, ApiKey
 from muster.server.cluster.cluster import Cluster
 from muster.server.cluster.topics import Happened, Topic, TopicChange
+from muster.server.cluster_requests import UnservedClients
 from muster.server.connection import PendingReply
 from muster.server.dispatch import Handler, Request
 from muster.server.led_partitions import LedPartitions
@@ -39,6 +40,7 @@ class GroupRequests:
         self._led_partitions = led_partitions
         self._cluster = cluster
         self._remarks = remarks
+        self._unserved = UnservedClients(remarks)
         self._max_response_bytes = cluster.config.muster_max_response_bytes
         self._by_name: dict[str, tuple[bytes, int]] = {}
         self._by_id: dict[bytes, str] = {}
@@ -191,6 +193,9 @@ class GroupRequests:
         reply = request.reply(ApiKey.FIND_COORDINATOR, discovery.encode_find_coordinator, asked)
         error = discovery.find_refusal(request.version, asked)
         found = discovery.FoundCoordinator(error)
+        if asked.key_type == discovery.KeyType.TRANSACTION:
+            for transactional_id in asked.keys[:1]:
+                self._unserved.transaction(request.client_id, request.connection.peer, transactional_id)
         if error is ErrorCode.NONE:
             node = self._cluster.node
             found = discovery.FoundCoordinator(error, node.node_id, node.host, node.port)

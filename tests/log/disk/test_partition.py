@@ -1,5 +1,6 @@
 """A partition on disk: what is staged, written, durable and readable, and how batches and segments come about."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -290,6 +291,20 @@ class TestSegments:
             log.append([(b"k", b"v")], START_MS + step)
             log.write()
         assert [segment.base_offset for segment in log.segments] == [0, 2, 4]
+
+    def test_files_of_rolled_segments_do_not_stay_open(self, tmp_path: Path) -> None:
+        """A client chooses its timestamps, and can have every batch begin a segment, many of them in one write."""
+        log = DiskLog.open(tmp_path / "t-0", LogConfig(segment_ms=1000, flush=Flush.ALWAYS))
+        before = len(os.listdir("/proc/self/fd"))
+        for number in range(100):
+            batch = encode_batch([Record(0, START_MS - 5_000_000 + 2_000 * number, b"k", b"v")])
+            log.append_batch(batch, START_MS)
+        log.write()
+        assert len(log.segments) == 100
+        assert len(os.listdir("/proc/self/fd")) - before <= 30
+        log.flush()
+        assert offsets(log) == [[number] for number in range(100)]
+        assert log.close()
 
     def test_rolled_when_an_index_is_full(self) -> None:
         log = opened(LogConfig(index_interval_bytes=1, segment_index_bytes=48))

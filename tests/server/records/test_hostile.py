@@ -1,6 +1,7 @@
 """Producers and consumers that mean no good, or have a bug."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -57,6 +58,20 @@ def test_any_number_may_be_a_producers_and_ids_go_on(raw: Raw) -> None:
     assert produce(raw, "orders", 1, huge)[0] == 0
     answer = raw.ask(ApiKey.INIT_PRODUCER_ID, 4, transactionalId=None, transactionTimeoutMs=1_000)
     assert (answer["errorCode"], answer["producerId"]) == (0, 0)
+
+
+def test_ids_go_on_when_such_a_producers_topic_is_gone(tmp_path: Path) -> None:
+    def new_id(raw: Raw) -> tuple[int, int]:
+        answer = raw.ask(ApiKey.INIT_PRODUCER_ID, 4, transactionalId=None, transactionTimeoutMs=1_000)
+        return answer["errorCode"], answer["producerId"]
+
+    with Broker(data=tmp_path / "data") as broker, Raw((broker.host, broker.port)) as raw:
+        broker.create_topic("orders")
+        assert produce(raw, "orders", 0, batch("a", producer_id=2**63 - 1, producer_epoch=0, base_sequence=0))[0] == 0
+        assert new_id(raw) == (0, 0)
+        raw.ask(ApiKey.DELETE_TOPICS, 5, topicNames=["orders"], timeoutMs=10_000)
+    with Broker(data=tmp_path / "data") as broker, Raw((broker.host, broker.port)) as raw:
+        assert new_id(raw) == (0, 1000)
 
 
 def test_partitions_of_all_sessions_are_bounded() -> None:

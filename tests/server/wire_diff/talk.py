@@ -243,9 +243,8 @@ class Both:
     def _prepare(self, side: Side, topics: Mapping[str, int]) -> None:
         """Topics, and coordinators that are awake."""
         with side.connect() as link:
-            for key_type in 0, 1:
-                asked = {"KeyType": key_type, "CoordinatorKeys": ["any"]}
-                _until(lambda asked=asked: not link.ask("FindCoordinator", 4, asked)["Coordinators"][0]["ErrorCode"])
+            asked = {"KeyType": 0, "CoordinatorKeys": ["any"]}
+            _until(lambda: not link.ask("FindCoordinator", 4, asked)["Coordinators"][0]["ErrorCode"])
             wanted = [
                 {"Name": name, "NumPartitions": partitions, "ReplicationFactor": 1}
                 for name, partitions in topics.items()

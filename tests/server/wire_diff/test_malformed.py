@@ -88,9 +88,10 @@ def bends(both: Both, share: float) -> int:
 
 
 def differs(api: str, version: int, place: int, value: int) -> bool:
-    """Whether this would leave both in different states: docs/protocol.md on text that is not UTF-8."""
+    """Whether this would leave both in different states: docs/protocol.md on transactions, and text not in UTF-8."""
     is_in_group_id = 1 <= place <= len("bent") + 1
-    return api == "OffsetCommit" and is_in_group_id and value >= 0x80
+    is_of_transactions = api == "FindCoordinator" and value == 1
+    return is_of_transactions or (api == "OffsetCommit" and is_in_group_id and value >= 0x80)
 
 
 def test_a_retention_beyond_all_time(both: Both) -> None:

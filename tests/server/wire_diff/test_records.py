@@ -13,7 +13,6 @@ from tests.server.wire_diff.talk import Both, Link, Message, Side
 
 pytestmark = pytest.mark.kafka
 
-LZ4 = 3
 LOADING = 14
 NOW_MS = int(time.time() * 1000)
 """The same for both."""
@@ -108,7 +107,16 @@ def test_every_codec(both: Both) -> None:
         for codec in range(5):
             link.ask("Produce", 12, produced(side, "orders", 2, batch("abc" * 100, "def" * 100, codec=codec)))
         link.ask("Produce", 12, produced(side, "orders", 2, patched(batch("a"), 21, ">h", 5)))
-        link.ask("Produce", 12, produced(side, "orders", 2, patched(batch("a"), 21, ">h", LZ4)))
+        for codec in (1, 2, 3, 4):
+            link.ask("Produce", 12, produced(side, "orders", 2, patched(batch("a"), 21, ">h", codec)))
+            whole = batch("abc" * 100, codec=codec)
+            cut = patched(whole[:-9], 8, ">i", len(whole) - 9 - 12)
+            link.ask("Produce", 12, produced(side, "orders", 2, cut))
+            without_sentences(side)
+            for count in (1, 3):
+                counts = patched(batch("a", "b", codec=codec), 57, ">i", count)
+                link.ask("Produce", 12, produced(side, "orders", 2, counts))
+                without_sentences(side)
 
     both.same(story)
 
@@ -146,6 +154,18 @@ def test_batches_that_are_not_right(both: Both, wrong: Any) -> None:
             link.ask("Produce", version, produced(side, "payments", 0, data))
             without_sentences(side)
         side.note("end", {"end": end_of(link, side, "payments", 0)})
+
+    both.same(story)
+
+
+def test_a_clients_log_append_time_is_read_back_as_the_time_of_its_making(both: Both) -> None:
+    data = patched(batch("a"), 21, ">h", 0x08)
+
+    def story(side: Side) -> None:
+        link = side.connect()
+        end = end_of(link, side, "payments", 0)
+        link.ask("Produce", 12, produced(side, "payments", 0, data))
+        link.ask("Fetch", 12, fetched(side, "payments", 0, end))
 
     both.same(story)
 

@@ -10,6 +10,7 @@ from numba import types
 from muster.codec.columns.kernels import inlined, kernel
 
 FINE = -1
+SMALLEST, LARGEST = -0x8000000000000000, 0x7FFFFFFFFFFFFFFF
 READ_ONLY_BYTES = types.Array(types.uint8, 1, "C", readonly=True)
 
 
@@ -26,8 +27,10 @@ def _varint(data, position, end, last_shift):  # type: ignore[no-untyped-def]
         position += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            value = (value >> 1) & 0x7FFFFFFFFFFFFFFF ^ -(value & 1)
-            is_too_large = last_shift == INT_BITS and (value > 0x7FFFFFFF or value < -0x80000000)
+            value = (value >> 1) & LARGEST ^ -(value & 1)
+            is_too_large = (shift == LONG_BITS and byte > 1) or (
+                last_shift == INT_BITS and (value > 0x7FFFFFFF or value < -0x80000000)
+            )
             return value, (-1 if is_too_large else position)
         shift += 7
     return 0, -1
@@ -43,7 +46,7 @@ def walk(data, end, count, base_ms, need_keys):  # type: ignore[no-untyped-def]
 
     `count` itself is told where bytes follow the last record.
     """
-    position, smallest, largest = 0, 0x7FFFFFFFFFFFFFFF, -1
+    position, smallest, largest = 0, LARGEST, -1
     for number in range(count):
         length, position = _varint(data, position, end, INT_BITS)
         if position < 0 or length < 0 or length > end - position:
@@ -72,8 +75,9 @@ def walk(data, end, count, base_ms, need_keys):  # type: ignore[no-untyped-def]
                 position += max(size, 0)
         if position != record_end:
             return number, smallest, largest
-        timestamp = base_ms + time_delta
-        if (timestamp < base_ms) != (time_delta < 0):  # it went round
+        # Looked at before they are added: compiled code takes for granted that a sum does not go round.
+        if base_ms > LARGEST - time_delta if time_delta > 0 else base_ms < SMALLEST - time_delta:
             return number, smallest, largest
+        timestamp = base_ms + time_delta
         smallest, largest = min(smallest, timestamp), max(largest, timestamp)
     return (FINE if position == end else count), smallest, largest

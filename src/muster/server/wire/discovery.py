@@ -147,9 +147,11 @@ def decode_find_coordinator(version: int, data: Buffer, position: int, end: int)
 
 
 def find_refusal(version: int, asked: FindCoordinator) -> ErrorCode:
-    """NONE for the keys of groups and transactions. muster coordinates no share groups."""
-    if asked.key_type in (KeyType.GROUP, KeyType.TRANSACTION):
+    """NONE for the keys of groups; muster coordinates nothing else. A transactional client ends at its error."""
+    if asked.key_type == KeyType.GROUP:
         return ErrorCode.NONE
+    if asked.key_type == KeyType.TRANSACTION:
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     if asked.key_type == KeyType.SHARE and version >= _FIRST_WITH_SHARE_GROUPS:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     return ErrorCode.INVALID_REQUEST
