@@ -35,6 +35,7 @@ class ApiKey(IntEnum):
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
+    DELETE_RECORDS = 21
     INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
     ADD_PARTITIONS_TO_TXN = 24
@@ -98,6 +99,7 @@ APIS: dict[int, Api] = {
         _api(ApiKey.API_VERSIONS, "ApiVersions", (0, 4), 3),
         _api(ApiKey.CREATE_TOPICS, "CreateTopics", (2, 7), 5),
         _api(ApiKey.DELETE_TOPICS, "DeleteTopics", (1, 6), 4),
+        _api(ApiKey.DELETE_RECORDS, "DeleteRecords", (0, 2), 2),
         _api(ApiKey.INIT_PRODUCER_ID, "InitProducerId", (0, 5), 2),
         _api(ApiKey.OFFSET_FOR_LEADER_EPOCH, "OffsetForLeaderEpoch", (2, 4), 4),
         _api(ApiKey.ADD_PARTITIONS_TO_TXN, "AddPartitionsToTxn", (0, 5), 3),

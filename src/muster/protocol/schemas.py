@@ -401,6 +401,23 @@ DeleteTopicsResponse 1-6 flexible 4+
     errorCode int16
     errorMessage string 5+ ? =null
 
+DeleteRecordsRequest 0-2 flexible 2+
+  topics []struct
+    name string
+    partitions []struct
+      partitionIndex int32
+      offset int64
+  timeoutMs int32
+
+DeleteRecordsResponse 0-2 flexible 2+
+  throttleTimeMs int32
+  topics []struct
+    name string
+    partitions []struct
+      partitionIndex int32
+      lowWatermark int64
+      errorCode int16
+
 DescribeConfigsRequest 1-4 flexible 4+
   resources []struct
     resourceType int8

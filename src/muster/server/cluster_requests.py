@@ -21,7 +21,7 @@ from muster.server.cluster.topic_storage import TopicChanges
 from muster.server.cluster.topics import TopicChange
 from muster.server.connection import Connection, PendingReply
 from muster.server.dispatch import Handler, Request
-from muster.server.records import fetch, produce, producer_ids
+from muster.server.records import delete_records, fetch, produce, producer_ids
 from muster.server.records.data_partitions import DataPartitions
 from muster.server.records.fetch import FetchAnswer, ParkedFetch
 from muster.server.records.fetch_sessions import FetchSessions
@@ -69,6 +69,7 @@ class ClusterRequests:
         self.handlers: dict[int, Handler] = {
             ApiKey.FETCH: self._fetch,
             ApiKey.PRODUCE: self._produce,
+            ApiKey.DELETE_RECORDS: self._delete_records,
             ApiKey.INIT_PRODUCER_ID: self._init_producer_id,
             ApiKey.CONSUMER_GROUP_HEARTBEAT: self._consumer_group_heartbeat,
             **{api_key: partial(self._about_cluster, api_key) for api_key in CLUSTER_MODULES},
@@ -113,6 +114,12 @@ class ClusterRequests:
         reply = request.reply(ApiKey.PRODUCE, produce.encode)
         self._records.produce(asked, reply.answer)
         return None
+
+    def _delete_records(self, request: Request, data: bytes, start: int, end: int) -> PendingReply:
+        asked = delete_records.decode(request.version, data, start, end)
+        reply = request.reply(ApiKey.DELETE_RECORDS, delete_records.encode)
+        self._records.delete(asked, reply.answer)
+        return reply
 
     def _init_producer_id(self, request: Request, data: bytes, start: int, end: int) -> PendingReply:
         asked = producer_ids.decode(request.version, data, start, end)

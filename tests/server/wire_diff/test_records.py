@@ -255,6 +255,56 @@ def test_a_fetch_waits_for_records(both: Both) -> None:
     both.same(story)
 
 
+def test_records_are_deleted(both: Both) -> None:
+    def story(side: Side) -> None:
+        link = side.connect()
+        made = [
+            {"Name": name, "NumPartitions": 2, "ReplicationFactor": 1,
+             "Configs": [{"Name": "cleanup.policy", "Value": policy}]}
+            for name, policy in (("trimmed", "delete"), ("kept", "compact"), ("both", "compact,delete"))
+        ]  # fmt: skip
+        with side.connect() as admin:
+            admin.post("CreateTopics", 7, {"Topics": made, "timeoutMs": 20_000})
+            admin.read()
+            while any(end_of(admin, side, topic["Name"], 1) < 0 for topic in made):
+                time.sleep(0.05)
+
+        def ask(version: int, topic: str, *offsets: tuple[int, int]) -> None:
+            partitions = [{"PartitionIndex": partition, "Offset": offset} for partition, offset in offsets]
+            asked = {"Topics": [{"Name": topic, "Partitions": partitions}], "TimeoutMs": 10_000}
+            link.ask("DeleteRecords", version, asked)
+            for told in side.heard[-1][1].get("Topics", ()):
+                told["Partitions"].sort(key=lambda one: one["PartitionIndex"])  # of a hash map
+
+        def look(topic: str) -> None:
+            times = [{"PartitionIndex": 0, "CurrentLeaderEpoch": -1, "Timestamp": time_ms} for time_ms in (-2,)]
+            asked = {"ReplicaId": -1, "IsolationLevel": 0, "Topics": [{"Name": topic, "Partitions": times}]}
+            link.ask("ListOffsets", 7, asked)
+            for offset in range(7):
+                link.ask("Fetch", 12, fetched(side, topic, 0, offset))
+
+        for topic in ("trimmed", "kept", "both"):
+            for data in (batch("a", "b"), batch("c", "d", "e"), batch("f")):
+                link.ask("Produce", 12, produced(side, topic, 0, data))
+            for version in range(3):
+                ask(version, topic, (0, 0))
+                ask(version, topic, (0, -2))
+                ask(version, topic, (0, 7))
+                ask(version, topic, (0, 1 + version))
+                look(topic)
+                ask(version, topic, (0, 1), (1, 0), (2, 0), (-1, 0))
+                ask(version, topic, (0, 4), (0, 1))
+                ask(version, topic)
+            link.ask("Produce", 12, produced(side, topic, 0, batch("g")))
+            ask(2, topic, (0, -1), (1, -1))
+            look(topic)
+        ask(2, "nowhere", (0, 0))
+        ask(2, "__consumer_offsets", (0, 0))
+        link.ask("DeleteRecords", 2, {"Topics": [], "TimeoutMs": 10_000})
+
+    both.same(story)
+
+
 def test_fetch_sessions(both: Both) -> None:
     def story(side: Side) -> None:
         link = side.connect()

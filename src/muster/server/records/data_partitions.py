@@ -29,6 +29,7 @@ from muster.segments.sources import OFFSETS_TOPIC
 from muster.server.cluster.cluster import NO_OFFSET, Cluster
 from muster.server.cluster.topics import Happened, TopicChange
 from muster.server.compaction import Compaction
+from muster.server.records.delete_records import DeleteRecordsAnswer, DeleteRecordsRequest, delete_records
 from muster.server.records.produce import (
     ALL,
     NO_ANSWER,
@@ -176,8 +177,8 @@ class DataPartitions:
         (one.waits_for_disk if request.acks == ALL else one.waits_for_write).append(waiting)
 
     def _data_log(self, key: TopicPartition) -> DataLog | None:
-        log = self._directory.logs.get(key)
-        if log is None or key in self._on_loan:
+        log = self._changeable(key)
+        if log is None:
             return None
         one = self._by_key.get(key)
         if one is None:
@@ -185,6 +186,26 @@ class DataPartitions:
         elif one.log is not log:
             one.log = log
         return one
+
+    def delete(self, request: DeleteRecordsRequest, answer: Callable[[DeleteRecordsAnswer], None]) -> None:
+        """Let logs begin later; `answer` is called when that lasts."""
+        deleted = delete_records(request, self._cluster, self._changeable)
+        if all(one.error is not ErrorCode.NONE for one in deleted.partitions.values()):
+            answer(deleted)
+            return
+
+        def written(done: asyncio.Future[None]) -> None:
+            error = None if done.cancelled() else done.exception()
+            if error is not None:
+                self._server_log.say(
+                    f"{described(error)} Records were deleted until the next start.", event="log failed"
+                )
+            answer(deleted if error is None and not done.cancelled() else deleted.failed())
+
+        self._loop.run_in_executor(self._opener, self._directory.write_log_starts).add_done_callback(written)
+
+    def _changeable(self, key: TopicPartition) -> DiskLog | None:
+        return None if key in self._on_loan else self._directory.logs.get(key)
 
     # Turns.
 
