@@ -48,6 +48,7 @@ class ApiKey(IntEnum):
     DELETE_GROUPS = 42
     OFFSET_DELETE = 47
     DESCRIBE_CLUSTER = 60
+    DESCRIBE_PRODUCERS = 61
     CONSUMER_GROUP_HEARTBEAT = 68
     DESCRIBE_TOPIC_PARTITIONS = 75
 
@@ -112,6 +113,7 @@ APIS: dict[int, Api] = {
         _api(ApiKey.DELETE_GROUPS, "DeleteGroups", (0, 2), 2),
         _api(ApiKey.OFFSET_DELETE, "OffsetDelete", (0, 0), NEVER),
         _api(ApiKey.DESCRIBE_CLUSTER, "DescribeCluster", (0, 2), 0),
+        _api(ApiKey.DESCRIBE_PRODUCERS, "DescribeProducers", (0, 0), 0),
         _api(ApiKey.CONSUMER_GROUP_HEARTBEAT, "ConsumerGroupHeartbeat", (0, 1), 0),
         _api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, "DescribeTopicPartitions", (0, 0), 0),
     )

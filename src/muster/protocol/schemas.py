@@ -418,6 +418,27 @@ DeleteRecordsResponse 0-2 flexible 2+
       lowWatermark int64
       errorCode int16
 
+DescribeProducersRequest 0 flexible 0+
+  topics []struct
+    name string
+    partitionIndexes []int32
+
+DescribeProducersResponse 0 flexible 0+
+  throttleTimeMs int32
+  topics []struct
+    name string
+    partitions []struct
+      partitionIndex int32
+      errorCode int16
+      errorMessage string ? =null
+      activeProducers []struct
+        producerId int64
+        producerEpoch int32
+        lastSequence int32 =-1
+        lastTimestamp int64 =-1
+        coordinatorEpoch int32
+        currentTxnStartOffset int64 =-1
+
 DescribeConfigsRequest 1-4 flexible 4+
   resources []struct
     resourceType int8

@@ -74,6 +74,18 @@ def test_ids_go_on_when_such_a_producers_topic_is_gone(tmp_path: Path) -> None:
         assert new_id(raw) == (0, 1000)
 
 
+def test_producers_that_are_asked_for_again_and_again_fill_no_more_than_an_answer() -> None:
+    with Broker(muster_max_response_bytes=65_536) as broker, Raw((broker.host, broker.port)) as raw:
+        broker.create_topic("orders")
+        for number in range(10):
+            data = batch("a", producer_id=number, producer_epoch=0, base_sequence=0)
+            assert produce(raw, "orders", 0, data)[0] == 0
+        answer = raw.ask(ApiKey.DESCRIBE_PRODUCERS, 0, topics=[{"name": "orders", "partitionIndexes": [0] * 1_000}])
+        told = answer["topics"][0]["partitions"]
+        assert [one["producerId"] for one in told[0]["activeProducers"]] == list(range(10))
+        assert [one["errorCode"] for one in told] == [0] * 163 + [ErrorCode.POLICY_VIOLATION] * 837
+
+
 def test_partitions_of_all_sessions_are_bounded() -> None:
     sessions = FetchSessions(1_000, 25, lambda: 0)
 

@@ -305,6 +305,43 @@ def test_records_are_deleted(both: Both) -> None:
     both.same(story)
 
 
+def test_producers_are_described(both: Both) -> None:
+    def story(side: Side) -> None:
+        link = side.connect()
+        for partition, producer, epoch, sequence in (
+            (0, 88_000, 0, 0), (0, 88_001, 3, 5), (1, 88_000, 0, 0), (0, 88_001, 4, 0), (0, 88_000, 0, 2)
+        ):  # fmt: skip
+            data = batch("a", "b", producer_id=producer, producer_epoch=epoch, base_sequence=sequence)
+            link.ask("Produce", 12, produced(side, "payments", partition, data))
+        asked = [("payments", [0, 1, 0, 7, -1]), ("nowhere", [0]), ("payments", [0]), ("", [0]), ("a b", [0]),
+                 ("orders", []), ("__consumer_offsets", [0])]  # fmt: skip
+        topics = [{"Name": name, "PartitionIndexes": numbers} for name, numbers in asked]
+        for each in (topics, *([topic] for topic in topics), []):
+            link.ask("DescribeProducers", 0, {"Topics": each})
+            for topic in side.heard[-1][1]["Topics"]:
+                for one in topic["Partitions"]:
+                    one["ActiveProducers"].sort(key=lambda producer: producer["ProducerId"])  # of a hash map
+
+    both.same(story)
+
+
+def test_ends_of_leader_epochs(both: Both) -> None:
+    def story(side: Side) -> None:
+        link = side.connect()
+        link.ask("Produce", 12, produced(side, "orders", 0, batch("a", "b")))
+        for version in range(2, 5):
+            for epoch in (-2, -1, 0, 1, 5):
+                for current in (-1, 0, 1):
+                    partitions = [
+                        {"Partition": number, "CurrentLeaderEpoch": current, "LeaderEpoch": epoch}
+                        for number in (0, 1, 0, 9)
+                    ]
+                    topics = [{"Topic": name, "Partitions": partitions} for name in ("orders", "nowhere")]
+                    link.ask("OffsetForLeaderEpoch", version, {"ReplicaId": -1, "Topics": topics})
+
+    both.same(story)
+
+
 def test_fetch_sessions(both: Both) -> None:
     def story(side: Side) -> None:
         link = side.connect()

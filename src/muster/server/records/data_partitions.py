@@ -177,7 +177,7 @@ class DataPartitions:
         (one.waits_for_disk if request.acks == ALL else one.waits_for_write).append(waiting)
 
     def _data_log(self, key: TopicPartition) -> DataLog | None:
-        log = self._changeable(key)
+        log = self.log_of(key)
         if log is None:
             return None
         one = self._by_key.get(key)
@@ -189,7 +189,7 @@ class DataPartitions:
 
     def delete(self, request: DeleteRecordsRequest, answer: Callable[[DeleteRecordsAnswer], None]) -> None:
         """Let logs begin later; `answer` is called when that lasts."""
-        deleted = delete_records(request, self._cluster, self._changeable)
+        deleted = delete_records(request, self._cluster, self.log_of)
         if all(one.error is not ErrorCode.NONE for one in deleted.partitions.values()):
             answer(deleted)
             return
@@ -204,7 +204,8 @@ class DataPartitions:
 
         self._loop.run_in_executor(self._opener, self._directory.write_log_starts).add_done_callback(written)
 
-    def _changeable(self, key: TopicPartition) -> DiskLog | None:
+    def log_of(self, key: TopicPartition) -> DiskLog | None:
+        """None where it is being deleted, or opened again."""
         return None if key in self._on_loan else self._directory.logs.get(key)
 
     # Turns.
