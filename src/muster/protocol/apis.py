@@ -43,6 +43,7 @@ class ApiKey(IntEnum):
     END_TXN = 26
     TXN_OFFSET_COMMIT = 28
     DESCRIBE_CONFIGS = 32
+    DESCRIBE_LOG_DIRS = 35
     SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
@@ -108,6 +109,7 @@ APIS: dict[int, Api] = {
         _api(ApiKey.END_TXN, "EndTxn", (0, 5), 3),
         _api(ApiKey.TXN_OFFSET_COMMIT, "TxnOffsetCommit", (0, 5), 3),
         _api(ApiKey.DESCRIBE_CONFIGS, "DescribeConfigs", (1, 4), 4),
+        _api(ApiKey.DESCRIBE_LOG_DIRS, "DescribeLogDirs", (1, 5), 2),
         _api(ApiKey.SASL_AUTHENTICATE, "SaslAuthenticate", (0, 2), 2),
         _api(ApiKey.CREATE_PARTITIONS, "CreatePartitions", (0, 3), 2),
         _api(ApiKey.DELETE_GROUPS, "DeleteGroups", (0, 2), 2),

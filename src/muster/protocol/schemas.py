@@ -439,6 +439,28 @@ DescribeProducersResponse 0 flexible 0+
         coordinatorEpoch int32
         currentTxnStartOffset int64 =-1
 
+DescribeLogDirsRequest 1-5 flexible 2+
+  topics []struct ?
+    topic string
+    partitions []int32
+
+DescribeLogDirsResponse 1-5 flexible 2+
+  throttleTimeMs int32
+  errorCode int16 3+
+  results []struct
+    errorCode int16
+    logDir string
+    topics []struct
+      name string
+      partitions []struct
+        partitionIndex int32
+        partitionSize int64
+        offsetLag int64
+        isFutureKey bool
+    totalBytes int64 4+ =-1
+    usableBytes int64 4+ =-1
+    isCordoned bool 5+
+
 DescribeConfigsRequest 1-4 flexible 4+
   resources []struct
     resourceType int8

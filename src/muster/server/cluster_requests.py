@@ -21,7 +21,7 @@ from muster.server.cluster.topic_storage import TopicChanges
 from muster.server.cluster.topics import TopicChange
 from muster.server.connection import Connection, PendingReply
 from muster.server.dispatch import Handler, Request
-from muster.server.records import delete_records, describe_producers, fetch, produce, producer_ids
+from muster.server.records import delete_records, describe_log_dirs, describe_producers, fetch, produce, producer_ids
 from muster.server.records.data_partitions import DataPartitions
 from muster.server.records.fetch import FetchAnswer, ParkedFetch
 from muster.server.records.fetch_sessions import FetchSessions
@@ -71,6 +71,7 @@ class ClusterRequests:
             ApiKey.PRODUCE: self._produce,
             ApiKey.DELETE_RECORDS: self._delete_records,
             ApiKey.DESCRIBE_PRODUCERS: self._describe_producers,
+            ApiKey.DESCRIBE_LOG_DIRS: self._describe_log_dirs,
             ApiKey.INIT_PRODUCER_ID: self._init_producer_id,
             ApiKey.CONSUMER_GROUP_HEARTBEAT: self._consumer_group_heartbeat,
             **{api_key: partial(self._about_cluster, api_key) for api_key in CLUSTER_MODULES},
@@ -126,6 +127,12 @@ class ClusterRequests:
         asked = describe_producers.decode(request.version, data, start, end)
         reply = request.reply(ApiKey.DESCRIBE_PRODUCERS, describe_producers.encode)
         reply.answer(describe_producers.describe_producers(asked, self._cluster, self._records.log_of))
+        return reply
+
+    def _describe_log_dirs(self, request: Request, data: bytes, start: int, end: int) -> PendingReply:
+        asked = describe_log_dirs.decode(request.version, data, start, end)
+        reply = request.reply(ApiKey.DESCRIBE_LOG_DIRS, describe_log_dirs.encode)
+        reply.answer(self._records.describe(asked))
         return reply
 
     def _init_producer_id(self, request: Request, data: bytes, start: int, end: int) -> PendingReply:

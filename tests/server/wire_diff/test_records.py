@@ -342,6 +342,35 @@ def test_ends_of_leader_epochs(both: Both) -> None:
     both.same(story)
 
 
+def test_log_directories(both: Both) -> None:
+    def story(side: Side) -> None:
+        link = side.connect()
+        for data in (batch("a" * 100), batch("b", "c", codec=1)):
+            link.ask("Produce", 12, produced(side, "orders", 1, data))
+
+        def ask(version: int, *asked: tuple[str, list[int]], everything: bool = False) -> None:
+            topics = None if everything else [{"Topic": name, "Partitions": numbers} for name, numbers in asked]
+            link.ask("DescribeLogDirs", version, {"Topics": topics})
+            for result in side.heard[-1][1]["Results"]:
+                assert result.pop("LogDir").startswith("/")
+                assert version < 4 or 0 < result.pop("UsableBytes") <= result.pop("TotalBytes")
+                # Of a hash map; and topics of the broker's own are not the same.
+                result["Topics"] = [topic for topic in result["Topics"] if not topic["Name"].startswith("__")]
+                result["Topics"].sort(key=lambda topic: topic["Name"])
+                for topic in result["Topics"]:
+                    topic["Partitions"].sort(key=lambda one: one["PartitionIndex"])
+
+        for version in range(1, 6):
+            ask(version, everything=True)
+            ask(version)
+            ask(version, ("orders", [1, 0, 1]))
+            ask(version, ("orders", [1]), ("payments", [0, 9, -1]), ("nowhere", [0]))
+            ask(version, ("nowhere", [0]))
+            ask(version, ("orders", []))
+
+    both.same(story)
+
+
 def test_fetch_sessions(both: Both) -> None:
     def story(side: Side) -> None:
         link = side.connect()

@@ -30,6 +30,7 @@ from muster.server.cluster.cluster import NO_OFFSET, Cluster
 from muster.server.cluster.topics import Happened, TopicChange
 from muster.server.compaction import Compaction
 from muster.server.records.delete_records import DeleteRecordsAnswer, DeleteRecordsRequest, delete_records
+from muster.server.records.describe_log_dirs import DescribeLogDirsRequest, LogDirDescribed, describe_log_dirs
 from muster.server.records.produce import (
     ALL,
     NO_ANSWER,
@@ -207,6 +208,9 @@ class DataPartitions:
     def log_of(self, key: TopicPartition) -> DiskLog | None:
         """None where it is being deleted, or opened again."""
         return None if key in self._on_loan else self._directory.logs.get(key)
+
+    def describe(self, request: DescribeLogDirsRequest) -> LogDirDescribed:
+        return describe_log_dirs(request, self._directory)
 
     # Turns.
 
