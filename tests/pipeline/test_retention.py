@@ -8,6 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from muster.cli.status import Status
@@ -20,13 +21,14 @@ from muster.pipeline.job import Summary
 from muster.tables.compact import compact
 from muster.tables.files import TableWriter
 from muster.tables.manifest import Manifest, PartitionProgress
-from muster.tables.retention import LONGER_MS, horizon_ms
-from muster.tables.schemas import ANALYTICS, HISTORY, STATE
+from muster.tables.retention import LONGER_MS, drop_history, horizon_ms
+from muster.tables.schemas import ANALYTICS, HISTORY, STATE, published_name
 from muster.tables.store import TableStore
 from muster.tables.upkeep import Keep
 from tests.cli import run
 from tests.pipeline.test_job import sorted_rows
 from tests.pipeline.world import batch_ends, rows_of, run_here
+from tests.tables.made import made
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -452,6 +454,44 @@ def test_a_damaged_old_file_is_told_and_the_run_is_published(tmp_path: Path) -> 
     assert summary.new_rows["commits"] > 0
     old.write_bytes(content)
     assert run_here(tables, log.root, keep=TEN_DAYS).dropped_rows["commits"] > 0
+
+
+def test_files_of_later_rows_are_not_opened(tmp_path: Path) -> None:
+    """Of tables that do not tell up to where a log is old."""
+    tables, names = tmp_path / "tables", (*ANALYTICS, "rebalances")
+    log = OldLog(tmp_path / "log", 5, long_ago(60))
+    ends_ms = []
+    for _ in range(3):
+        log.live_for(15, 50, hostile=False)
+        run_here(tables, log.root, analytics=True)
+        ends_ms.append(log.now_ms)
+    with TableStore(tables).run() as changes:
+        for name in names:
+            column = published_name(TIMES[name])
+            times = {file: pq.read_table(file, columns=[column])[column].to_pylist() for file in changes.files(name)}
+            later = [file for file, found in times.items() if min(found).timestamp() * 1000 > ends_ms[0]]
+            assert 0 < len(later) < len(times)
+            for file in later:
+                Path(file).write_bytes(b"")
+        gone = drop_history(changes, ends_ms[0], ends_ms[2])
+    assert not gone.notes
+    assert all(gone.rows[name] > 0 for name in names)
+
+
+@pytest.mark.parametrize("time_ms", [None, 3000 * DAY_MS], ids=["no-time", "a-wrong-one"])
+def test_a_file_of_later_rows_and_one_that_no_time_tells_of_is_looked_at(time_ms: int | None, tmp_path: Path) -> None:
+    """That one is at an old place, and in force: those before it can go."""
+
+    def commit(log_offset: int, at_ms: int | None, group: str = "g") -> dict[str, Any]:
+        key = {"offsets_partition": 0, "kind": "commit", "group_id": group, "topic": "t", "partition": 0}
+        return key | {"log_offset": log_offset, "timestamp_ms": at_ms, "committed_offset": log_offset}
+
+    old_ms, later_ms = 1000 * DAY_MS, 2000 * DAY_MS
+    with TableStore(tmp_path).run() as changes:
+        changes.append_rows("commits", made("commits", commit(1, old_ms), commit(2, old_ms), commit(5, old_ms, "h")))
+        changes.append_rows("commits", made("commits", commit(3, time_ms), commit(10, later_ms)))
+        gone = drop_history(changes, 1500 * DAY_MS, later_ms)
+    assert (gone.rows, gone.notes) == ({"commits": 2}, [])
 
 
 def test_a_full_disk_leaves_a_table_as_it_was_and_the_next_run_goes_on(

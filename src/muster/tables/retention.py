@@ -21,7 +21,9 @@ of each partition, by which the log as of a moment is known to go on behind a wr
 a group's lag in time is measured by them: those from the last one on that is not beyond the lowest offset committed.
 
 Rows are dropped by leaving them out of new files. A file of which less than a quarter can go is left as it is: so rows
-may live longer than asked, and a row is rewritten a few times at most. State is not touched.
+may live longer than asked, and a row is rewritten a few times at most. State is not touched. Most files have only rows
+that are dated after the horizon, and their bounds say so: of those no row is looked at, but for the places in the log
+at which later records begin.
 
 A file that cannot be read is no reason to lose a run, nor is a full disk: the table stays as it is, and so do all if it
 cannot be told up to where logs are old. What was written is removed, the run tells why, and the next one tries again.
@@ -176,8 +178,8 @@ def drop_history(run: Run, horizon: int, looked_at_ms: int) -> Gone:
     done, notes = dict[str, int](), list[str]()
     with tempfile.TemporaryDirectory() as spill, closing(duckdb.connect(config=_config(spill))) as connection:
         try:
-            pruned = _Pruned(run, connection, horizon)
-            pruned.find_places(looked_at_ms)
+            pruned = _Pruned(run, connection, horizon, looked_at_ms + AHEAD_MS)
+            pruned.find_places()
         except CANNOT as error:
             return Gone({}, [_not_dropped("of any table", error)])
         for table in SHORTENED:
@@ -205,14 +207,40 @@ def _config(spill: str) -> dict[str, str | int]:
 
 def _has_old(run: Run, table: str, horizon: int) -> bool:
     """Whether bounds of files say that some row may lie before the horizon. No file is opened."""
+    return any(file.earliest_ms is None or file.earliest_ms <= horizon for file in _bounds(run, table))
+
+
+class Bounds(NamedTuple):
+    """What Delta's log tells of the times in a file; None where it does not."""
+
+    name: str
+    earliest_ms: int | None
+    latest_ms: int | None
+    nulls: int | None
+
+    def is_within(self, after_ms: int, until_ms: int) -> bool:
+        """Whether each row has a time, and a later one than this, and none later than that."""
+        if self.earliest_ms is None or self.latest_ms is None or self.nulls != 0:
+            return False
+        return after_ms < self.earliest_ms and self.latest_ms <= until_ms
+
+
+def _bounds(run: Run, table: str) -> list[Bounds]:
     if not run.has(table):
-        return False
-    facts = run.facts(table)
-    column = f"min.{published_name(_time_of(table))}"
-    if column not in facts.column_names:
-        return bool(facts.num_rows)
-    earliest = facts[column].cast(pa.timestamp("ms", "UTC")).cast(pa.int64()).to_pylist()
-    return any(time_ms is None or time_ms <= horizon for time_ms in earliest)
+        return []
+    facts, column = run.facts(table), published_name(_time_of(table))
+
+    def told(name: str) -> list[int | None]:
+        if name not in facts.column_names:
+            return [None] * facts.num_rows
+        values = facts[name]
+        if pa.types.is_timestamp(values.type):
+            values = values.cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
+        found: list[int | None] = values.to_pylist()
+        return found
+
+    names = facts["path"].to_pylist()
+    return list(map(Bounds, names, told(f"min.{column}"), told(f"max.{column}"), told(f"null_count.{column}")))
 
 
 def _time_of(table: str) -> str:
@@ -234,29 +262,39 @@ class Shorter(NamedTuple):
 class _Pruned:
     """The tables of a run, with relations over their files in duckdb: `file` is the name of a row's file."""
 
-    def __init__(self, run: Run, connection: duckdb.DuckDBPyConnection, horizon: int) -> None:
-        self._run, self._connection, self._horizon = run, connection, horizon
-        for table in (*SHORTENED, "open_commits"):
-            self._view(table)
+    def __init__(self, run: Run, connection: duckdb.DuckDBPyConnection, horizon: int, believed_ms: int) -> None:
+        self._run, self._connection, self._horizon, self._believed_ms = run, connection, horizon, believed_ms
+        for table in SHORTENED:
+            self._view(table, table, self._with_old(table))
 
-    def _view(self, table: str, name: str | None = None) -> None:
-        run = self._run
-        files = run.files(table) if run.has(table) else []
-        store = run.store
-        add_relation(
-            self._connection, name or table, TABLES[table], files, store.address, store.storage_options, with_file=True
-        )
+    def _view(self, table: str, name: str, files: Sequence[str]) -> None:
+        store = self._run.store
+        add_relation(self._connection, name, TABLES[table], files, store.address, store.storage_options, with_file=True)
 
-    def find_places(self, looked_at_ms: int) -> None:
+    def _files(self, table: str) -> list[str]:
+        return self._run.files(table) if self._run.has(table) else []
+
+    def _with_old(self, table: str) -> list[str]:
+        """Files that may have rows which can go, or which decide on those: rows at old places in the log. Such a row
+        is dated before the horizon or has no time that is believed, else its log would not be old up to there.
+        """
+        if table == "log_ends":  # later ones tell which of the old are measured against
+            return self._files(table)
+        later = {file.name for file in _bounds(self._run, table) if file.is_within(self._horizon, self._believed_ms)}
+        return [file for file in self._files(table) if file.rsplit("/", 1)[1] not in later]
+
+    def find_places(self) -> None:
         """`places`: up to where each partition's log is old (`until`)."""
+        for table in FROM_THE_LOG:
+            self._view(table, f"whole_{table}", self._files(table))
         logs = " UNION ALL ".join(
-            f"SELECT offsets_partition, log_offset, timestamp_ms FROM {table}" for table in FROM_THE_LOG
+            f"SELECT offsets_partition, log_offset, timestamp_ms FROM whole_{table}" for table in FROM_THE_LOG
         )
         self._connection.execute(f"""
             CREATE TEMP TABLE places AS
             SELECT l.offsets_partition, max(l.log_offset) AS until FROM ({logs}) l LEFT JOIN (
                 SELECT offsets_partition, min(log_offset) AS first_later FROM ({logs}) f
-                WHERE timestamp_ms > {self._horizon} AND timestamp_ms <= {looked_at_ms + AHEAD_MS}
+                WHERE timestamp_ms > {self._horizon} AND timestamp_ms <= {self._believed_ms}
                 GROUP BY offsets_partition
             ) c ON l.offsets_partition = c.offsets_partition
             WHERE l.timestamp_ms <= {self._horizon} AND coalesce(l.log_offset < c.first_later, TRUE)
@@ -289,7 +327,7 @@ class _Pruned:
             return None
         if rule.key:
             named = ", ".join(f"k{place}" for place in range(len(rule.key)))
-            waiting = f"UNION ALL SELECT {keys}, r.log_offset FROM open_commits r" if table == "commits" else ""
+            waiting = f"UNION ALL SELECT {keys}, r.log_offset FROM whole_open_commits r" if table == "commits" else ""
             self._connection.execute(f"""
                 CREATE TEMP TABLE left_{table} AS SELECT {named}, min(log_offset) AS first_left FROM (
                     SELECT {keys}, r.log_offset FROM {old} {joined}
@@ -304,14 +342,14 @@ class _Pruned:
 
     def _observations(self) -> Shorter | None:
         """Without old observations of ends: whole runs stay that a moment is measured against, or a lag in time is."""
-        self._view("commits", "commits_left")
+        self._view("commits", "commits_left", self._files("commits"))
         self._connection.execute(f"""
             CREATE TEMP TABLE newest_run AS SELECT coalesce(run_number, -1) AS run_number, observed_at_ms FROM log_ends
             WHERE observed_at_ms <= {self._horizon} ORDER BY 1 DESC, 2 DESC LIMIT 1""")
         self._connection.execute("""
             CREATE TEMP TABLE lowest AS SELECT topic, partition, min(committed_offset) AS committed_offset FROM (
                 SELECT topic, partition, committed_offset FROM commits_left
-                UNION ALL SELECT topic, partition, committed_offset FROM open_commits
+                UNION ALL SELECT topic, partition, committed_offset FROM whole_open_commits
             ) b WHERE committed_offset IS NOT NULL GROUP BY topic, partition""")
         self._connection.execute("""
             CREATE TEMP TABLE measured AS
