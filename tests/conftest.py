@@ -9,6 +9,7 @@ A test with a broker of its own (other settings, another version, one to kill) u
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,9 @@ from tests.kit.kafka import KafkaBroker, require_kafka
 if TYPE_CHECKING:
     from tests.real.drive import Drive
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A script that puts the tests into its background has Ctrl-C ignored, and every process they start would, too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ON_SPARK = (
     "tests/pipeline/test_datasource.py",

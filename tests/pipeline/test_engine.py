@@ -16,6 +16,7 @@ from muster.pipeline import engine as engines
 from muster.pipeline.engine import (
     ANSWER,
     FAILURE,
+    PLAIN_PLANS,
     Engine,
     LocalEngine,
     SparkEngine,
@@ -221,3 +222,24 @@ def test_the_memory_of_a_task_follows_from_the_executor() -> None:
 
 def test_answers_come_in_the_order_of_their_tasks() -> None:
     assert answers_in((ANSWER, number, pickle.dumps(number * 10)) for number in (2, 0, 1)) == [0, 10, 20]
+
+
+@pytest.mark.spark
+def test_steps_have_plain_plans_and_the_session_keeps_its_own(spark: "SparkSession") -> None:
+    """Restored after a step that fails, too; a setting that the user has made comes back as it was."""
+    names = list(PLAIN_PLANS)
+    spark.conf.set(names[0], "true")
+    before = [spark.conf.get(name) for name in names]
+    engine = SparkEngine(spark)
+    seen: list[str | None] = []
+
+    def failing_step() -> None:
+        with engine._plain_plans():
+            seen.extend(spark.conf.get(name) for name in names)
+            raise BadInput("not today")
+
+    with pytest.raises(BadInput, match="not today"):
+        failing_step()
+    assert seen == list(PLAIN_PLANS.values())
+    assert [spark.conf.get(name) for name in names] == before
+    spark.conf.unset(names[0])

@@ -22,7 +22,7 @@ import pickle
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import count as counted
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
@@ -52,6 +52,14 @@ ROWS = pa.schema([
     ("payload", pa.binary()),
 ])  # fmt: skip
 _SPARK_ROWS = "kind string, task int, offsets_partition int, rows long, payload binary"
+PLAIN_PLANS = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.inMemoryColumnarStorage.compressed": "false",
+}
+"""For steps whose work is in Python: few rows pass through Java, packed already, and compiling code for them costs more
+than they do."""
 _OUR_LINE = re.compile(r'File "[^"]*[/\\\\]muster[/\\\\]([^"]+)", line (\d+)')
 
 
@@ -201,9 +209,10 @@ class SparkEngine:
         )
 
     def _read(self, read_and_decode: Any, tasks: int) -> Reading:
-        rows = self._spark.range(0, tasks, 1, tasks).mapInArrow(read_and_decode, _SPARK_ROWS).persist()
-        self._kept.append(rows)
-        return Reading(_collected(rows.where(rows.kind.isin(ANSWER, FAILURE))), rows)
+        with self._plain_plans():
+            rows = self._spark.range(0, tasks, 1, tasks).mapInArrow(read_and_decode, _SPARK_ROWS).persist()
+            self._kept.append(rows)
+            return Reading(_collected(rows.where(rows.kind.isin(ANSWER, FAILURE))), rows)
 
     def merge(self, task: MergeTask, works: Sequence[MergeWork], readings: Sequence[Reading]) -> list[MergeAnswer]:
         attempts, count = self._attempts, len(readings)
@@ -227,10 +236,11 @@ class SparkEngine:
 
         if not works:
             return []
-        return self._waited_for(
-            f"merge state ({len(works)} tasks)",
-            lambda: _collected(self._shuffled(works, readings).mapInArrow(merge_state, _SPARK_ROWS)),
-        )
+        return self._waited_for(f"merge state ({len(works)} tasks)", lambda: self._merge(merge_state, works, readings))
+
+    def _merge(self, merge_state: Any, works: Sequence[MergeWork], readings: Sequence[Reading]) -> list[MergeAnswer]:
+        with self._plain_plans():
+            return _collected(self._shuffled(works, readings).mapInArrow(merge_state, _SPARK_ROWS))
 
     def _shuffled(self, works: Sequence[MergeWork], readings: Sequence[Reading]) -> "DataFrame":
         """A turn for each merge task, and the packets of its partitions, in a partition of its own."""
@@ -263,6 +273,19 @@ class SparkEngine:
             with suppress(Exception):  # a session that is gone keeps nothing
                 rows.unpersist()
         self._kept = []
+
+    @contextmanager
+    def _plain_plans(self) -> Iterator[None]:
+        conf = self._spark.conf
+        before = {name: conf.get(name, None) for name in PLAIN_PLANS}
+        for name, value in PLAIN_PLANS.items():
+            conf.set(name, value)
+        try:
+            yield
+        finally:
+            for name, own in before.items():
+                with suppress(Exception):  # of a session that is gone
+                    conf.unset(name) if own is None else conf.set(name, own)
 
     def _waited_for(self, step: str, work: Callable[[], Answer]) -> Answer:
         """Wait for Spark in a thread of its own: a Ctrl-C in the middle of a call to Java breaks the connection to it,
