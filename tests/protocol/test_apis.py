@@ -15,7 +15,8 @@ SERVED = {
     "AddPartitionsToTxn": (0, 5), "AddOffsetsToTxn": (0, 4), "EndTxn": (0, 5), "TxnOffsetCommit": (0, 5),
     "DescribeConfigs": (1, 4), "CreatePartitions": (0, 3), "DeleteGroups": (0, 2), "OffsetDelete": (0, 0),
     "DescribeCluster": (0, 2), "DescribeProducers": (0, 0), "ConsumerGroupHeartbeat": (0, 1),
-    "DescribeTopicPartitions": (0, 0), "DescribeLogDirs": (1, 5),
+    "DescribeTopicPartitions": (0, 0), "DescribeLogDirs": (1, 5), "AlterConfigs": (0, 2),
+    "IncrementalAlterConfigs": (0, 1),
 }  # fmt: skip
 
 

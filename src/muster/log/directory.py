@@ -313,6 +313,15 @@ class LogDirectory:
         except OSError as error:
             return [Made(topic, {}, LogDamaged(f"topic {topic.name} could not be made: {error}")) for topic in wanted]
 
+    def settings_changed(self, name: str) -> None:
+        """Let a topic's logs go by the settings that the registry has now: in the thread of the logs."""
+        topic = self.registry.get(name)
+        if topic is not None:
+            config = self._config_of(topic)
+            for key, log in self.logs.items():
+                if key.topic == name:
+                    log.reconfigure(config)
+
     def let_go(self, names: Container[str]) -> Logs:
         """Take the logs of topics out of the directory, before they are removed: in the thread of the logs."""
         return {key: self.logs.pop(key) for key in list(self.logs) if key.topic in names}

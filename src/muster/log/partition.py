@@ -170,6 +170,11 @@ class DiskLog:
             except OSError as error:
                 raise self._fail("the leader epochs could not be written", error) from error
 
+    def reconfigure(self, config: LogConfig) -> None:
+        """Go by other settings from the next record on; the active segment's indexes keep their size."""
+        self.config = config
+        self._appends.reconfigure(config)
+
     def _write_epochs(self) -> None:
         """The name lasts with the next sync of the directory, so before any record of this epoch is promised."""
         write_epochs(self.files, self.directory, self.epochs)

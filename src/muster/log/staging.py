@@ -236,6 +236,10 @@ class RollPlan:
         return begins
 
 
+def _largest_batch(config: LogConfig) -> int:
+    return min(config.max_message_bytes, config.segment_bytes)
+
+
 class Appended(NamedTuple):
     """Where a client's batch is, and the time that it was given; of one that was here before, the time it has."""
 
@@ -259,7 +263,7 @@ class Appends:
         """The offset that the next record gets."""
         self.producers = producers
         """As of `end_offset`."""
-        self.staging = Staging(min(config.max_message_bytes, config.segment_bytes), leader_epoch, config.codec)
+        self.staging = Staging(_largest_batch(config), leader_epoch, config.codec)
         self.plan = RollPlan(config, active)
         self.aborted: list[AbortedTransaction] = []
         """Transactions whose ABORT marker is staged."""
@@ -328,6 +332,11 @@ class Appends:
         if aborted is not None:
             self.aborted.append(aborted)
         return offset
+
+    def reconfigure(self, config: LogConfig) -> None:
+        self.staging.seal()
+        self.config = self.plan.config = config
+        self.staging.max_batch_bytes, self.staging.codec = _largest_batch(config), config.codec
 
     def append_batch(
         self, data: bytes | bytearray | memoryview, wall_ms: int, budget: UnpackBudget | None = None

@@ -43,10 +43,12 @@ class ApiKey(IntEnum):
     END_TXN = 26
     TXN_OFFSET_COMMIT = 28
     DESCRIBE_CONFIGS = 32
+    ALTER_CONFIGS = 33
     DESCRIBE_LOG_DIRS = 35
     SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
+    INCREMENTAL_ALTER_CONFIGS = 44
     OFFSET_DELETE = 47
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
@@ -109,10 +111,12 @@ APIS: dict[int, Api] = {
         _api(ApiKey.END_TXN, "EndTxn", (0, 5), 3),
         _api(ApiKey.TXN_OFFSET_COMMIT, "TxnOffsetCommit", (0, 5), 3),
         _api(ApiKey.DESCRIBE_CONFIGS, "DescribeConfigs", (1, 4), 4),
+        _api(ApiKey.ALTER_CONFIGS, "AlterConfigs", (0, 2), 2),
         _api(ApiKey.DESCRIBE_LOG_DIRS, "DescribeLogDirs", (1, 5), 2),
         _api(ApiKey.SASL_AUTHENTICATE, "SaslAuthenticate", (0, 2), 2),
         _api(ApiKey.CREATE_PARTITIONS, "CreatePartitions", (0, 3), 2),
         _api(ApiKey.DELETE_GROUPS, "DeleteGroups", (0, 2), 2),
+        _api(ApiKey.INCREMENTAL_ALTER_CONFIGS, "IncrementalAlterConfigs", (0, 1), 1),
         _api(ApiKey.OFFSET_DELETE, "OffsetDelete", (0, 0), NEVER),
         _api(ApiKey.DESCRIBE_CLUSTER, "DescribeCluster", (0, 2), 0),
         _api(ApiKey.DESCRIBE_PRODUCERS, "DescribeProducers", (0, 0), 0),

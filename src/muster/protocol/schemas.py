@@ -461,6 +461,41 @@ DescribeLogDirsResponse 1-5 flexible 2+
     usableBytes int64 4+ =-1
     isCordoned bool 5+
 
+AlterConfigsRequest 0-2 flexible 2+
+  resources []struct
+    resourceType int8
+    resourceName string
+    configs []struct
+      name string
+      value string ?
+  validateOnly bool
+
+AlterConfigsResponse 0-2 flexible 2+
+  throttleTimeMs int32
+  responses []struct
+    errorCode int16
+    errorMessage string ?
+    resourceType int8
+    resourceName string
+
+IncrementalAlterConfigsRequest 0-1 flexible 1+
+  resources []struct
+    resourceType int8
+    resourceName string
+    configs []struct
+      name string
+      configOperation int8
+      value string ?
+  validateOnly bool
+
+IncrementalAlterConfigsResponse 0-1 flexible 1+
+  throttleTimeMs int32
+  responses []struct
+    errorCode int16
+    errorMessage string ?
+    resourceType int8
+    resourceName string
+
 DescribeConfigsRequest 1-4 flexible 4+
   resources []struct
     resourceType int8

@@ -37,6 +37,8 @@ CLUSTER_MODULES = {
     ApiKey.CREATE_PARTITIONS: "create_topics",
     ApiKey.DELETE_TOPICS: "delete_topics",
     ApiKey.DESCRIBE_CONFIGS: "describe_configs",
+    ApiKey.ALTER_CONFIGS: "alter_configs",
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: "alter_configs",
     ApiKey.LIST_OFFSETS: "list_offsets",
     ApiKey.OFFSET_FOR_LEADER_EPOCH: "list_offsets",
 }

@@ -32,6 +32,12 @@ BODIES: dict[int, dict[str, Any]] = {
     ApiKey.CREATE_PARTITIONS: {"topics": [{"name": "a", "count": 5, "assignments": None}]},
     ApiKey.DESCRIBE_CLUSTER: {},
     ApiKey.DESCRIBE_CONFIGS: {"resources": [{"resourceType": 2, "resourceName": "a"}], "includeSynonyms": True},
+    ApiKey.ALTER_CONFIGS: {
+        "resources": [{"resourceType": 2, "resourceName": "a", "configs": [{"name": "retention.ms", "value": "5"}]}]
+    },
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: {
+        "resources": [{"resourceType": 2, "resourceName": "a", "configs": [{"name": "retention.ms", "value": "5"}]}]
+    },
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: {"topics": [], "cursor": {"topicName": "a", "partitionIndex": 1}},
     ApiKey.LIST_OFFSETS: {"topics": [{"name": "a", "partitions": [{"partitionIndex": 0, "timestamp": -1}]}]},
     ApiKey.OFFSET_FOR_LEADER_EPOCH: {"topics": [{"topic": "a", "partitions": [{"partition": 0, "leaderEpoch": 0}]}]},

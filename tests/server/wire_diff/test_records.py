@@ -1,5 +1,6 @@
 """Records, over the wire: what is taken, what is refused and with which error, what is read back, by both."""
 
+import itertools
 import struct
 import time
 from typing import Any
@@ -367,6 +368,107 @@ def test_log_directories(both: Both) -> None:
             ask(version, ("orders", [1]), ("payments", [0, 9, -1]), ("nowhere", [0]))
             ask(version, ("nowhere", [0]))
             ask(version, ("orders", []))
+
+    both.same(story)
+
+
+ALTERATIONS: list[list[tuple[str, int, str | None]]] = [
+    [("retention.ms", 0, "1000"), ("cleanup.policy", 2, "compact")],
+    [("cleanup.policy", 2, "compact"), ("retention.ms", 1, None)],
+    [("cleanup.policy", 3, "compact,none")],
+    [("cleanup.policy", 3, "delete")],
+    [("cleanup.policy", 0, "delete"), ("retention.bytes", 1, "7")],
+    [("retention.ms", 2, "5")],
+    [("retention.ms", 3, "5")],
+    [("retention.ms", 0, None)],
+    [("retention.ms", 2, None), ("cleanup.policy", 0, None)],
+    [("retention.ms", 0, "1"), ("retention.ms", 1, None)],
+    [("retention.ms", 0, "soon")],
+    [("retention.ms", 0, "-2")],
+    [("unheard.of", 0, "1")],
+    [("unheard.of", 1, None)],
+    [("unheard.of", 2, "1")],
+    [("cleanup.policy", 0, "burn")],
+    [("min.compaction.lag.ms", 0, "100"), ("max.compaction.lag.ms", 0, "10")],
+    [("max.message.bytes", 0, "200")],
+    [("retention.ms", 9, "5")],
+    [("retention.ms", -1, "5")],
+    [("cleanup.policy", 4, "compact")],
+    [],
+]
+
+
+def test_settings_of_topics_are_changed(both: Both) -> None:
+    def story(side: Side) -> None:
+        admin, link = side.connect(), side.connect()
+        made = {"Name": "changed", "NumPartitions": 1, "ReplicationFactor": 1}
+        admin.post("CreateTopics", 7, {"Topics": [made], "timeoutMs": 20_000})
+        admin.read()
+        while end_of(admin, side, "changed", 0) < 0:
+            time.sleep(0.05)
+
+        def ask(version: int, topics: list[tuple[int, str]], changes: Any, **more: Any) -> None:
+            configs = [
+                {"Name": name, "ConfigOperation": operation, "Value": value} for name, operation, value in changes
+            ]
+            resources = [{"ResourceType": kind, "ResourceName": name, "Configs": configs} for kind, name in topics]
+            asked = {"Resources": resources, "ValidateOnly": False, **more}
+            link.ask("IncrementalAlterConfigs", version, asked)
+            side.heard[-1][1].get("Responses", []).sort(
+                key=lambda one: (one["ResourceName"], one["ResourceType"])
+            )  # of a hash map
+
+        def look(topic: str) -> None:
+            settled()
+            names = ["cleanup.policy", "retention.ms", "retention.bytes", "max.message.bytes"]
+            asked = [{"ResourceType": 2, "ResourceName": topic, "ConfigurationKeys": names}]
+            link.ask("DescribeConfigs", 4, {"Resources": asked, "IncludeSynonyms": False})
+            for result in side.heard[-1][1]["Results"]:
+                result["Configs"].sort(key=lambda one: one["Name"])
+
+        numbers = itertools.count(1)
+
+        def settled() -> None:
+            """A broker hears of a change from its controller: it goes by one when it shows the next but one."""
+            for number in itertools.islice(numbers, 2):
+                configs = [{"Name": "segment.jitter.ms", "ConfigOperation": 0, "Value": str(number)}]
+                resource = {"ResourceType": 2, "ResourceName": "changed", "Configs": configs}
+                admin.post("IncrementalAlterConfigs", 1, {"Resources": [resource], "ValidateOnly": False})
+                admin.read()
+                while jitter() != str(number):
+                    time.sleep(0.005)
+
+        def jitter() -> str:
+            asked = {"ResourceType": 2, "ResourceName": "changed", "ConfigurationKeys": ["segment.jitter.ms"]}
+            admin.post("DescribeConfigs", 4, {"Resources": [asked], "IncludeSynonyms": False})
+            frame = admin.read()
+            assert isinstance(frame, bytes)
+            value: str = admin.decoded("DescribeConfigs", 4, frame)["Results"][0]["Configs"][0]["Value"]
+            return value
+
+        for version in range(2):
+            for changes in ALTERATIONS if version else ALTERATIONS[:1]:
+                ask(version, [(2, "changed")], changes)
+                look("changed")
+            ask(version, [(2, "changed")], [("retention.ms", 0, "77")], ValidateOnly=True)
+            ask(version, [(2, "changed"), (2, "nowhere"), (2, "a b"), (2, "")], [("retention.ms", 0, "78")])
+            ask(version, [(2, "nowhere"), (2, "nowhere")], [("retention.ms", 0, "78")])
+            ask(version, [(0, "changed"), (3, "changed"), (99, "changed")], [("retention.ms", 0, "78")])
+            ask(version, [], [])
+            look("changed")
+            for size in (100, 200):
+                link.ask("Produce", 12, produced(side, "changed", 0, batch("x" * size)))
+                without_sentences(side)
+        given: list[list[tuple[str, str | None]]] = [
+            [("retention.ms", "5"), ("cleanup.policy", "compact")], [("retention.ms", "6")], [("retention.ms", None)],
+            [("unheard.of", "1")], [("retention.ms", "x")], [],
+        ]  # fmt: skip
+        for version in range(3):
+            for settings in given if version == 2 else given[:1]:
+                configs = [{"Name": name, "Value": value} for name, value in settings]
+                resources = [{"ResourceType": 2, "ResourceName": "changed", "Configs": configs}]
+                link.ask("AlterConfigs", version, {"Resources": resources, "ValidateOnly": False})
+                look("changed")
 
     both.same(story)
 

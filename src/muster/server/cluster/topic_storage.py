@@ -94,7 +94,10 @@ class DirectoryTopics:
         deleted = [_stored(topic) for happened, topic in changes if happened is Happened.DELETED]
         if deleted:
             outcomes |= dict.fromkeys([topic.name for topic in deleted], self._removed(deleted))
-        wanted = [_stored(topic) for happened, topic in changes if happened is not Happened.DELETED]
+        configured = [_stored(topic) for happened, topic in changes if happened is Happened.CONFIGURED]
+        if configured:
+            outcomes |= dict.fromkeys([topic.name for topic in configured], self._configured(configured))
+        wanted = [_stored(topic) for happened, topic in changes if happened in (Happened.CREATED, Happened.GROWN)]
         refused = self._too_many_files(wanted)
         self._made = {}
         for made in self._directory.make_topics([topic for topic in wanted if topic.name not in refused]):
@@ -111,6 +114,13 @@ class DirectoryTopics:
         self._let_go = {}
         if left is not None:
             self._tell(left)
+        return None
+
+    def _configured(self, topics: Sequence[StoredTopic]) -> Outcome:
+        try:
+            self._directory.registry.put(*topics)
+        except OSError as error:
+            return LogDamaged(f"the settings could not be written: {error}. Nothing was changed.")
         return None
 
     def _too_many_files(self, wanted: Sequence[StoredTopic]) -> dict[str, Outcome]:
@@ -136,6 +146,9 @@ class DirectoryTopics:
         self._directory.adopt(self._made)
         self._directory.adopt(self._let_go)  # of topics that are not deleted after all
         self._made, self._let_go = {}, {}
+        for (happened, topic), error in zip(changes, outcomes, strict=True):
+            if happened is Happened.CONFIGURED and error is None:
+                self._directory.settings_changed(topic.name)
 
     def topics(self) -> Iterable[Topic]:
         for stored in self._directory.registry.topics():

@@ -35,13 +35,14 @@ class Topic(NamedTuple):
     topic_id: bytes
     partitions: int
     configs: Mapping[str, str] = NO_CONFIGS
-    """Only what was given when it was made; everything else has its default."""
+    """Only what was given to it; everything else has its default."""
 
 
 class Happened(Enum):
     CREATED = "created"
     DELETED = "deleted"
     GROWN = "has more partitions"
+    CONFIGURED = "has other settings"
 
 
 class TopicChange(NamedTuple):
