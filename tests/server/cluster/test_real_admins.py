@@ -3,13 +3,22 @@
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, OffsetSpec
+from confluent_kafka import KafkaException, Producer, TopicCollection, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+)
 
 import muster
 from tests.kit.kafka import require_kafka
 
 TOPICS, CONFIGS = "org.apache.kafka.tools.TopicCommand", "kafka.admin.ConfigCommand"
+LOG_DIRS = "org.apache.kafka.tools.LogDirsCommand"
 OFFSETS = "org.apache.kafka.tools.GetOffsetShell"
 
 
@@ -35,6 +44,11 @@ def test_kafkas_own_tools(address: str) -> None:
     assert "Topic: jt\tPartition: 2\tLeader: 1\tReplicas: 1\tIsr: 1\tElr: \tLastKnownElr: " in described
     configs = run(CONFIGS, "--entity-type", "topics", "--entity-name", "jt", "--describe", "--all")
     assert "segment.ms=77 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:segment.ms=77}" in configs
+    run(CONFIGS, "--entity-type", "topics", "--entity-name", "jt", "--alter", "--add-config", "retention.ms=5000",
+        "--delete-config", "segment.ms")  # fmt: skip
+    described = run(TOPICS, "--describe", "--topic", "jt")
+    assert "Configs: min.insync.replicas=1,retention.ms=5000" in described
+    assert '"partition":"jt-2"' in run(LOG_DIRS, "--describe", "--topic-list", "jt")
     assert run(OFFSETS, "--topic", "jt").split() == ["jt:0:0", "jt:1:0", "jt:2:0"]
     run(TOPICS, "--delete", "--topic", "jt")
     assert run(TOPICS, "--list").split() == ["__consumer_offsets"]
@@ -58,11 +72,23 @@ def test_librdkafkas_admin(address: str) -> None:
     resource = ConfigResource(ConfigResource.Type.TOPIC, "rt")
     configs = admin.describe_configs([resource])[resource].result()
     assert (configs["retention.ms"].value, configs["cleanup.policy"].value) == ("1000", "delete")
+    changed = ConfigEntry("retention.ms", "2000", incremental_operation=AlterConfigOpType.SET)
+    longer = ConfigResource(ConfigResource.Type.TOPIC, "rt", incremental_configs=[changed])
+    admin.incremental_alter_configs([longer])[longer].result()
+    assert admin.describe_configs([resource])[resource].result()["retention.ms"].value == "2000"
     broker = ConfigResource(ConfigResource.Type.BROKER, "1")
     assert admin.describe_configs([broker])[broker].result()["num.partitions"].value == "1"
     first = TopicPartition("rt", 0)
     for spec, offset in ((OffsetSpec.latest(), 0), (OffsetSpec.max_timestamp(), -1), (OffsetSpec.for_timestamp(5), -1)):
         assert admin.list_offsets({first: spec})[first].result().offset == offset
+    producer = Producer({"bootstrap.servers": address})
+    for number in range(5):
+        producer.produce("rt", str(number), partition=1)
+    assert producer.flush(30) == 0
+    cut = TopicPartition("rt", 1, 3)
+    assert admin.delete_records([cut])[cut].result().low_watermark == 3
+    second = TopicPartition("rt", 1)
+    assert admin.list_offsets({second: OffsetSpec.earliest()})[second].result().offset == 3
     described = admin.describe_topics(TopicCollection(["rt"]))["rt"].result()
     assert [partition.leader.id for partition in described.partitions] == [1] * 5
     assert [node.id for node in admin.describe_cluster().result().nodes] == [1]
