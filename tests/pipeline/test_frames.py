@@ -364,6 +364,22 @@ def test_a_partition_that_was_not_observed_for_a_day_and_a_half(tmp_path: Path) 
     assert ends == {hours[1]: None, hours[6]: None, hours[20]: "interpolated", hours[30]: None}
 
 
+@pytest.mark.parametrize("is_deleted_again", [False, True])
+def test_a_transaction_that_ends_after_its_commit_was_deleted(is_deleted_again: bool, tmp_path: Path) -> None:
+    """The deletion has the time of the commit before, and was published by an earlier run."""
+    first_ms, then_ms, last_ms = START_MS, START_MS + HOUR_MS, START_MS + 2 * HOUR_MS
+    gone = {"kind": "vanished", "timestamp_ms": None, "commit_timestamp_ms": None, "committed_offset": None}
+    commits = [
+        commit_row(first_ms, 0, log_offset=1, committed_offset=5),
+        commit_row(then_ms, 1, log_offset=2, txn_outcome="committed", txn_marker_offset=9),
+        commit_row(first_ms, 0, log_offset=3, previous_commit_timestamp_ms=first_ms, **gone),
+    ]
+    if is_deleted_again:
+        commits.append(commit_row(last_ms, 0, log_offset=4, previous_commit_timestamp_ms=last_ms, **gone))
+    looks = [look_row(first_ms, 0, 5), look_row(last_ms, 0, 20)]
+    check_in_steps(World(commits, looks, []), tmp_path, runs=2)
+
+
 def test_runs_in_which_nothing_was_new_but_the_time(tmp_path: Path) -> None:
     """Such a run of a live cluster observes the ends, and makes no rows: the next one makes them."""
     minutes = [START_MS + number * 60_000 for number in (0, 1, 30, 50, 70)]

@@ -124,6 +124,7 @@ class News:
         with limited_duckdb() as self._connection:
             self._view("new_commits", "commits", self._new("commits"))
             commits_ms = self._first(intervals.first_change("new_commits"))
+            deleted_ms = self._first_deletion() if self._goes_on else None
             self._view("ends", "log_ends", self._files("log_ends", "observed_at_ms", self._ends_since(last)))
             self._observed_until = -1 if last is None else last.get("observed_until", last["run_number"])
             ends_ms = self._first(first_observed("ends", self._observed_until))
@@ -132,8 +133,8 @@ class News:
             """The newest observation: rows of the intervals from there on may still change."""
             rebalances_ms = self._first_rebalance()
         self.since_ms = {
-            "lag_history": self._since("lag_history", commits_ms, ends_ms),
-            "rates": self._since("rates", commits_ms, ends_ms),
+            "lag_history": self._since("lag_history", commits_ms, deleted_ms, ends_ms),
+            "rates": self._since("rates", commits_ms, deleted_ms, ends_ms),
             "group_hours": self._since("group_hours", commits_ms, rebalances_ms),
         }
 
@@ -192,6 +193,31 @@ class News:
             return 0
         known = [time for time in (first_ms, last["newest_ms"]) if time is not None]
         return min(known) - 2 * LOOK_BACK_MS if known else 0
+
+    def _first_deletion(self) -> int | None:
+        """The earliest time of deletions of commits that are new because their transaction has ended only now.
+
+        Such a deletion may be published already and of a time long before (`vanished`): what is published right before
+        the commit does not tell of it.
+        """
+        progress = {} if self._changes.manifest is None else self._changes.manifest.progress
+        read = [{"offsets_partition": number, "next_offset": each.next_offset} for number, each in progress.items()]
+        self._connection.register("read_before", pa.Table.from_pylist(read, _READ))
+        self._connection.execute(f"CREATE TEMP TABLE late AS {intervals.late_commits('new_commits', 'read_before')}")
+        lowest = self._first("SELECT min(log_offset) FROM late")
+        if lowest is None:
+            return None
+        self._view("commits_behind", "commits", self._behind(lowest))
+        return self._first(intervals.first_deletion("commits_behind", "late"))
+
+    def _behind(self, log_offset: int) -> list[str]:
+        """Files of commits whose bounds do not say that all are before this place."""
+        facts = self._changes.facts("commits")
+        if "max.log_offset" not in facts.column_names:
+            return self._files("commits")
+        is_before = pc.fill_null(pc.less_equal(facts["max.log_offset"], log_offset), False)
+        before = set(facts["path"].filter(is_before).to_pylist())
+        return [file for file in self._files("commits") if file.rsplit("/", 1)[1] not in before]
 
     def _first_rebalance(self) -> int | None:
         self._view("new_rebalances", "rebalances", self._new("rebalances"))
@@ -418,5 +444,6 @@ class OnSpark:
         return names.repartition(len(files)).mapInArrow(load, frames.struct_of(schema))
 
 
+_READ = pa.schema([("offsets_partition", pa.int64()), ("next_offset", pa.int64())])
 _WRITTEN = pa.schema([("table", pa.string()), ("path", pa.string()), ("size_bytes", pa.int64()), ("rows", pa.int64()),
                       ("statistics", pa.string())])  # fmt: skip

@@ -404,6 +404,25 @@ def first_change(new_commits: str) -> str:
     return f"SELECT min({AT}) FROM {new_commits} c"
 
 
+def late_commits(new_commits: str, read_before: str) -> str:
+    """Of each key the first of the new commits that an earlier run has read, before their transaction had ended.
+
+    `read_before` has up to where (`next_offset`) partitions were read; of those that it lacks any commit may be one.
+    """
+    return f"""
+        SELECT {_key("c")}, min(c.log_offset) AS log_offset
+        FROM {new_commits} c LEFT JOIN {read_before} r ON c.offsets_partition = r.offsets_partition
+        WHERE c.txn_outcome = 'committed' AND coalesce(c.log_offset < r.next_offset, TRUE)
+        GROUP BY {_key("c")}"""
+
+
+def first_deletion(commits: str, late: str) -> str:
+    """The earliest time of the deletions behind late commits in the log: such a commit never came into force."""
+    return f"""
+        SELECT min({AT}) FROM {commits} c JOIN {late} l ON {_same_key("c", "l")} AND c.log_offset > l.log_offset
+        WHERE c.kind <> 'commit'"""
+
+
 def committed_since(new_commits: str, interval_ms: int = INTERVAL_MS) -> str:
     """Of each key that has new commits, the interval (`since_ms`) of the earliest."""
     return f"""
