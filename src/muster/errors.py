@@ -49,6 +49,10 @@ class ConfigError(MusterError):
     """The operator asked for something that cannot be; the text names the setting."""
 
 
+class NotInTime(MusterError):
+    """A test waited for something that did not come; the text says what there was instead."""
+
+
 class Unexpected(MusterError):
     """A mistake in muster, told by a task of Spark's as text; the sentence names the place."""
 

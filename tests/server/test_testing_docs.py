@@ -1,5 +1,6 @@
 """The examples of docs/testing.md run."""
 
+import inspect
 import re
 import threading
 from pathlib import Path
@@ -13,17 +14,19 @@ EXAMPLES = re.findall(r"^```python\n(.*?)^```", TEXT, re.M | re.S)
 
 
 @pytest.mark.parametrize("number", range(len(EXAMPLES)))
-def test_example(number: int, muster_broker: Broker) -> None:
-    if "orders" not in muster_broker.topics():
-        muster_broker.create_topic("orders")
+def test_example(number: int, muster_broker: Broker, request: pytest.FixtureRequest) -> None:
+    """Each begins with a broker that has nothing; its tests get the fixtures they name."""
+    muster_broker.reset()
     names: dict[str, object] = {"broker": muster_broker}
     exec(compile(EXAMPLES[number], f"docs/testing.md example {number}", "exec"), names)
-    if "test_my_consumer" in names:
-        names["test_my_consumer"](muster_broker)  # type: ignore[operator]
+    for name, test in names.items():
+        if name.startswith("test_"):
+            fixtures = inspect.signature(test).parameters  # type: ignore[arg-type]
+            test(**{fixture: request.getfixturevalue(fixture) for fixture in fixtures})  # type: ignore[operator]
 
 
 def test_there_are_examples() -> None:
-    assert len(EXAMPLES) == 5
+    assert len(EXAMPLES) == 7
 
 
 def test_nothing_is_left_of_a_broker() -> None:

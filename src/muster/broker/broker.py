@@ -21,10 +21,11 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
+from muster.broker.kit import KitVerbs
 from muster.errors import ConfigError
 
 if TYPE_CHECKING:
-    from muster.server.server import Server
+    from muster.server.kit.verbs import Kit
 
 IN_TESTS = {
     "group.initial.rebalance.delay.ms": "0",
@@ -38,7 +39,7 @@ IN_TESTS = {
 OWN_ARGUMENTS = ("data", "log", "settings")
 
 
-class Broker:
+class Broker(KitVerbs):
     """Use it in a `with`, or call `start` and `stop`. A setting that does not exist is a `ConfigError` at once."""
 
     def __init__(
@@ -54,7 +55,7 @@ class Broker:
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
-        self._server: Server | None = None
+        self._kit: Kit | None = None
         self._problem: BaseException | None = None
         self.host, self.port = "", 0
 
@@ -94,18 +95,11 @@ class Broker:
         self._thread = None
         self._clean_up()
 
-    def create_topic(self, name: str, partitions: int = 1) -> None:
-        """Make a topic, so that consumers can subscribe to it; `MusterError` where that cannot be."""
-        if self._thread is None or self._loop is None or self._server is None:
+    def do(self, verb: str, **arguments: Any) -> Any:
+        """One verb of the test kit, by name; the other methods are these with types. Raises `MusterError`."""
+        if self._thread is None or self._loop is None or self._kit is None:
             raise ConfigError("This broker does not run; use it in a `with`.")
-        parts = self._server.parts
-        made = parts.topic_changes.create_topic(parts.cluster, name, partitions)
-        asyncio.run_coroutine_threadsafe(made, self._loop).result()
-
-    def topics(self) -> list[str]:
-        """The names of the topics there are, but for the offsets topic."""
-        topics = [] if self._server is None else self._server.parts.cluster.topics.in_order()
-        return [topic.name for topic in topics if not topic.name.startswith("__")]
+        return asyncio.run_coroutine_threadsafe(self._kit.do({"do": verb, **arguments}), self._loop).result()
 
     def _run(self, ready: threading.Event) -> None:
         try:
@@ -117,6 +111,7 @@ class Broker:
             ready.set()
 
     async def _serve(self, ready: threading.Event) -> None:
+        from muster.server.kit.verbs import Kit
         from muster.server.server import Server
         from muster.server.server_log import ServerLog
         from muster.server.settings import settings_from
@@ -128,7 +123,7 @@ class Broker:
             server = Server(data, settings.groups, settings.broker, server_log)
             await server.start()
             self.host, self.port = server.host, server.port
-            self._loop, self._stop, self._server = asyncio.get_running_loop(), asyncio.Event(), server
+            self._loop, self._stop, self._kit = asyncio.get_running_loop(), asyncio.Event(), Kit(server.parts)
             ready.set()
             await self._stop.wait()
             await server.stop()

@@ -1,0 +1,182 @@
+"""The verbs of the test kit in Python: what they take and give. What they do is in `muster.server.kit`.
+
+Every method may be called from any thread but the broker's own. They block; in a coroutine use `asyncio.to_thread`.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from muster.server.kit.plain import packed, unpacked
+
+Bytes = bytes | str | None
+
+
+class Member(NamedTuple):
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    subscribed: tuple[str, ...]
+    assigned: dict[str, list[int]]
+    """Partitions by topic."""
+
+
+class Group(NamedTuple):
+    name: str
+    state: str
+    generation: int
+    protocol_type: str
+    protocol: str
+    leader: str
+    members: tuple[Member, ...]
+
+    @property
+    def assigned(self) -> dict[tuple[str, int], str]:
+        """Which client has each partition, by client id."""
+        return {
+            (topic, partition): member.client_id
+            for member in self.members
+            for topic, partitions in member.assigned.items()
+            for partition in partitions
+        }
+
+
+class Commit(NamedTuple):
+    topic: str
+    partition: int
+    offset: int
+    metadata: str
+    leader_epoch: int
+    time_ms: int
+
+
+class Topic(NamedTuple):
+    name: str
+    partitions: int
+    starts: list[int]
+    ends: list[int]
+    """By partition: the first offset that is there, and the one behind the last."""
+    configs: dict[str, str]
+
+
+class Record(NamedTuple):
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+Seed = Bytes | tuple[Bytes, Bytes] | Mapping[str, Any]
+"""A value; a key and a value; or a dict of `key`, `value`, `headers`, `partition`, `timestamp_ms`."""
+
+
+class KitVerbs(ABC):
+    """What a `Broker` can be asked besides serving clients."""
+
+    @abstractmethod
+    def do(self, verb: str, **arguments: Any) -> Any:
+        """One verb, with plain values. Raises `MusterError`."""
+
+    # Looking inside.
+
+    def groups(self) -> dict[str, Group]:
+        """All groups, by name."""
+        return {one["group"]: _group(one) for one in self.do("groups")}
+
+    def committed(self, group: str) -> dict[tuple[str, int], int]:
+        """Committed offsets by (topic, partition); empty for a group that has none."""
+        return {(one.topic, one.partition): one.offset for one in self.commits(group)}
+
+    def commits(self, group: str) -> list[Commit]:
+        """The same with metadata, leader epoch and time."""
+        return [Commit(**one) for one in self.do("commits", group=group)]
+
+    def topics(self) -> dict[str, Topic]:
+        """All topics but internal ones, by name."""
+        return {
+            one["topic"]: Topic(one["topic"], one["partitions"], one["starts"], one["ends"], one["configs"])
+            for one in self.do("topics")
+        }
+
+    def records(self, topic: str, partition: int | None = None) -> list[Record]:
+        """The records of a topic, or of one partition, as a consumer would see them."""
+        return [_record(one) for one in self.do("records", topic=topic, partition=partition)]
+
+    def wait_for_members(self, group: str, members: int, within: float = 10.0) -> Group:
+        """Return when the group is Stable with so many members (0: when nobody is left); `NotInTime`."""
+        return _group(self.do("wait_for_members", group=group, members=members, within_s=within))
+
+    def wait_until_stable(self, group: str, within: float = 10.0) -> Group:
+        """Return when the group is Stable; `NotInTime`."""
+        return _group(self.do("wait_until_stable", group=group, within_s=within))
+
+    # Putting things in.
+
+    def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, Any] | None = None) -> None:
+        """Make a topic; `ConfigError` where that cannot be."""
+        self.do("create_topic", topic=name, partitions=partitions, configs=dict(configs or {}))
+
+    def seed_records(self, topic: str, *records: Seed, partition: int | None = None) -> list[tuple[int, int]]:
+        """Append records; the topic is made if there is none. Returns partition and offset of each.
+
+        A key finds its partition as with Kafka's own producer; without a key they take turns.
+        """
+        seeded = self.do("seed_records", topic=topic, records=[_seed(one, partition) for one in records])
+        return [(one["partition"], one["offset"]) for one in seeded]
+
+    def seed_commits(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Commit offsets for a group without members, by (topic, partition)."""
+        commits = [
+            {"topic": topic, "partition": partition, "offset": offset}
+            for (topic, partition), offset in offsets.items()
+        ]  # fmt: skip
+        self.do("seed_commits", group=group, commits=commits)
+
+    def expel(self, group: str, member: str) -> None:
+        """Take away the seat of a member, named by its member id, instance id or client id."""
+        self.do("expel", group=group, member=member)
+
+    def reset(self) -> None:
+        """Back to nothing: no topic, no group. Clients stay connected; close your consumers first."""
+        self.do("reset")
+
+
+def _group(one: dict[str, Any]) -> Group:
+    members = tuple(
+        Member(
+            member["member"], member["instance"], member["client"], member["host"], tuple(member["subscribed"]),
+            member["assigned"],
+        )
+        for member in one["members"]
+    )  # fmt: skip
+    return Group(
+        one["group"], one["state"], one["generation"], one["protocol_type"], one["protocol"], one["leader"], members
+    )
+
+
+def _record(one: dict[str, Any]) -> Record:
+    headers = tuple((name, unpacked(value, name)) for name, value in one["headers"])
+    key, value = unpacked(one["key"], "key"), unpacked(one["value"], "value")
+    return Record(one["partition"], one["offset"], one["timestamp_ms"], key, value, headers)
+
+
+def _seed(record: Seed, partition: int | None) -> dict[str, Any]:
+    if isinstance(record, Mapping):
+        given = dict(record)
+    elif isinstance(record, tuple):
+        given = {"key": record[0], "value": record[1]}
+    else:
+        given = {"value": record}
+    given.setdefault("partition", partition)
+    headers: Iterable[tuple[str, Bytes]] = given.get("headers") or ()
+    if isinstance(headers, Mapping):
+        headers = headers.items()
+    given["headers"] = [[name, _plain(value)] for name, value in headers]
+    return given | {name: _plain(given.get(name)) for name in ("key", "value")}
+
+
+def _plain(value: Bytes) -> Any:
+    return packed(value) if isinstance(value, bytes) else value

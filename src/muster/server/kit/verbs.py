@@ -1,0 +1,70 @@
+"""The verbs of the test kit, by name: one table for Python, the control socket and the HTTP port.
+
+A request is `{"do": "commits", "group": "app"}`: the verb, and its arguments by name. An answer is `{"answer": ...}`,
+or `{"error": sentence, "kind": class}`. `Kit` has what the verbs work on.
+"""
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from muster.errors import ConfigError, MusterError
+from muster.server.kit.inside import Inside
+
+if TYPE_CHECKING:
+    from muster.server.assembly import Parts
+
+Verb = Callable[..., Any]
+
+
+class Kit:
+    """All methods are called in the thread of the event loop."""
+
+    def __init__(self, parts: "Parts") -> None:
+        self._parts = parts
+        self._loop = asyncio.get_running_loop()
+        inside = self.inside = Inside(parts)
+        self.verbs: dict[str, Verb] = {
+            "groups": inside.groups,
+            "commits": inside.commits,
+            "topics": inside.topics,
+            "records": inside.records,
+            "wait_for_members": inside.wait_for_members,
+            "wait_until_stable": inside.wait_until_stable,
+            "create_topic": inside.create_topic,
+            "seed_records": inside.seed_records,
+            "seed_commits": inside.seed_commits,
+            "expel": inside.expel,
+            "reset": self.reset,
+        }
+
+    async def reset(self) -> dict[str, Any]:
+        """Back to nothing: no fault, no topic, no group."""
+        self._parts.fetches.finish()
+        await self.inside.forget_everything()
+        return {}
+
+    async def do(self, request: dict[str, Any]) -> Any:
+        """Raises `MusterError`."""
+        arguments = dict(request)
+        name = arguments.pop("do", None)
+        verb = self.verbs.get(name) if isinstance(name, str) else None
+        if verb is None:
+            raise ConfigError(f"there is no verb {name!r}; there are {', '.join(sorted(self.verbs))}.")
+        try:
+            inspect.signature(verb).bind(**arguments)
+        except TypeError as error:
+            raise ConfigError(f"{name}: {error}.") from error
+        try:
+            answer = verb(**arguments)
+            return await answer if inspect.isawaitable(answer) else answer
+        except (TypeError, ValueError, KeyError, AttributeError) as error:
+            raise ConfigError(f"{name} cannot be done with {arguments!r}: {type(error).__name__}: {error}.") from error
+
+    async def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The same for other processes: an error is an answer too."""
+        try:
+            return {"answer": await self.do(request)}
+        except MusterError as error:
+            return {"error": str(error), "kind": type(error).__name__}
