@@ -181,13 +181,13 @@ class Interrupted:
         self.over = threading.Event()
         self.sparkContext = self
         self.kind = self
+        self.conf = self
 
     def __getattr__(self, name: str) -> Any:
         return lambda *_: self  # range, mapInArrow, persist, where, ...
 
-    @property
-    def conf(self) -> dict[str, str]:
-        return {"spark.master": "local[1]"}
+    def get(self, name: str, default: str | None = None) -> str | None:
+        return "local[1]" if name == "spark.master" else default
 
     def setJobGroup(self, group: str, description: str) -> None:
         assert threading.current_thread() is not threading.main_thread(), "a Ctrl-C would break the call to Java"

@@ -7,7 +7,7 @@ session that runs out after the last step is nobody's business.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +45,10 @@ def settings(delay_ms: int) -> dict[str, str]:
 class BrokerTarget:
     """One broker for many scripts: where it listens, and where it keeps its log."""
 
-    def __init__(self, bootstrap: str, log_dir: Path) -> None:
+    def __init__(self, bootstrap: str, log_dir: Path, key_types: Sequence[int] = (GROUP, TRANSACTION)) -> None:
+        """`key_types`: the coordinators that it has."""
         self._log_dir = log_dir
+        self._key_types = key_types
         host, port = bootstrap.rsplit(":", 1)
         self._address = host, int(port)
         self._topic_ids: dict[str, bytes] = {}
@@ -101,7 +103,7 @@ class BrokerTarget:
         if self._topic_ids:
             return
         target = WireTarget(self._address, {})
-        for key_type in GROUP, TRANSACTION:
+        for key_type in self._key_types:
             body = {"key_type": key_type, "coordinator_keys": [KNOWN]}
             await _until(target, "FindCoordinator", 4, body, lambda answer: answer["coordinators"][0]["error_code"])
         topic = {"num_partitions": PARTITIONS_OF_A_TOPIC, "replication_factor": 1, "assignments": [], "configs": []}

@@ -7,7 +7,7 @@ between them (versions, codecs, order, durability, the log on disk) must change 
 import pytest
 
 from muster.broker import Broker
-from tests.diff.broker_target import BrokerTarget, settings
+from tests.diff.broker_target import GROUP, BrokerTarget, settings
 from tests.diff.collection import by_delay, daily
 from tests.diff.script import Script
 from tests.diff.test_diff import MOST_SHOWN, differences
@@ -24,7 +24,7 @@ def test_the_server_and_the_core_agree(tmp_path_factory: pytest.TempPathFactory)
     for delay_ms, scripts in by_delay(without_transactions(daily())):
         data = tmp_path_factory.mktemp("server") / "data"
         with Broker(data=data, settings=settings(delay_ms)) as broker:
-            differing = differences(scripts, BrokerTarget(broker.bootstrap_servers, data), set())
+            differing = differences(scripts, BrokerTarget(broker.bootstrap_servers, data, [GROUP]), set())
         if differing:
             shortest = sorted(differing, key=lambda each: each.steps)
             reports = "\n\n".join(each.report() for each in shortest[:MOST_SHOWN])

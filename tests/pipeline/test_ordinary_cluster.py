@@ -11,7 +11,6 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from muster.cli.status import Status
-from muster.errors import ClusterError
 from muster.pipeline import datasource
 from muster.pipeline.engine import LocalEngine, Reading, SparkEngine
 from muster.pipeline.job import Request, run
@@ -169,14 +168,20 @@ def test_following_outlives_the_broker(ordinary: KafkaBroker, tmp_path: Path) ->
     assert {row["group_id"] for row in rows_of(tmp_path, "offsets")["offsets"]} >= {"shop", "audit", "after"}
 
 
-def test_a_muster_server_says_where_its_records_are(tmp_path: Path) -> None:
-    """At once, before a Spark is started."""
-    from muster.pipeline.sources import open_source
+def test_a_muster_server_is_a_cluster_as_any_other(tmp_path: Path) -> None:
+    """What it hands out over the wire makes the tables that its data directory makes, lag included."""
     from tests.server.raw import ApiKey, Raw, commit_body, create_topic, running
+    from tests.server.records.talking import batch, produce
 
     with running(tmp_path / "data") as server:
         create_topic(server.address, TOPIC, 1)
         with Raw(server.address) as raw:
+            assert produce(raw, TOPIC, 0, batch(*"abcdefg")) == (0, 0)
             raw.ask(ApiKey.OFFSET_COMMIT, 7, **commit_body("shop", TOPIC, {0: 5}))
-        with pytest.raises(ClusterError, match="point at its data directory"):
-            open_source(["kafka://{}:{}".format(*server.address)], {}, {})
+        run_here(tmp_path / "live", "kafka://{}:{}".format(*server.address))
+    run_here(tmp_path / "disk", tmp_path / "data")
+    live, disk = (rows_of(tmp_path / kind, "commits", "offsets", "lag") for kind in ("live", "disk"))
+    assert live["commits"] == disk["commits"]
+    assert live["offsets"] == disk["offsets"]
+    assert [(row["group_id"], row["lag"]) for row in live["lag"]] == [("shop", 2)]
+    assert [(row["group_id"], row["lag"]) for row in disk["lag"]] == [("shop", 2)]

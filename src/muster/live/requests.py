@@ -400,6 +400,6 @@ def partition_problem(where: TopicPartition, error: int) -> ClusterError:
 def nothing_handed_out(where: TopicPartition, offset: int, end: int) -> ClusterError:
     """The sentence for a leader that says its log goes on, and gives nothing."""
     return ClusterError(
-        f"{shown(where)} ends at offset {end}, its leader says, and gives nothing at offset {offset}. A muster server "
-        "does not hand out this topic: point at its data directory."
+        f"{shown(where)} ends at offset {end}, its leader says, and gives nothing at offset {offset}. Point at "
+        "the log directories of its brokers instead."
     )
