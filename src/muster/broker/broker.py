@@ -26,6 +26,7 @@ from muster.errors import ConfigError
 
 if TYPE_CHECKING:
     from muster.server.kit.verbs import Kit
+    from muster.server.server import Server
 
 IN_TESTS = {
     "group.initial.rebalance.delay.ms": "0",
@@ -56,6 +57,7 @@ class Broker(KitVerbs):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
         self._kit: Kit | None = None
+        self._server: Server | None = None
         self._problem: BaseException | None = None
         self.host, self.port = "", 0
 
@@ -111,6 +113,7 @@ class Broker(KitVerbs):
             ready.set()
 
     async def _serve(self, ready: threading.Event) -> None:
+        from muster.server.kit.files import KitFiles
         from muster.server.kit.verbs import Kit
         from muster.server.server import Server
         from muster.server.server_log import ServerLog
@@ -120,10 +123,11 @@ class Broker(KitVerbs):
         data = self._data or Path(self._temporary or "") / "data"
         server_log = ServerLog(self._log)
         try:
-            server = Server(data, settings.groups, settings.broker, server_log)
+            server = Server(data, settings.groups, settings.broker, server_log, KitFiles())
             await server.start()
             self.host, self.port = server.host, server.port
-            self._loop, self._stop, self._kit = asyncio.get_running_loop(), asyncio.Event(), Kit(server.parts)
+            self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+            self._server, self._kit = server, Kit(server.parts)
             ready.set()
             await self._stop.wait()
             await server.stop()

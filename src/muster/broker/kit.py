@@ -5,7 +5,7 @@ Every method may be called from any thread but the broker's own. They block; in 
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from muster.server.kit.plain import packed, unpacked
 
@@ -73,12 +73,77 @@ Seed = Bytes | tuple[Bytes, Bytes] | Mapping[str, Any]
 """A value; a key and a value; or a dict of `key`, `value`, `headers`, `partition`, `timestamp_ms`."""
 
 
+class Fault:
+    """A fault that was ordered; in a `with`, it is undone at the end of it."""
+
+    def __init__(self, verbs: "KitVerbs", number: int) -> None:
+        self._verbs = verbs
+        self._number = number
+
+    @property
+    def met(self) -> int:
+        """How many requests it has met so far."""
+        met: int = self._verbs.do("fault_met", fault=self._number)["met"]
+        return met
+
+    def undo(self) -> None:
+        """Return when everything is as it was."""
+        self._verbs.do("undo_fault", fault=self._number)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.undo()
+
+
+class Faults:
+    """Faults by order. `times` requests meet one (None: all), after `skip` that pass."""
+
+    def __init__(self, verbs: "KitVerbs") -> None:
+        self._verbs = verbs
+
+    def error(self, api: str, code: int | str, *, times: int | None = 1, **chosen: Any) -> Fault:
+        """Answer the next requests of an API with an error, by Kafka's name or number.
+
+        They are chosen by `client` (id), `group`, `topic`; the request is not handled.
+        """
+        return self._order("error", api, code=code, times=times, **chosen)
+
+    def delay(self, api: str, seconds: float, *, times: int | None = 1, **chosen: Any) -> Fault:
+        """Handle the next requests of an API so much later."""
+        return self._order("delay", api, seconds=seconds, times=times, **chosen)
+
+    def drop_connection(self, api: str, *, times: int | None = 1, after: bool = False, **chosen: Any) -> Fault:
+        """Cut the connections of the next requests; with `after` they are handled, and only the answer is lost."""
+        return self._order("drop_connection", api, after=after, times=times, **chosen)
+
+    def unload(self, partition: int | None = None, *, group: str | None = None) -> Fault:
+        """Let go of a partition of the offsets topic, or of a group's: clients hear NOT_COORDINATOR."""
+        return Fault(self._verbs, self._verbs.do("unload", partition=partition, group=group)["fault"])
+
+    def full_disk(self) -> Fault:
+        """Nothing more can be written."""
+        return Fault(self._verbs, self._verbs.do("full_disk")["fault"])
+
+    def clear(self) -> None:
+        """Undo all of them."""
+        self._verbs.do("undo_faults")
+
+    def _order(self, what: str, api: str, **about: Any) -> Fault:
+        return Fault(self._verbs, self._verbs.do("fault", what=what, api=api, **about)["fault"])
+
+
 class KitVerbs(ABC):
     """What a `Broker` can be asked besides serving clients."""
 
     @abstractmethod
     def do(self, verb: str, **arguments: Any) -> Any:
         """One verb, with plain values. Raises `MusterError`."""
+
+    @property
+    def faults(self) -> Faults:
+        return Faults(self)
 
     # Looking inside.
 
@@ -140,7 +205,7 @@ class KitVerbs(ABC):
         self.do("expel", group=group, member=member)
 
     def reset(self) -> None:
-        """Back to nothing: no topic, no group. Clients stay connected; close your consumers first."""
+        """Back to nothing: no fault, no topic, no group. Clients stay connected; close your consumers first."""
         self.do("reset")
 
 

@@ -73,6 +73,7 @@ class Parts:
     compaction: Compaction
     leadership: Leadership
     fetches: WaitingFetches
+    sessions: FetchSessions
     connections: Connections
     checkpoints: Checkpoints
     expiration: Expiration
@@ -194,7 +195,7 @@ def assemble(
     control = Control(led_partitions, leadership, directory.path)
     return Parts(
         server_log, stats, faults, directory, flusher, cluster, topic_changes, led_partitions, data_partitions,
-        compaction, leadership, fetches, connections, checkpoints, expiration, schedule, control,
+        compaction, leadership, fetches, sessions, connections, checkpoints, expiration, schedule, control,
     )  # fmt: skip
 
 

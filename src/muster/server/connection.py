@@ -310,6 +310,12 @@ class Connection(asyncio.Protocol):
         self._replies.append(reply)
         return reply
 
+    def wait_instead(self, place: PendingReply, waits_for: PendingReply | None) -> None:
+        """A reply that held a place is empty; the connection waits for another one, if for any, before it goes on."""
+        if waits_for is not None and waits_for.frame is None and self._blocked is place:
+            self._blocked = waits_for
+        place.answer(None)
+
     def send_answers(self) -> None:
         """Send all that is answered by now, in one go, and handle the requests that waited for it."""
         self.is_sending_soon = False
@@ -371,6 +377,10 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._send()
             self._transport.close()
+
+    @property
+    def is_closed(self) -> bool:
+        return self._transport is None
 
     @property
     def is_waiting(self) -> bool:

@@ -61,6 +61,12 @@ class Timers:
     def cancel(self, key: Hashable) -> None:
         self._deadlines.pop(key, None)
 
+    def take_all(self) -> list[Any]:
+        """Every key that is set, in the order of their times; none fires any more."""
+        keys = sorted(self._deadlines, key=self._deadlines.__getitem__)
+        self.close()
+        return keys
+
     def close(self) -> None:
         self._deadlines.clear()
         self._heap.clear()

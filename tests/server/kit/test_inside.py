@@ -49,6 +49,10 @@ def test_a_consumer_begins_at_the_commit_that_was_seeded(broker: Broker) -> None
     with consumer(broker, "app", "orders") as worker:
         assert values(worker, 1) == [b"three"]
         broker.wait_until_stable("app")
+        with pytest.raises(
+            NotInTime, match=r"group app is Stable with 1 member .rdkafka .*to be Stable with 2 members"
+        ):
+            broker.wait_for_members("app", 2, within=0.01)
         with pytest.raises(ConfigError, match="only they may commit"):
             broker.seed_commits("app", {("orders", 0): 0})
 

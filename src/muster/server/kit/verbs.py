@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from muster.errors import ConfigError, MusterError
+from muster.server.kit.faults import Faults
 from muster.server.kit.inside import Inside
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ class Kit:
         self._parts = parts
         self._loop = asyncio.get_running_loop()
         inside = self.inside = Inside(parts)
+        faults = self.faults = Faults(parts)
         self.verbs: dict[str, Verb] = {
             "groups": inside.groups,
             "commits": inside.commits,
@@ -36,11 +38,19 @@ class Kit:
             "seed_records": inside.seed_records,
             "seed_commits": inside.seed_commits,
             "expel": inside.expel,
+            "fault": faults.order,
+            "unload": faults.unload,
+            "full_disk": faults.full_disk,
+            "faults": faults.orders,
+            "fault_met": faults.met,
+            "undo_fault": faults.undo,
+            "undo_faults": faults.clear,
             "reset": self.reset,
         }
 
     async def reset(self) -> dict[str, Any]:
         """Back to nothing: no fault, no topic, no group."""
+        await self.faults.clear()
         self._parts.fetches.finish()
         await self.inside.forget_everything()
         return {}

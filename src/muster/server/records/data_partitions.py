@@ -12,6 +12,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
@@ -125,6 +126,7 @@ class DataPartitions:
         self._dirty: list[DataLog] = []
         self._wall_ms: int | None = None
         self._openings: dict[TopicPartition, asyncio.Task[None]] = {}
+        self._hurry = asyncio.Event()
         self._opener = ThreadPoolExecutor(1, thread_name_prefix="open-again")
         self._is_stopping = False
 
@@ -305,7 +307,8 @@ class DataPartitions:
         pause, told = GrowingPause(FIRST_PAUSE_S, LONGEST_PAUSE_S), ""
         try:
             while self._directory.logs.get(key) is failed:
-                await asyncio.sleep(pause.next_s())
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._hurry.wait(), pause.next_s())
                 try:
                     await self._open_once(key, failed)
                 except Exception as error:
@@ -316,6 +319,15 @@ class DataPartitions:
                     return
         finally:
             del self._openings[key]
+
+    @property
+    def is_opening(self) -> bool:
+        return bool(self._openings)
+
+    def open_again_now(self) -> None:
+        """The disk is known to be well: logs that wait for their next try have it now."""
+        self._hurry.set()
+        self._hurry = asyncio.Event()
 
     async def _open_once(self, key: TopicPartition, failed: DiskLog) -> None:
         if self._directory.logs.get(key) is not failed:

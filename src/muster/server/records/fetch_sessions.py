@@ -127,6 +127,11 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
+    def topics(self, session_id: int) -> set[tuple[str, bytes]]:
+        """What a session reads: names or ids, whichever it came with."""
+        session = self._sessions.get(session_id)
+        return set() if session is None else {(topic, topic_id) for topic, topic_id, _ in session.partitions}
+
     def visit(self, request: FetchRequest) -> Visit | ErrorCode:
         """What a request asks for, together with its session; or why it cannot go on with that."""
         by_ids = request.version >= FIRST_WITH_IDS
