@@ -5,6 +5,7 @@ Every method may be called from any thread but the broker's own. They block; in 
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, Self
 
 from muster.server.kit.plain import packed, unpacked
@@ -134,6 +135,25 @@ class Faults:
         return Fault(self._verbs, self._verbs.do("fault", what=what, api=api, **about)["fault"])
 
 
+class Clock:
+    """The broker's clock: real time, until it is turned."""
+
+    def __init__(self, verbs: "KitVerbs") -> None:
+        self._verbs = verbs
+
+    def advance(self, duration: float | str | timedelta, *, keep_members: bool = False) -> None:
+        """Let time pass at once: `"7 days"`, `"90 s"`, a timedelta, or seconds. What is due happens, in order.
+
+        Members lose their sessions, as they would by real silence; with `keep_members` those that are connected do not.
+        """
+        given = duration.total_seconds() if isinstance(duration, timedelta) else duration
+        self._verbs.do("advance", duration=given, keep_members=keep_members)
+
+    def now(self) -> datetime:
+        """The broker's time."""
+        return datetime.fromtimestamp(self._verbs.do("clock")["wall_ms"] / 1000, UTC)
+
+
 class KitVerbs(ABC):
     """What a `Broker` can be asked besides serving clients."""
 
@@ -144,6 +164,10 @@ class KitVerbs(ABC):
     @property
     def faults(self) -> Faults:
         return Faults(self)
+
+    @property
+    def clock(self) -> Clock:
+        return Clock(self)
 
     # Looking inside.
 
@@ -205,7 +229,7 @@ class KitVerbs(ABC):
         self.do("expel", group=group, member=member)
 
     def reset(self) -> None:
-        """Back to nothing: no fault, no topic, no group. Clients stay connected; close your consumers first."""
+        """Back to nothing: no fault, topic or group, real time. Clients stay connected; close your consumers first."""
         self.do("reset")
 
 

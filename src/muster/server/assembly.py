@@ -47,7 +47,7 @@ from muster.server.records.data_partitions import DataPartitions
 from muster.server.records.fetch_sessions import FetchSessions
 from muster.server.records.producer_ids import ProducerIds
 from muster.server.server_log import FaultLog, RateLimitedLog, ServerLog, Stats
-from muster.server.timers import loop_timers, now
+from muster.server.timers import Clock
 
 TICK_S = 1.0
 LARGEST_ID_OF_A_BROKER = 1 << 40
@@ -66,6 +66,7 @@ class Parts:
     faults: FaultLog
     directory: LogDirectory
     flusher: Flusher
+    clock: Clock
     cluster: Cluster
     topic_changes: TopicChanges
     led_partitions: LedPartitions
@@ -91,7 +92,7 @@ def open_directory(
             lambda topic: log_config(topic, config, groups),
             files=files,
             node_id=config.node_id,
-            wall_ms=now().wall_ms,
+            wall_ms=Clock().now().wall_ms,
             must_exist=config.muster_data_must_exist,
             offsets_partitions=config.offsets_topic_num_partitions,
             accept_loss=config.muster_accept_data_loss,
@@ -122,6 +123,7 @@ def assemble(
 ) -> Parts:
     """Build a server over an open data directory. In the thread of its event loop."""
     loop = asyncio.get_running_loop()
+    clock = Clock()
     stats = Stats()
     faults = FaultLog(server_log, stats, loop.time)
     remarks = RateLimitedLog(server_log, "not served", loop.time)
@@ -136,17 +138,17 @@ def assemble(
     assert offsets_topic is not None
 
     led_partitions = LedPartitions(
-        groups, Router(offsets_topic.partitions), flusher, server_log, stats, faults,
+        groups, Router(offsets_topic.partitions), flusher, server_log, stats, faults, clock,
         log_failed=lambda led, error: leadership.log_failed(led, error),
         grown=lambda led: fetches.grown(OFFSETS_TOPIC, led.partition),
     )  # fmt: skip
     logs_on_loan: set[TopicPartition] = set()
-    compaction = Compaction(directory, config, server_log, stats, logs_on_loan)
+    compaction = Compaction(directory, config, server_log, stats, logs_on_loan, clock)
     leadership = Leadership(led_partitions, directory, compaction, groups, server_log, logs_on_loan)
 
     topic_changes = TopicChanges(topics, led_partitions.topics_deleted, report_topic)
     fetches = WaitingFetches(
-        partial(loop_timers, loop),
+        partial(clock.make_timers, loop, of_clients=True),
         lambda parked: fetch.complete(parked, cluster),
         lambda answer, parked: fetch.is_enough(answer, parked, cluster),
         loop.call_soon,
@@ -154,16 +156,16 @@ def assemble(
         config.muster_max_parked_partitions,
     )
     data_partitions = DataPartitions(
-        cluster, directory, flusher, compaction, logs_on_loan, server_log, topic_changes.between,
+        cluster, directory, flusher, compaction, logs_on_loan, server_log, clock, topic_changes.between,
         lambda key: fetches.grown(*key),
     )  # fmt: skip
     producer_ids = ProducerIds(directory.files, directory.path, server_log, partial(_largest_producer_id, directory))
     sessions = FetchSessions(
-        config.max_incremental_fetch_session_cache_slots, MOST_SESSION_PARTITIONS, lambda: now().monotonic_ms
+        config.max_incremental_fetch_session_cache_slots, MOST_SESSION_PARTITIONS, lambda: clock.now().monotonic_ms
     )
     group_requests = GroupRequests(led_partitions, cluster, remarks)
     cluster_requests = ClusterRequests(
-        cluster, topic_changes, data_partitions, producer_ids, fetches, sessions, remarks
+        cluster, topic_changes, data_partitions, producer_ids, fetches, sessions, remarks, clock
     )
     dispatch = Dispatch({**group_requests.handlers, **cluster_requests.handlers})
     handle = group_requests.repeated.before(dispatch.handle)
@@ -176,25 +178,25 @@ def assemble(
     checkpoints = Checkpoints(directory, flusher, server_log)
     expiration = Expiration(led_partitions)
     schedule = Schedule(faults)
-    schedule.every(TICK_S, led_partitions.time_out_replies)
+    schedule.every(TICK_S, led_partitions.time_out_replies, by_clock=True)
     schedule.every(TICK_S, leadership.give_up_failed_logs)
-    schedule.every(TICK_S, data_partitions.time_out)
+    schedule.every(TICK_S, data_partitions.time_out, by_clock=True)
     schedule.every(TICK_S, data_partitions.give_up_failed_logs)
     schedule.every(TICK_S, compaction.delete_replaced)
     schedule.every(TICK_S, connections.close_idle)
     for limited in (connections.complaints, remarks, faults):
         schedule.every(TICK_S, limited.summarize)
     schedule.every(CHECKPOINT_S, checkpoints.begin)
-    schedule.every(FORGET_PRODUCERS_S, partial(forget_idle_producers, directory, config))
-    schedule.every(groups.offsets_retention_check_interval_ms / 1000, expiration.begin)
-    schedule.every(max(config.log_cleaner_backoff_ms / 1000, 0.01), compaction.begin_if_due)
-    schedule.every(config.log_retention_check_interval_ms / 1000, compaction.delete_old)
+    schedule.every(FORGET_PRODUCERS_S, partial(forget_idle_producers, directory, config, clock), by_clock=True)
+    schedule.every(groups.offsets_retention_check_interval_ms / 1000, expiration.begin, by_clock=True)
+    schedule.every(max(config.log_cleaner_backoff_ms / 1000, 0.01), compaction.begin_if_due, by_clock=True)
+    schedule.every(config.log_retention_check_interval_ms / 1000, compaction.delete_old, by_clock=True)
     if config.muster_flush == Flush.INTERVAL:
         schedule.every(config.muster_flush_interval_ms / 1000, partial(flush_logs, directory, flusher))
 
     control = Control(led_partitions, leadership, directory.path)
     return Parts(
-        server_log, stats, faults, directory, flusher, cluster, topic_changes, led_partitions, data_partitions,
+        server_log, stats, faults, directory, flusher, clock, cluster, topic_changes, led_partitions, data_partitions,
         compaction, leadership, fetches, sessions, connections, checkpoints, expiration, schedule, control,
     )  # fmt: skip
 

@@ -27,7 +27,7 @@ from muster.server.records.fetch import FetchAnswer, ParkedFetch
 from muster.server.records.fetch_sessions import FetchSessions
 from muster.server.records.producer_ids import ProducerIds
 from muster.server.server_log import RateLimitedLog
-from muster.server.timers import Timers, now
+from muster.server.timers import Clock, Timers
 
 CLUSTER_MODULES = {
     ApiKey.METADATA: "metadata",
@@ -60,6 +60,7 @@ class ClusterRequests:
         fetches: "WaitingFetches",
         sessions: FetchSessions,
         remarks: RateLimitedLog,
+        clock: Clock,
     ) -> None:
         self._cluster = cluster
         self._changes = changes
@@ -67,6 +68,7 @@ class ClusterRequests:
         self._producer_ids = producer_ids
         self._fetches = fetches
         self._sessions = sessions
+        self._now = clock.now
         self._unserved = UnservedClients(remarks)
         self.handlers: dict[int, Handler] = {
             ApiKey.FETCH: self._fetch,
@@ -103,7 +105,7 @@ class ClusterRequests:
         if isinstance(visit, ErrorCode):
             reply.answer(fetch.FetchAnswer((), visit))
             return reply
-        answer = fetch.handle(asked._replace(partitions=visit.partitions), self._cluster, now().monotonic_ms)
+        answer = fetch.handle(asked._replace(partitions=visit.partitions), self._cluster, self._now().monotonic_ms)
         if isinstance(answer, fetch.ParkedFetch):
             self._fetches.park(answer, reply, visit.answer)
         else:

@@ -21,7 +21,7 @@ from muster.segments.checkpoints import TopicPartition
 from muster.server.cluster.topic_configs import typed
 from muster.server.cluster.topics import Happened, TopicChange
 from muster.server.server_log import ServerLog, Stats
-from muster.server.timers import now
+from muster.server.timers import Clock
 
 LOOK_WHETHER_CLOSED_S = 1.0
 
@@ -36,11 +36,13 @@ class Compaction:
         server_log: ServerLog,
         stats: Stats,
         on_loan: Container[TopicPartition],
+        clock: Clock,
     ) -> None:
         self._directory = directory
         self._config = config
         self._server_log = server_log
         self._stats = stats
+        self._now = clock.now
         self._loop = asyncio.get_running_loop()
         self._cleaner = LogCleaner(
             directory.path,
@@ -59,6 +61,10 @@ class Compaction:
     def topic_changed(self, change: TopicChange) -> None:
         if change.happened is Happened.DELETED:
             self._cleaner.topic_deleted(change.topic.name)
+
+    @property
+    def is_under_way(self) -> bool:
+        return self._round is not None
 
     @property
     def uncleanable_logs(self) -> int:
@@ -100,7 +106,7 @@ class Compaction:
         """Begin a round if one is due and none is under way."""
         if self._round is not None:
             return
-        job = self._cleaner.next_job(now().wall_ms)
+        job = self._cleaner.next_job(self._now().wall_ms)
         self._tell_notes()
         if job is not None:
             self._pace = Pace()
@@ -110,7 +116,7 @@ class Compaction:
     def delete_old(self) -> None:
         """Retention; log starts are written down with the next checkpoint."""
         try:
-            self._cleaner.delete_old_segments(now().wall_ms, self._retention_of)
+            self._cleaner.delete_old_segments(self._now().wall_ms, self._retention_of)
         except LogDamaged as error:
             self._server_log.say(str(error), event="retention failed")
 

@@ -90,6 +90,8 @@ class Connection(asyncio.Protocol):
         self.last_heard = 0.0
         self.taken_at = 0.0
         """When the requests that are being handled were taken from the buffer, by the loop's clock."""
+        self.member: tuple[str, str] | None = None
+        """The group and member id of the last SyncGroup."""
         self.remembered: dict[int, Any] = {}
         """What the last request of each hot API looked like: see `repeated_requests.py`."""
         self._held = bytearray()

@@ -127,6 +127,7 @@ class GroupRequests:
 
     def _sync_group(self, request: Request, data: bytes, start: int, end: int) -> PendingReply:
         event = members.decode_sync_group(request.version, data, start, end)
+        request.connection.member = event.group_id, event.member_id
         reply = request.reply(ApiKey.SYNC_GROUP, members.encode_sync_group, group_id=event.group_id)
         refused = members.sync_refusal(event)
         if refused is not None:

@@ -18,7 +18,7 @@ from muster.log.partition import DiskLog
 from muster.log.steps import Steps, advance
 from muster.server.led_partitions import LedPartitions
 from muster.server.server_log import FaultLog, ServerLog
-from muster.server.timers import now
+from muster.server.timers import Clock
 
 CHECKPOINT_S = 60.0
 GROUPS_AT_A_TIME = 50
@@ -32,10 +32,14 @@ class Schedule:
         self._faults = faults
         self._loop = asyncio.get_running_loop()
         self._work: list[tuple[float, Callable[[], None]]] = []
+        self.by_clock: list[tuple[float, Callable[[], None]]] = []
+        """The work that looks at the server's clock: a test that turns it has this called on the way."""
         self._alarms: dict[Callable[[], None], asyncio.TimerHandle] = {}
 
-    def every(self, seconds: float, work: Callable[[], None]) -> None:
+    def every(self, seconds: float, work: Callable[[], None], *, by_clock: bool = False) -> None:
         self._work.append((seconds, work))
+        if by_clock:
+            self.by_clock.append((seconds, work))
 
     def start(self) -> None:
         for seconds, work in self._work:
@@ -133,9 +137,9 @@ class Checkpoints:
                 error = problem
 
 
-def forget_idle_producers(directory: LogDirectory, config: BrokerConfig) -> None:
+def forget_idle_producers(directory: LogDirectory, config: BrokerConfig, clock: Clock) -> None:
     for log in directory.logs.values():
-        log.producers.forget_idle(now().wall_ms, config.producer_id_expiration_ms)
+        log.producers.forget_idle(clock.now().wall_ms, config.producer_id_expiration_ms)
 
 
 def flush_logs(directory: LogDirectory, flusher: Flusher) -> None:

@@ -45,7 +45,7 @@ from muster.log.flush import Flusher
 from muster.log.partition import DiskLog
 from muster.log.validation import AppendRefused
 from muster.server.server_log import FaultLog, ServerLog, Stats
-from muster.server.timers import loop_timers, now
+from muster.server.timers import Clock
 from muster.server.waiting_replies import Callback, ReplyPlace, WaitingReplies, fail_reply
 
 _ONLY_DECIDED = frozenset({OffsetFetch, DescribeGroup, ListGroups, ExpireOffsets, TopicsDeleted})
@@ -86,6 +86,7 @@ class LedPartitions:
         server_log: ServerLog,
         stats: Stats,
         faults: FaultLog,
+        clock: Clock,
         log_failed: Callable[[LedPartition, LogDamaged], None],
         grown: Callable[[LedPartition], None] = lambda led: None,
     ) -> None:
@@ -93,7 +94,8 @@ class LedPartitions:
         self._config = config
         self.router = router
         self._flusher = flusher
-        self._timers = loop_timers(loop, self._timer_fired)
+        self._clock_now = clock.now
+        self._timers = clock.make_timers(loop, self._timer_fired)
         self._server_log = server_log
         self._stats = stats
         self._call_soon = loop.call_soon
@@ -110,7 +112,7 @@ class LedPartitions:
 
     def now(self) -> Instant:
         if self._turn_now is None:
-            self._turn_now = now()
+            self._turn_now = self._clock_now()
             self._call_soon(self._end_turn)
         return self._turn_now
 
@@ -189,7 +191,9 @@ class LedPartitions:
     def _timer_fired(self, key: Any) -> None:
         partition, core_key = key
         self.now()
-        self._turn_now = now()  # the turn may have begun before the timer's time; the core would send it back
+        self._turn_now = (
+            self._clock_now()
+        )  # the turn may have begun before the timer's time; the core would send it back
         led = self.by_number.get(partition)
         if led is not None:
             self.apply(led, TimerFired(core_key))
@@ -299,7 +303,7 @@ class LedPartitions:
     # The end of a turn.
 
     def _end_turn(self) -> None:
-        ended = now()
+        ended = self._clock_now()
         self._turn_now = None
         dirty, self._dirty = self._dirty, []
         to_flush = []
@@ -327,7 +331,7 @@ class LedPartitions:
     def _flushed(self, led: LedPartition, log: DiskLog, asked: Instant, error: LogDamaged | None) -> None:
         if led.log is not log:
             return  # of a log that was given up meanwhile
-        self._stats.flush.observe((now().monotonic_ms - asked.monotonic_ms) / 1000)
+        self._stats.flush.observe((self._clock_now().monotonic_ms - asked.monotonic_ms) / 1000)
         if error is not None:
             self._log_failed(led, error)
         else:
@@ -370,6 +374,11 @@ class LedPartitions:
         before_ms = self.now().monotonic_ms - self._config.offsets_commit_timeout_ms
         for led in self.by_number.values():
             led.replies.time_out(before_ms)
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether no turn is under way, and no answer waits for the disk."""
+        return self._turn_now is None and not any(len(led.replies) for led in self.by_number.values())
 
     def close(self) -> None:
         """No timer fires any more."""

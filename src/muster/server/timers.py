@@ -1,4 +1,8 @@
-"""The time, and keyed timers, cheap by the hundred thousand. `now` is the only place where the server reads the clock.
+"""The time, and keyed timers, cheap by the hundred thousand.
+
+`Clock` is the only place where the server reads the time: the system's, and an offset that only a test turns. Every
+server has one, and everything that decides by time asks it. It knows its timers, so that a test can go from one
+deadline to the next (`kit/time_travel.py`).
 
 One heap for all, and at most one alarm of the event loop, for the earliest. Setting a timer again or cancelling it only
 changes a dict; an outdated entry of the heap is skipped when it comes up, and all are swept out when they are more than
@@ -16,8 +20,24 @@ from muster.core.events import Instant
 SWEEP_FROM = 1_000
 
 
-def now() -> Instant:
-    return Instant(time.monotonic_ns() // 1_000_000, time.time_ns() // 1_000_000)
+class Clock:
+    def __init__(self) -> None:
+        self.offset_ms = 0
+        self.timers: list[Timers] = []
+        self.timers_of_clients: list[Timers] = []
+        """Those of requests that wait; a client sets the next one as soon as the last has fired."""
+
+    def now(self) -> Instant:
+        offset_ms = self.offset_ms
+        return Instant(time.monotonic_ns() // 1_000_000 + offset_ms, time.time_ns() // 1_000_000 + offset_ms)
+
+    def make_timers(
+        self, loop: asyncio.AbstractEventLoop, fire: Callable[[Any], None], *, of_clients: bool = False
+    ) -> "Timers":
+        """Timers of an event loop, by this clock."""
+        made = Timers(lambda: self.now().monotonic_ms, lambda ms, call: loop.call_later(ms / 1000, call), fire)
+        (self.timers_of_clients if of_clients else self.timers).append(made)
+        return made
 
 
 class Alarm(Protocol):
@@ -60,6 +80,16 @@ class Timers:
 
     def cancel(self, key: Hashable) -> None:
         self._deadlines.pop(key, None)
+
+    def deadlines(self) -> dict[Any, int]:
+        """All that is set. Not to be changed."""
+        return self._deadlines
+
+    def ring(self) -> None:
+        """The clock was turned: fire what is due, and wake at the right time for the rest."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._ring()
 
     def take_all(self) -> list[Any]:
         """Every key that is set, in the order of their times; none fires any more."""
@@ -106,8 +136,3 @@ class Timers:
                 heapq.heappush(self._heap, entry)
             if due or self._alarm is None:
                 self._arm_alarm()
-
-
-def loop_timers(loop: asyncio.AbstractEventLoop, fire: Callable[[Any], None]) -> Timers:
-    """Timers of an event loop, by the monotonic clock."""
-    return Timers(lambda: now().monotonic_ms, lambda delay_ms, call: loop.call_later(delay_ms / 1000, call), fire)

@@ -80,8 +80,8 @@ def test_an_error_is_said_in_every_version(api_key: ApiKey) -> None:
             {"coordinators": [{"key": "g", "errorCode": CODE}, {"key": "h", "errorCode": CODE}]},
         ),
         (
-            ApiKey.METADATA, 12, {"topics": [{"name": "t", "topicId": bytes(16)}]},
-            {"brokers": [{"nodeId": 7, "host": "here"}], "topics": [{"name": "t", "errorCode": CODE}]},
+            ApiKey.METADATA, 13, {"topics": [{"name": "t", "topicId": bytes(16)}]},
+            {"errorCode": 0, "brokers": [{"nodeId": 7, "host": "here"}], "topics": [{"name": "t", "errorCode": CODE}]},
         ),
         (ApiKey.JOIN_GROUP, 7, {"groupId": "g", "memberId": "m"}, {"errorCode": CODE, "memberId": "m", "members": []}),
     ],

@@ -106,7 +106,7 @@ def test_what_cannot_be_is_told(broker: Broker) -> None:
         NotInTime, match=r"there is no group app .there is none at all. after 0.01 s; it was to be Stable"
     ):
         broker.wait_for_members("app", 2, within=0.01)
-    with pytest.raises(ConfigError, match="there is no verb 'nonsense'; there are commits, create_topic"):
+    with pytest.raises(ConfigError, match="there is no verb 'nonsense'; there are advance, clock, commits"):
         broker.do("nonsense")
     with pytest.raises(ConfigError, match="commits: missing a required argument: 'group'"):
         broker.do("commits")

@@ -9,7 +9,7 @@ take little memory.
 
 import asyncio
 import base64
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from muster.codec.error_codes import ErrorCode
 from muster.config.broker import BrokerConfig
 from muster.core.config import GroupConfig
-from muster.errors import LogDamaged, MusterError
+from muster.errors import ConfigError, LogDamaged, MusterError
 from muster.log.config import Flush, LogConfig
 from muster.log.directory import LogDirectory
 from muster.log.topic_changes import Logs
@@ -26,8 +26,19 @@ from muster.log.topics import Topic as StoredTopic
 from muster.log.topics import TopicRefused
 from muster.segments.checkpoints import new_topic_id
 from muster.segments.sources import OFFSETS_TOPIC
+from muster.server.cluster.cluster import Cluster
+from muster.server.cluster.create_topics import CreateTopicsRequest, NewTopic, plan_create_topics
 from muster.server.cluster.topic_configs import typed
-from muster.server.cluster.topics import Happened, Outcome, Plan, Topic, TopicChange, Topics
+from muster.server.cluster.topics import (
+    NO_CONFIGS,
+    Happened,
+    Outcome,
+    Plan,
+    Topic,
+    TopicChange,
+    Topics,
+    name_problem,
+)
 from muster.server.connection import PendingReply
 from muster.server.connections import RESERVE_BYTES
 
@@ -246,6 +257,22 @@ class TopicChanges:
         """Do something, in the thread that makes the changes, while no topic is made or deleted."""
         async with self._turn:
             return await self._loop.run_in_executor(self._thread, work)
+
+    async def create_topic(
+        self, cluster: Cluster, name: str, partitions: int, configs: Mapping[str, Any] = NO_CONFIGS
+    ) -> None:
+        """For a program that runs the broker inside itself. Raises `MusterError`."""
+        there = self._topics.get(name)
+        if there is not None:
+            raise ConfigError(f"topic {name} exists already, with {there.partitions} partitions.")
+        problem = name_problem(name) or ("a topic has one partition at least" if partitions < 1 else None)
+        if problem is not None:
+            raise ConfigError(f"topic {name} of {partitions} partitions cannot be made: {problem}.")
+        given = tuple((config, str(value)) for config, value in configs.items())
+        request = CreateTopicsRequest((NewTopic(name, partitions, replicas=1, configs=given),))
+        (created,) = (await self.carry_out(partial(plan_create_topics, request, cluster))).topics
+        if created.error is not ErrorCode.NONE:
+            raise ConfigError(f"topic {name} of {partitions} partitions was not made: {created.message}")
 
     async def stop(self) -> None:
         """Let the one that is being made come to its end; the others are not begun any more."""

@@ -1,8 +1,9 @@
 """The answer to a request that says nothing but an error, for every API and version, made from the two layouts.
 
 Kafka has such a method for each request. Here one rule does: an error goes to the highest place in the response that
-has one, and what the request names on the way there (topics, partitions, groups) is named in the response. Two APIs
-have a place for an error of the whole that is not meant for errors of a partition: Fetch and Metadata.
+has one, and what the request names on the way there (topics, partitions, groups) is named in the response. Metadata has
+a place for an error of the whole since version 13, and its clients look for those of topics. A Fetch has a session, and
+is answered with it (`faults.py`).
 """
 
 from typing import Any
@@ -13,7 +14,6 @@ from muster.protocol.messages import RESPONSE, encode_response, message
 from muster.server.cluster.cluster import Node
 
 ERRORS = ("errorCode", "partitionErrorCode")
-_TO_THE_PARTS = (ApiKey.FETCH, ApiKey.METADATA)
 _LISTED_AS = {
     "responses": ("topicData", "topics", "topicNames", "resources"),
     "partitionResponses": ("partitionData",),
@@ -34,7 +34,7 @@ def error_response(
 ) -> bytes:
     """A whole frame."""
     fields = message(api_key, RESPONSE).fields
-    body = _answered(fields, version, request, error, sentence, to_the_parts=api_key in _TO_THE_PARTS)
+    body = _answered(fields, version, request, error, sentence, to_the_parts=api_key == ApiKey.METADATA)
     if api_key == ApiKey.METADATA:  # a client that hears of no broker forgets the one it talks to
         body["brokers"] = [{"nodeId": node.node_id, "host": node.host, "port": node.port}]
         body["controllerId"] = node.node_id

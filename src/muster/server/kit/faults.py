@@ -26,7 +26,6 @@ from muster.server.kit.error_answers import error_response
 from muster.server.kit.files import KitFiles
 from muster.server.records import fetch, produce
 from muster.server.records.fetch import FetchAnswer, PartitionFetched
-from muster.server.timers import loop_timers
 
 if TYPE_CHECKING:
     from muster.server.assembly import Parts
@@ -89,7 +88,7 @@ class Faults:
         self._orders: dict[int, Fault] = {}
         self._numbers = 0
         self._loop = asyncio.get_running_loop()
-        self._timers = loop_timers(self._loop, self._due)
+        self._timers = parts.clock.make_timers(self._loop, self._due, of_clients=True)
 
     # Orders.
 

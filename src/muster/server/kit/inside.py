@@ -7,7 +7,6 @@ plain ones that JSON can hold (`plain.py`).
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from muster.codec.batches import encode_batch
@@ -28,8 +27,7 @@ from muster.core.seats import CONSUMER_PROTOCOL, Member
 from muster.core.states import State
 from muster.errors import CodecError, ConfigError, MusterError, NotInTime
 from muster.segments.checkpoints import TopicPartition
-from muster.server.cluster.create_topics import CreateTopicsRequest, NewTopic, plan_create_topics
-from muster.server.cluster.topics import Happened, Plan, Topic, TopicChange, name_problem
+from muster.server.cluster.topics import Happened, Plan, Topic, TopicChange
 from muster.server.kit.plain import packed, unpacked
 from muster.server.records.produce import ALL, PartitionData, ProduceAnswer, ProduceRequest
 from muster.server.waiting_replies import Callback
@@ -208,18 +206,7 @@ class Inside:
     async def create_topic(
         self, topic: str, partitions: int = 1, configs: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        there = self._parts.cluster.topics.get(topic)
-        if there is not None:
-            raise ConfigError(f"topic {topic} exists already, with {there.partitions} partitions.")
-        problem = name_problem(topic) or ("a topic has one partition at least" if partitions < 1 else None)
-        if problem is not None:
-            raise ConfigError(f"topic {topic} of {partitions} partitions cannot be made: {problem}.")
-        given = tuple((name, str(value)) for name, value in (configs or {}).items())
-        request = CreateTopicsRequest((NewTopic(topic, partitions, replicas=1, configs=given),))
-        plan = partial(plan_create_topics, request, self._parts.cluster)
-        (created,) = (await self._parts.topic_changes.carry_out(plan)).topics
-        if created.error is not ErrorCode.NONE:
-            raise ConfigError(f"topic {topic} of {partitions} partitions was not made: {created.message}")
+        await self._parts.topic_changes.create_topic(self._parts.cluster, topic, partitions, configs or {})
         return {"topic": topic, "partitions": partitions}
 
     async def seed_records(self, topic: str, records: Iterable[Mapping[str, Any]]) -> list[dict[str, int]]:

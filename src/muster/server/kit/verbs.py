@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from muster.errors import ConfigError, MusterError
 from muster.server.kit.faults import Faults
 from muster.server.kit.inside import Inside
+from muster.server.kit.time_travel import TimeTravel
 
 if TYPE_CHECKING:
     from muster.server.assembly import Parts
@@ -27,6 +28,7 @@ class Kit:
         self._loop = asyncio.get_running_loop()
         inside = self.inside = Inside(parts)
         faults = self.faults = Faults(parts)
+        clock = self.clock = TimeTravel(parts)
         self.verbs: dict[str, Verb] = {
             "groups": inside.groups,
             "commits": inside.commits,
@@ -45,14 +47,18 @@ class Kit:
             "fault_met": faults.met,
             "undo_fault": faults.undo,
             "undo_faults": faults.clear,
+            "clock": clock.now,
+            "advance": clock.advance,
             "reset": self.reset,
         }
 
     async def reset(self) -> dict[str, Any]:
-        """Back to nothing: no fault, no topic, no group."""
+        """Back to nothing: no fault, no topic, no group, real time."""
         await self.faults.clear()
         self._parts.fetches.finish()
         await self.inside.forget_everything()
+        self.clock.reset()
+        await self.inside.forget_everything()  # a client that came back meanwhile had deadlines of the turned clock
         return {}
 
     async def do(self, request: dict[str, Any]) -> Any:

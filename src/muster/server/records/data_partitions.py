@@ -43,7 +43,7 @@ from muster.server.records.produce import (
     refusal,
 )
 from muster.server.server_log import ServerLog
-from muster.server.timers import now
+from muster.server.timers import Clock
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 """Between two tries to open a log whose disk failed."""
@@ -109,6 +109,7 @@ class DataPartitions:
         compaction: Compaction,
         on_loan: set[TopicPartition],
         server_log: ServerLog,
+        clock: Clock,
         between_changes: Callable[[Callable[[], DiskLog | None]], Awaitable[DiskLog | None]],
         grown: Callable[[TopicPartition], None],
     ) -> None:
@@ -118,6 +119,7 @@ class DataPartitions:
         self._compaction = compaction
         self._on_loan = on_loan
         self._server_log = server_log
+        self._now = clock.now
         self._between_changes = between_changes
         self._grown = grown
         self._loop = asyncio.get_running_loop()
@@ -133,6 +135,11 @@ class DataPartitions:
     def __len__(self) -> int:
         """How many answers wait."""
         return sum(len(one.waits_for_write) + len(one.waits_for_disk) for one in self._by_key.values())
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether no turn is under way, and no answer waits."""
+        return self._wall_ms is None and not len(self)
 
     # Requests.
 
@@ -175,7 +182,7 @@ class DataPartitions:
         if request.acks == NO_ANSWER:
             pending.settle(number, produced)
             return
-        deadline_ms = now().monotonic_ms + max(request.timeout_ms, 0)
+        deadline_ms = self._now().monotonic_ms + max(request.timeout_ms, 0)
         waiting = Waiting(log.end_offset, deadline_ms, pending, number, produced)
         (one.waits_for_disk if request.acks == ALL else one.waits_for_write).append(waiting)
 
@@ -219,7 +226,7 @@ class DataPartitions:
     def _turn_ms(self) -> int:
         """The time; it stands still within a turn."""
         if self._wall_ms is None:
-            self._wall_ms = now().wall_ms
+            self._wall_ms = self._now().wall_ms
             self._loop.call_soon(self._end_turn)
         return self._wall_ms
 
@@ -270,7 +277,7 @@ class DataPartitions:
 
     def time_out(self) -> None:
         """Producers that have waited as long as they wanted to are told so; called every second."""
-        now_ms = now().monotonic_ms
+        now_ms = self._now().monotonic_ms
         for one in self._by_key.values():
             for waiting in (one.waits_for_write, one.waits_for_disk):
                 late = [each for each in waiting if each.deadline_ms <= now_ms]

@@ -132,6 +132,11 @@ class FetchSessions:
         session = self._sessions.get(session_id)
         return set() if session is None else {(topic, topic_id) for topic, topic_id, _ in session.partitions}
 
+    def forget_all(self) -> None:
+        """Clients name everything anew with their next request."""
+        self._sessions.clear()
+        self._partitions = 0
+
     def visit(self, request: FetchRequest) -> Visit | ErrorCode:
         """What a request asks for, together with its session; or why it cannot go on with that."""
         by_ids = request.version >= FIRST_WITH_IDS
