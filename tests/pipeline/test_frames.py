@@ -459,7 +459,11 @@ def late_rows(world: World, late: str) -> None:
             world.commits.append(commit_row(now_ms, 2, **of_gone, commit_timestamp_ms=None))
 
 
-@pytest.mark.parametrize("late", ["partition", "vanished", "transaction", "deletion", "truncation", "pause"])
+@pytest.mark.parametrize(
+    "late",
+    ["partition", "transaction", "pause"]
+    + [pytest.param(late, marks=pytest.mark.long) for late in ("vanished", "deletion", "truncation")],
+)
 def test_published_rows_outlast_the_observations_that_they_were_made_of(late: str, tmp_path: Path) -> None:
     """Whatever a run finds of a time whose observations are thinned out: rows are as if all of them were there.
 

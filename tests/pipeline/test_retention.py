@@ -177,7 +177,7 @@ def assert_same_but_shorter(kept: Path, everything: Path, *, analytics: bool = F
 def test_moments_that_are_left_are_what_they_were(tmp_path: Path) -> None:
     kept, everything = tmp_path / "kept*", tmp_path / "everything"  # duckdb's own reader takes that for a pattern
     log = OldLog(tmp_path / "log", 3, long_ago(100))
-    for days, steps in ((10, 80), (35, 80), (20, 60)):
+    for days, steps in ((20, 60), (20, 60)):
         log.live_for(days, steps)
         run_here(kept, log.root, keep=TEN_DAYS)
         run_here(everything, log.root)
@@ -207,7 +207,7 @@ def test_together_with_joined_files_and_tables_by_interval(tmp_path: Path) -> No
     kept, everything = tmp_path / "kept", tmp_path / "everything"
     log = OldLog(tmp_path / "log", 4, long_ago(100))
     for _ in range(2):
-        log.live_for(22, 50, hostile=False)
+        log.live_for(16, 36, hostile=False)
         for tables, keep in ((kept, TEN_DAYS), (everything, Keep())):
             run_here(tables, log.root, keep=keep, analytics=True)
             compact(TableStore(tables))

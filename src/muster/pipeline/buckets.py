@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from muster.tables.changes import Run
 
-ROWS_A_BUCKET = 100_000
+ROWS_A_BUCKET = 200_000
 QUIET_AT_ONCE = 8
 """Buckets whose lag is measured by one task: it takes an eighth of what a merge takes."""
 NOT_IN_BUCKETS = "lag"
