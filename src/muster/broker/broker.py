@@ -15,12 +15,12 @@ import asyncio
 import io
 import shutil
 import tempfile
-import threading
 from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
+from muster.broker.in_thread import InThread
 from muster.broker.kit import KitVerbs
 from muster.errors import ConfigError
 
@@ -53,12 +53,7 @@ class Broker(KitVerbs):
         self._data = None if data is None else Path(data)
         self._temporary: str | None = None
         self._log = log if log is not None else io.StringIO()
-        self._thread: threading.Thread | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._stop: asyncio.Event | None = None
-        self._kit: Kit | None = None
-        self._server: Server | None = None
-        self._problem: BaseException | None = None
+        self._running: InThread | None = None
         self.host, self.port = "", 0
 
     @property
@@ -70,69 +65,67 @@ class Broker(KitVerbs):
             )
         return f"{self.host}:{self.port}"
 
+    @property
+    def log_text(self) -> str:
+        """What the server has logged, from the first start on; empty if `log` was given."""
+        return self._log.getvalue() if isinstance(self._log, io.StringIO) else ""
+
     def start(self) -> Self:
         """Return when clients can connect; `MusterError` where that cannot be."""
-        if self._thread is not None:
+        if self._running is not None:
             raise ConfigError("This broker runs already; make another one.")
         if self._data is None:
             self._temporary = tempfile.mkdtemp(prefix="muster-")
-        ready = threading.Event()
-        self._problem = None
-        self._thread = threading.Thread(target=self._run, args=(ready,), name="muster-broker", daemon=True)
-        self._thread.start()
-        ready.wait()
-        if self._problem is not None:
-            self._thread.join()
-            self._thread = None
+        try:
+            self._running = self._started(self._settings)
+        except BaseException:
             self._clean_up()
-            raise self._problem
+            raise
+        self.host, self.port = self._running.host, self._running.port
         return self
+
+    def _started(self, settings: dict[str, str], before: InThread | None = None) -> InThread:
+        data = self._data or Path(self._temporary or "") / "data"
+        return InThread(data, settings, self._log, None if before is None else before.clock)
 
     def stop(self) -> None:
         """Return when everything is closed."""
-        if self._thread is None or self._loop is None or self._stop is None:
-            return
-        self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join()
-        self._thread = None
-        self._clean_up()
+        if self._running is not None:
+            running, self._running = self._running, None
+            running.stop()
+            self._clean_up()
+
+    def kill_and_restart(self) -> None:
+        """End it without an answer, a flush or a goodbye, and start it again on the same port and data.
+
+        It is as if the power went: what was not synced is lost, which `muster_flush="always"` makes nothing that was
+        acknowledged. Faults are undone, the clock goes on.
+        """
+        if self._running is None:
+            raise ConfigError("This broker does not run; use it in a `with`.")
+        killed, self._running = self._running, None
+        lost = killed.kill()
+        if isinstance(self._log, io.StringIO):
+            print(f"killed, with {lost} bytes that were not synced", file=self._log)
+        self._running = self._started({**self._settings, "listeners": f"PLAINTEXT://{self.host}:{self.port}"}, killed)
 
     def do(self, verb: str, **arguments: Any) -> Any:
         """One verb of the test kit, by name; the other methods are these with types. Raises `MusterError`."""
-        if self._thread is None or self._loop is None or self._kit is None:
+        if self._running is None:
             raise ConfigError("This broker does not run; use it in a `with`.")
-        return asyncio.run_coroutine_threadsafe(self._kit.do({"do": verb, **arguments}), self._loop).result()
+        return self._running.do({"do": verb, **arguments})
 
-    def _run(self, ready: threading.Event) -> None:
-        try:
-            with asyncio.Runner(loop_factory=new_loop) as runner:
-                runner.run(self._serve(ready))
-        except BaseException as problem:
-            self._problem = problem
-        finally:
-            ready.set()
+    @property
+    def _loop(self) -> asyncio.AbstractEventLoop | None:
+        return None if self._running is None else self._running.loop
 
-    async def _serve(self, ready: threading.Event) -> None:
-        from muster.server.kit.files import KitFiles
-        from muster.server.kit.verbs import Kit
-        from muster.server.server import Server
-        from muster.server.server_log import ServerLog
-        from muster.server.settings import settings_from
+    @property
+    def _server(self) -> "Server | None":
+        return None if self._running is None else self._running.server
 
-        settings = settings_from(self._settings)
-        data = self._data or Path(self._temporary or "") / "data"
-        server_log = ServerLog(self._log)
-        try:
-            server = Server(data, settings.groups, settings.broker, server_log, KitFiles())
-            await server.start()
-            self.host, self.port = server.host, server.port
-            self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-            self._server, self._kit = server, Kit(server.parts)
-            ready.set()
-            await self._stop.wait()
-            await server.stop()
-        finally:
-            server_log.close()
+    @property
+    def _kit(self) -> "Kit | None":
+        return None if self._running is None else self._running.kit
 
     def _clean_up(self) -> None:
         if self._temporary is not None:

@@ -127,12 +127,12 @@ class LogDirectory:
         try:
             directory._load(cluster_id, node_id, offsets_partitions)
         except OSError as error:
-            directory._abandon()
+            directory.abandon()
             if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
                 raise _unusable(path, error) from error
             raise LogDamaged(f"{path} cannot be opened: {error}") from error
         except BaseException:
-            directory._abandon()
+            directory.abandon()
             raise
         return directory
 
@@ -404,7 +404,8 @@ class LogDirectory:
         mark.close()
         self.files.sync_directory(self.path, "clean-stop.directory")
 
-    def _abandon(self) -> None:
+    def abandon(self) -> None:
+        """Close the files as they are: the directory could not be opened whole, or nothing may be written any more."""
         for log in self.logs.values():
             log.abandon()
         self._lock.release()

@@ -119,11 +119,11 @@ def open_directory(
 
 
 def assemble(
-    directory: LogDirectory, flusher: Flusher, config: BrokerConfig, groups: GroupConfig, server_log: ServerLog
-) -> Parts:
+    directory: LogDirectory, flusher: Flusher, config: BrokerConfig, groups: GroupConfig, server_log: ServerLog,
+    clock: Clock,
+) -> Parts:  # fmt: skip
     """Build a server over an open data directory. In the thread of its event loop."""
     loop = asyncio.get_running_loop()
-    clock = Clock()
     stats = Stats()
     faults = FaultLog(server_log, stats, loop.time)
     remarks = RateLimitedLog(server_log, "not served", loop.time)

@@ -367,6 +367,12 @@ class Connection(asyncio.Protocol):
             self._transport = None
             self._forget()
 
+    def cut(self) -> None:
+        """End it without a word."""
+        if self._transport is not None:
+            self._transport.abort()
+            self._transport = None
+
     def fail(self, problem: str, error: Exception, **fields: str) -> None:
         """Send a client away because of a mistake that is not its own."""
         if self._transport is not None:

@@ -24,6 +24,7 @@ from muster.server.connection import Connection, PendingReply
 from muster.server.led_partitions import LedPartition
 from muster.server.listeners import advertised_listener, cannot_listen, client_listener, open_to_others
 from muster.server.server_log import ServerLog
+from muster.server.timers import Clock
 
 STOP_WITHIN_S = 4.0
 BACKGROUND_WITHIN_S = 1.0
@@ -38,10 +39,12 @@ class Server:
     parts: Parts
 
     def __init__(
-        self, data: Path, groups: GroupConfig, config: BrokerConfig, server_log: ServerLog, files: Files = REAL_FILES
-    ) -> None:
+        self, data: Path, groups: GroupConfig, config: BrokerConfig, server_log: ServerLog, files: Files = REAL_FILES,
+        clock: Clock | None = None,
+    ) -> None:  # fmt: skip
         self._data = data
         self._files = files
+        self._clock = clock or Clock()
         self._groups = groups
         self._config = config
         self._server_log = server_log
@@ -58,7 +61,7 @@ class Server:
         directory = open_directory(self._data, self._config, self._groups, self._server_log, self._files)
         flusher = Flusher(deliver=self._loop.call_soon_threadsafe)
         try:
-            self.parts = assemble(directory, flusher, self._config, self._groups, self._server_log)
+            self.parts = assemble(directory, flusher, self._config, self._groups, self._server_log, self._clock)
             self._loop.set_exception_handler(self._uncaught)
             await self._listen(endpoint.host, endpoint.port)
         except BaseException:
@@ -132,6 +135,30 @@ class Server:
                 event="log failed",
             )
         return well or False
+
+    async def abandon(self) -> None:
+        """Stop as if the power had gone: nobody is answered, nothing is written. Files are closed as they are."""
+        parts = self.parts
+        parts.connections.refuse_all(_leave_unanswered)
+        if self._listener is not None:
+            self._listener.close()
+        for connection in list(parts.connections.open):
+            connection.cut()
+        parts.schedule.stop()
+        parts.expiration.stop()
+        parts.led_partitions.close()
+        parts.leadership.stop()
+        parts.data_partitions.stop()
+        parts.flusher.end_threads()
+        await parts.control.stop()
+        await asyncio.wait([self._loop.create_task(parts.topic_changes.stop())], timeout=BACKGROUND_WITHIN_S)
+
+        def end_threads() -> None:
+            parts.leadership.close()
+            parts.data_partitions.close()
+
+        await self._loop.run_in_executor(None, end_threads)
+        parts.directory.abandon()
 
     async def _background_ended(self) -> None:
         """Checkpoints, compaction and changes of topics come to their end, or are left alone."""

@@ -83,7 +83,7 @@ class TestTheFiles:
         directory = LogDirectory.open(tmp_path, files=UNSYNCED)
         assert directory.was_clean
         assert not (tmp_path / CLEAN_STOP).exists()
-        directory._abandon()
+        directory.abandon()
         assert not LogDirectory.open(tmp_path, files=UNSYNCED).was_clean
 
 

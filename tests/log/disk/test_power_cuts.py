@@ -332,7 +332,7 @@ def a_split_cut_off(files: FaultyFiles, journal: Journal) -> None:
 
 def dies(teller: Teller) -> None:
     """The process is killed: what is in the page cache stays there, and its locks are gone."""
-    teller.directory._abandon()
+    teller.directory.abandon()
 
 
 def a_partition_is_missing(files: FaultyFiles, journal: Journal) -> None:

@@ -10,9 +10,11 @@ import pytest
 from muster.broker import Broker
 from muster.errors import ConfigError, NotInTime
 from muster.protocol.apis import ApiKey
-from muster.server.kit.time_travel import milliseconds
+from muster.server.kit.time_travel import TimeTravel, milliseconds
 from tests.server.kit.consumers import consumer, values
 from tests.server.raw import Raw
+
+go_to = TimeTravel._go_to
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +127,7 @@ def _until_stable(broker: Broker, members: int, *consumers) -> None:  # type: ig
     raise AssertionError(broker.groups())
 
 
-def test_a_fetch_that_waits_is_answered_in_its_time(broker: Broker) -> None:
+def test_a_fetch_that_waits_is_answered_in_its_time(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     broker.create_topic("orders")
     partitions = [{"partition": 0, "fetchOffset": 0, "partitionMaxBytes": 1000}]
     with Raw((broker.host, broker.port)) as raw:
@@ -136,8 +138,12 @@ def test_a_fetch_that_waits_is_answered_in_its_time(broker: Broker) -> None:
         while broker._server is None or not len(broker._server.parts.fetches):
             time.sleep(0.001)
         broker.clock.advance("9 minutes")
-        assert len(broker._server.parts.fetches) == 1
-        broker.clock.advance(61)
+        fetches, stops = broker._server.parts.fetches, []
+        assert len(fetches) == 1
+        (deadline_ms,) = fetches._timers.deadlines().values()
+        monkeypatch.setattr(TimeTravel, "_go_to", lambda self, ms: (stops.append(ms), go_to(self, ms)))
+        broker.clock.advance(3600)
+        assert deadline_ms in stops
         assert raw.hear(ApiKey.FETCH, 4)[1]["responses"][0]["partitions"][0]["errorCode"] == 0
 
 

@@ -57,7 +57,8 @@ class KitFiles(RealFiles):
 
     def synced(self, identity: tuple[int, int], size_bytes: int) -> None:
         with self._lock:
-            self._durable[identity] = size_bytes
+            if not self._is_off:
+                self._durable[identity] = size_bytes
 
     def power_off(self) -> None:
         """Nothing is written or synced any more."""
