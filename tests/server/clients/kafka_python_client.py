@@ -1,0 +1,112 @@
+"""kafka-python obeys the orders of the client matrix."""
+
+import sys
+from typing import Any
+
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+from kafka.coordinator.assignors.range import RangePartitionAssignor
+from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
+from kafka.structs import OffsetAndMetadata
+
+from tests.server.clients.python_program import obey
+
+WAIT_S = 30
+ASSIGNORS = {
+    "range": RangePartitionAssignor,
+    "roundrobin": RoundRobinPartitionAssignor,
+    "sticky": StickyPartitionAssignor,
+    "cooperative-sticky": CooperativeStickyAssignor,
+}
+
+
+class KafkaPython:
+    def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = bootstrap
+        self._admin: KafkaAdminClient | None = None
+        self._producers: dict[str, KafkaProducer] = {}
+        self._members: dict[str, KafkaConsumer] = {}
+        self._seen: dict[str, list[str]] = {}
+
+    @property
+    def admin(self) -> KafkaAdminClient:
+        self._admin = self._admin or KafkaAdminClient(bootstrap_servers=self._bootstrap)
+        return self._admin
+
+    def produce(self, topic: str, values: list[str], codec: str) -> None:
+        if codec not in self._producers:
+            self._producers[codec] = KafkaProducer(
+                bootstrap_servers=self._bootstrap,
+                enable_idempotence=True,
+                compression_type=None if codec == "none" else codec,
+                linger_ms=20,
+            )
+        sent = [self._producers[codec].send(topic, value.encode(), partition=0) for value in values]
+        for each in sent:
+            each.get(timeout=WAIT_S)
+
+    def join(
+        self, member: str, group: str, topic: str, session_ms: int, assignor: str | None, instance: str | None
+    ) -> None:
+        given = {"partition_assignment_strategy": (ASSIGNORS[assignor],)} if assignor else {}
+        self._seen[member] = []
+        self._members[member] = KafkaConsumer(
+            topic,
+            bootstrap_servers=self._bootstrap,
+            group_id=group,
+            client_id=member,
+            group_instance_id=instance,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            session_timeout_ms=session_ms,
+            heartbeat_interval_ms=200,
+            **given,
+        )
+
+    def poll(self, members: list[str]) -> dict[str, Any]:
+        for member in members:
+            for messages in self._members[member].poll(timeout_ms=200).values():
+                self._seen[member] += [message.value.decode() for message in messages]
+        return {
+            member: {
+                "assigned": [each.partition for each in self._members[member].assignment()],
+                "values": self._seen[member],
+            }
+            for member in members
+        }
+
+    def commit(self, member: str, topic: str, offset: int, metadata: str) -> None:
+        self._members[member].commit({TopicPartition(topic, 0): OffsetAndMetadata(offset, metadata, -1)})
+
+    def seek(self, member: str, topic: str) -> None:
+        self._members[member].seek_to_beginning(TopicPartition(topic, 0))
+
+    def leave(self, member: str) -> None:
+        self._members.pop(member).close()
+
+    def committed(self, group: str) -> list[Any]:
+        found = self.admin.list_group_offsets({group: None})[group]
+        return [[where.partition, each.offset, each.metadata] for where, each in found.items()]
+
+    def groups(self) -> list[str]:
+        return [each["group_id"] for each in self.admin.list_groups()]
+
+    def describe(self, group: str) -> list[Any]:
+        found = self.admin.describe_groups([group])[group]
+        return [found["group_state"], sorted(each["client_id"] for each in found["members"])]
+
+    def delete_offsets(self, group: str, topic: str) -> None:
+        (error,) = self.admin.delete_group_offsets(group, [TopicPartition(topic, 0)]).values()
+        assert error.errno == 0, error
+
+    def delete_group(self, group: str) -> None:
+        done = self.admin.delete_groups([group])
+        assert done == {group: "OK"}, done
+
+    def delete_topic(self, topic: str) -> None:
+        self.admin.delete_topics([topic])
+
+
+if __name__ == "__main__":
+    obey(KafkaPython(sys.argv[1]))

@@ -1,0 +1,141 @@
+"""The clients of the matrix: what each can do by itself, and how its program is started and told what to do.
+
+A program is a process that reads orders and writes answers, a line of JSON each (python_program.py). All know the
+same orders, so that a behaviour is written once, in test_clients.py, and means the same for everybody. What is not in
+`cannot` is tested; what is has no way to be asked for in that client, whatever broker it talks to.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import Any
+
+import pytest
+
+from tests.kit.kafka import REPOSITORY
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+EVERYTHING = {
+    "members come and go": "two members join and leave; five in `make real`",
+    "static member": "a static member comes back to its partitions without a rebalance",
+    "commit with metadata": "an offset is committed with metadata, read back, and the next member begins there",
+    "seek": "a consumer goes back to the beginning",
+    "a member dies": "a member is killed, and another has its partitions",
+    "server restart": "an idempotent producer goes on through a restart; each record is there once, in order",
+    "groups": "groups are listed and described",
+    "delete offsets": "a committed offset is deleted",
+    "delete group": "a group is deleted",
+    "delete topic": "a topic is deleted, and what was committed for it",
+}
+"""Behaviours beside the codecs and assignors, with what they are."""
+
+
+class Program:
+    """A running program of a client. Orders are its methods by name: `program.ask("join", member="a", ...)`."""
+
+    def __init__(self, command: list[str], bootstrap: str, **more: Any) -> None:
+        self._process = subprocess.Popen(
+            [*command, bootstrap],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8", cwd=REPOSITORY, **more,
+        )  # fmt: skip
+
+    def ask(self, order: str, **about: Any) -> Any:
+        self.tell(order, **about)
+        return self.hear()
+
+    def tell(self, order: str, **about: Any) -> None:
+        assert self._process.stdin is not None
+        print(json.dumps({"do": order, **about}), file=self._process.stdin, flush=True)
+
+    def hear(self) -> Any:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line, "the program has ended; its last words are in what was written to stderr"
+        answer = json.loads(line)
+        assert "error" not in answer, answer["error"]
+        return answer.get("result")
+
+    def kill(self) -> None:
+        """As kill -9: nobody says goodbye."""
+        self._process.kill()
+        self._process.communicate()
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    name: str
+    version: str
+    start: Callable[[str], Program]
+    codecs: tuple[str, ...]
+    assignors: tuple[str, ...]
+    cannot: Mapping[str, str] = field(default_factory=dict)
+    """Behaviours that the client has not got, with the reason."""
+    is_quick: bool = False
+    """Tested every day, not only in `make real`."""
+
+
+def missing(what: str) -> None:
+    """Skip, or fail in CI, where `what` says what to install."""
+    if os.environ.get("CI") == "true":
+        pytest.fail(what, pytrace=False)
+    pytest.skip(what)
+
+
+def _python(module: str) -> Callable[[str], Program]:
+    return lambda bootstrap: Program([sys.executable, "-m", f"tests.server.clients.{module}"], bootstrap)
+
+
+CLIENTS = {
+    client.name: client
+    for client in (
+        Client(
+            "confluent-kafka",
+            version("confluent-kafka"),
+            _python("confluent_client"),
+            CODECS,
+            ("range", "roundrobin", "cooperative-sticky"),
+            {"delete offsets": "no such call; offsets can be altered"},
+            is_quick=True,
+        ),
+        Client(
+            "aiokafka",
+            version("aiokafka"),
+            _python("aiokafka_client"),
+            CODECS,
+            ("range", "roundrobin", "sticky"),
+            {"delete offsets": "no such call", "delete group": "no such call"},
+            is_quick=True,
+        ),
+        Client(
+            "kafka-python",
+            version("kafka-python"),
+            _python("kafka_python_client"),
+            ("none", "gzip", "zstd"),  # snappy and lz4 need packages that are not among ours
+            ("range", "roundrobin", "sticky", "cooperative-sticky"),
+            is_quick=True,
+        ),
+    )
+}
+
+
+def table() -> str:
+    """The table of docs/clients.md: a column for each client."""
+    clients = CLIENTS.values()
+    rows = [
+        ["", *(f"{client.name} {client.version}" for client in clients)],
+        ["---", *("---" for _ in clients)],
+        ["codecs", *(", ".join(client.codecs) for client in clients)],
+        ["assignors", *(", ".join(client.assignors) for client in clients)],
+    ]
+    for behaviour, meaning in EVERYTHING.items():
+        rows.append([meaning, *(_cell(client, behaviour) for client in clients)])
+    return "".join("| " + " | ".join(row) + " |\n" for row in rows)
+
+
+def _cell(client: Client, behaviour: str) -> str:
+    reason = client.cannot.get(behaviour)
+    return "yes" if reason is None else f"– ({reason})"

@@ -1,0 +1,279 @@
+"""Clients of all kinds do the same things with muster. docs/clients.md has the table."""
+
+import re
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from muster.broker import Broker
+from tests.kit.kafka import REPOSITORY
+from tests.server.clients.programs import CLIENTS, CODECS, EVERYTHING, Client, Program, table
+
+WAIT_S = 60.0
+PARTITIONS = 6
+VALUES = [f"{number}: " + "a value that can be compressed, " * 8 for number in range(20)]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("clients") / "data"
+
+
+@pytest.fixture(scope="module")
+def broker(data: Path) -> Iterator[Broker]:
+    with socket.create_server(("127.0.0.1", 0)) as free:  # it is restarted, and clients look for it where it was
+        port = free.getsockname()[1]
+    with Broker(data=data, listeners=f"PLAINTEXT://127.0.0.1:{port}") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def programs(broker: Broker) -> Iterator[Callable[[Client], Program]]:
+    """One process for all tests of a client, started when it is first asked for."""
+    running: dict[str, Program] = {}
+
+    def program(client: Client) -> Program:
+        if client.name not in running:
+            running[client.name] = client.start(broker.bootstrap_servers)
+        return running[client.name]
+
+    yield program
+    for each in running.values():
+        each.kill()
+
+
+class World:
+    """A client, the broker, and names for a topic and a group that no other test has."""
+
+    def __init__(self, client: Client, program: Program, broker: Broker, about: str) -> None:
+        self.client, self.program, self.broker = client, program, broker
+        self.topic = self.group = f"{client.name}-{about}".replace(" ", "-")
+        broker.create_topic(self.topic, partitions=PARTITIONS)
+
+    def join(
+        self, member: str, assignor: str | None = None, instance: str | None = None, session_ms: int = 10_000,
+        program: Program | None = None,
+    ) -> None:  # fmt: skip
+        about = {"group": self.group, "topic": self.topic, "session_ms": session_ms}
+        (program or self.program).ask("join", member=member, assignor=assignor, instance=instance, **about)
+
+    def poll_until(self, is_so: Callable[[Any], bool], *members: str, **elsewhere: Program) -> Any:
+        """Poll until the members are as they should be; members of other programs by name."""
+        deadline = time.monotonic() + WAIT_S
+        while True:
+            state = self.program.ask("poll", members=list(members))
+            for member, program in elsewhere.items():
+                state |= program.ask("poll", members=[member])
+            if is_so(state):
+                return state
+            assert time.monotonic() < deadline, state
+
+    def produce(self, values: list[str], codec: str = "none") -> None:
+        self.program.ask("produce", topic=self.topic, values=values, codec=codec)
+
+    def stored(self) -> list[str]:
+        return [bytes(record.value or b"").decode() for record in self.broker.records(self.topic, 0)]
+
+
+def are_shared(state: Any) -> bool:
+    """Every partition has one member, and nobody has more than another by more than one."""
+    shares = [each["assigned"] for each in state.values()]
+    sizes = [len(share) for share in shares]
+    return sorted(chain(*shares)) == list(range(PARTITIONS)) and max(sizes) - min(sizes) <= 1
+
+
+def has_all(state: Any) -> bool:
+    return all(sorted(each["assigned"]) == list(range(PARTITIONS)) for each in state.values())
+
+
+def of_all_clients(behaviours: Callable[[Client], tuple[str, ...]]) -> Any:
+    """Client by behaviour: those that take long to start are for `make real`."""
+    return pytest.mark.parametrize(
+        ("client", "what"),
+        [
+            pytest.param(client, what, id=f"{client.name}-{what}", marks=() if client.is_quick else pytest.mark.matrix)
+            for client in CLIENTS.values()
+            for what in behaviours(client)
+        ],
+    )
+
+
+def of_those_that_can(behaviour: str) -> Any:
+    able = [client for client in CLIENTS.values() if behaviour not in client.cannot]
+    return pytest.mark.parametrize(
+        "client",
+        [pytest.param(client, id=client.name, marks=() if client.is_quick else pytest.mark.matrix) for client in able],
+    )
+
+
+@of_all_clients(lambda client: client.codecs)
+def test_a_group_reads_what_was_produced(client: Client, what: str, broker: Broker, programs: Any, data: Path) -> None:
+    world = World(client, programs(client), broker, what)
+    world.produce(VALUES, codec=what)
+    assert codecs_in(data, world.topic) == {what}
+    world.join("reader")
+    world.poll_until(lambda state: state["reader"]["values"] == VALUES, "reader")
+    world.program.ask("leave", member="reader")
+
+
+def codecs_in(data: Path, topic: str) -> set[str]:
+    """How the batches of a topic's first partition are compressed on disk."""
+    (log,) = data.glob(f"**/{topic}-0/*.log")
+    stored, at, found = log.read_bytes(), 0, set()
+    while at < len(stored):
+        found.add(CODECS[stored[at + 22] & 7])
+        at += 12 + struct.unpack_from(">i", stored, at + 8)[0]
+    return found
+
+
+@of_all_clients(lambda client: client.assignors)
+def test_members_come_and_go(client: Client, what: str, broker: Broker, programs: Any) -> None:
+    come_and_go(World(client, programs(client), broker, what), what, 2)
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize(
+    ("client", "assignor"), [(client, assignor) for client in CLIENTS.values() for assignor in client.assignors],
+    ids=lambda each: each if isinstance(each, str) else each.name,
+)  # fmt: skip
+def test_five_members_come_and_go(client: Client, assignor: str, broker: Broker, programs: Any) -> None:
+    come_and_go(World(client, programs(client), broker, f"five-{assignor}"), assignor, 5)
+
+
+def come_and_go(world: World, assignor: str, size: int) -> None:
+    members: list[str] = []
+    for number in range(size):
+        members.append(f"member-{number}")
+        world.join(members[-1], assignor)
+        world.poll_until(are_shared, *members)
+    assert world.broker.groups()[world.group].protocol.replace("-", "").lower() == assignor.replace("-", "").lower()
+    while members:
+        world.program.ask("leave", member=members.pop(0))
+        if members:
+            world.poll_until(are_shared, *members)
+    assert world.broker.wait_for_members(world.group, 0).state == "Empty"
+
+
+@of_those_that_can("static member")
+def test_a_static_member_comes_back_without_a_rebalance(client: Client, broker: Broker, programs: Any) -> None:
+    world = World(client, programs(client), broker, "static")
+    for member in ("one", "two"):
+        world.join(member, instance=member)
+    before = world.poll_until(are_shared, "one", "two")
+    generation = broker.groups()[world.group].generation
+    world.program.ask("leave", member="two")
+    world.join("again", instance="two")
+    after = world.poll_until(lambda state: bool(state["again"]["assigned"]), "one", "again")
+    assert sorted(after["again"]["assigned"]) == sorted(before["two"]["assigned"])
+    assert broker.groups()[world.group].generation == generation
+    for member in ("one", "again"):
+        world.program.ask("leave", member=member)
+
+
+@of_those_that_can("commit with metadata")
+def test_the_next_member_begins_at_a_commit_with_metadata(client: Client, broker: Broker, programs: Any) -> None:
+    world = World(client, programs(client), broker, "commit")
+    world.produce(VALUES)
+    world.join("first")
+    world.poll_until(lambda state: state["first"]["values"] == VALUES, "first")
+    world.program.ask("commit", member="first", topic=world.topic, offset=15, metadata="so far: ünï")
+    world.program.ask("leave", member="first")
+    (kept,) = broker.commits(world.group)
+    zero_byte = "\0" if client.name == "confluent-kafka" else ""  # it sends what ends its strings, and that is kept
+    assert (kept.offset, kept.metadata) == (15, "so far: ünï" + zero_byte)
+    assert [0, 15, "so far: ünï"] in world.program.ask("committed", group=world.group)
+    world.join("second")
+    world.poll_until(lambda state: state["second"]["values"] == VALUES[15:], "second")
+    world.program.ask("leave", member="second")
+
+
+@of_those_that_can("seek")
+def test_a_consumer_goes_back_to_the_beginning(client: Client, broker: Broker, programs: Any) -> None:
+    world = World(client, programs(client), broker, "seek")
+    world.produce(VALUES)
+    world.join("reader")
+    world.poll_until(lambda state: state["reader"]["values"] == VALUES, "reader")
+    world.program.ask("seek", member="reader", topic=world.topic)
+    world.poll_until(lambda state: state["reader"]["values"] == VALUES + VALUES, "reader")
+    world.program.ask("leave", member="reader")
+
+
+@of_those_that_can("a member dies")
+def test_another_has_the_partitions_of_one_that_dies(client: Client, broker: Broker, programs: Any) -> None:
+    world = World(client, programs(client), broker, "dies")
+    victim = client.start(broker.bootstrap_servers)
+    try:
+        world.join("survivor", session_ms=3_000)
+        world.join("victim", session_ms=3_000, program=victim)
+        world.poll_until(are_shared, "survivor", victim=victim)
+    finally:
+        victim.kill()
+    world.poll_until(has_all, "survivor")
+    world.program.ask("leave", member="survivor")
+
+
+@of_those_that_can("server restart")
+def test_an_idempotent_producer_goes_on_after_a_restart(client: Client, broker: Broker, programs: Any) -> None:
+    world = World(client, programs(client), broker, "restart")
+    world.produce(VALUES[:10])
+    broker.stop()
+    world.program.tell("produce", topic=world.topic, values=VALUES[10:], codec="none")
+    broker.start()
+    world.program.hear()
+    assert world.stored() == VALUES
+
+
+@of_those_that_can("groups")
+def test_groups_are_listed_and_described(client: Client, broker: Broker, programs: Any) -> None:
+    world = World(client, programs(client), broker, "groups")
+    world.join("seen")
+    world.poll_until(has_all, "seen")
+    assert world.group in world.program.ask("groups")
+    state, (member,) = world.program.ask("describe", group=world.group)
+    assert (state, member.startswith("seen")) == ("Stable", True)
+    world.program.ask("leave", member="seen")
+    broker.wait_for_members(world.group, 0)
+    assert world.program.ask("describe", group=world.group) == ["Empty", []]
+
+
+@of_those_that_can("delete offsets")
+def test_a_committed_offset_is_deleted(client: Client, broker: Broker, programs: Any) -> None:
+    world = World(client, programs(client), broker, "offsets")
+    broker.seed_commits(world.group, {(world.topic, 0): 3, (world.topic, 1): 4})
+    world.program.ask("delete_offsets", group=world.group, topic=world.topic)
+    assert broker.committed(world.group) == {(world.topic, 1): 4}
+
+
+@of_those_that_can("delete group")
+def test_a_group_is_deleted(client: Client, broker: Broker, programs: Any) -> None:
+    world = World(client, programs(client), broker, "group")
+    broker.seed_commits(world.group, {(world.topic, 0): 3})
+    world.program.ask("delete_group", group=world.group)
+    assert world.group not in broker.groups()
+
+
+@of_those_that_can("delete topic")
+def test_a_topic_is_deleted_with_what_was_committed_for_it(client: Client, broker: Broker, programs: Any) -> None:
+    world = World(client, programs(client), broker, "topic")
+    broker.create_topic(f"{world.topic}-kept")
+    broker.seed_commits(world.group, {(world.topic, 0): 3, (f"{world.topic}-kept", 0): 4})
+    world.program.ask("delete_topic", topic=world.topic)
+    assert world.topic not in broker.topics()
+    assert broker.committed(world.group) == {(f"{world.topic}-kept", 0): 4}
+
+
+def test_the_table_in_the_docs_is_up_to_date() -> None:
+    page = (REPOSITORY / "docs" / "clients.md").read_text(encoding="utf-8")
+    assert table() in page, f"docs/clients.md should have this table:\n{table()}"
+
+
+def test_every_behaviour_of_the_table_has_a_test() -> None:
+    source = Path(__file__).read_text(encoding="utf-8")
+    tested = set(re.findall(r'^@of_those_that_can\("(.*)"\)', source, re.M)) | {"members come and go"}
+    assert tested == set(EVERYTHING)
