@@ -36,3 +36,11 @@ def test_nothing_is_left_of_a_broker() -> None:
         assert (data / "data" / "meta.properties").exists()
     assert not data.exists()
     assert threading.active_count() == before
+
+
+def test_every_verb_is_in_the_table() -> None:
+    rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \| ", TEXT.split("| verb | arguments |")[1], re.M)
+    verbs = [verb for row in rows for verb in re.findall(r"`(\w+)`", row)]
+    with Broker() as broker:
+        assert broker._kit is not None
+        assert sorted(verbs) == sorted(broker._kit.verbs)

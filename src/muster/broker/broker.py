@@ -20,6 +20,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
+from muster.broker.in_process import InProcess, NotStarted
 from muster.broker.in_thread import InThread
 from muster.broker.kit import KitVerbs
 from muster.errors import ConfigError
@@ -37,15 +38,15 @@ IN_TESTS = {
 }
 
 
-OWN_ARGUMENTS = ("data", "log", "settings")
+OWN_ARGUMENTS = ("data", "log", "process", "settings")
 
 
 class Broker(KitVerbs):
     """Use it in a `with`, or call `start` and `stop`. A setting that does not exist is a `ConfigError` at once."""
 
     def __init__(
-        self, *, data: Path | str | None = None, log: TextIO | None = None, settings: dict[str, Any] | None = None,
-        **more_settings: Any,
+        self, *, data: Path | str | None = None, log: TextIO | None = None, process: bool = False,
+        settings: dict[str, Any] | None = None, **more_settings: Any,
     ) -> None:  # fmt: skip
         given = {**(settings or {}), **{name.replace("_", "."): value for name, value in more_settings.items()}}
         self._settings = IN_TESTS | {name: _text(value) for name, value in given.items()}
@@ -53,7 +54,8 @@ class Broker(KitVerbs):
         self._data = None if data is None else Path(data)
         self._temporary: str | None = None
         self._log = log if log is not None else io.StringIO()
-        self._running: InThread | None = None
+        self._in_process = process
+        self._running: InThread | InProcess | None = None
         self.host, self.port = "", 0
 
     @property
@@ -68,14 +70,15 @@ class Broker(KitVerbs):
     @property
     def log_text(self) -> str:
         """What the server has logged, from the first start on; empty if `log` was given."""
+        if self._in_process:
+            return self._process_log.read_text(encoding="utf-8") if self._process_log.exists() else ""
         return self._log.getvalue() if isinstance(self._log, io.StringIO) else ""
 
     def start(self) -> Self:
         """Return when clients can connect; `MusterError` where that cannot be."""
         if self._running is not None:
             raise ConfigError("This broker runs already; make another one.")
-        if self._data is None:
-            self._temporary = tempfile.mkdtemp(prefix="muster-")
+        self._temporary = tempfile.mkdtemp(prefix="muster-")
         try:
             self._running = self._started(self._settings)
         except BaseException:
@@ -84,9 +87,21 @@ class Broker(KitVerbs):
         self.host, self.port = self._running.host, self._running.port
         return self
 
-    def _started(self, settings: dict[str, str], before: InThread | None = None) -> InThread:
+    def _started(self, settings: dict[str, str], before: InThread | InProcess | None = None) -> InThread | InProcess:
         data = self._data or Path(self._temporary or "") / "data"
-        return InThread(data, settings, self._log, None if before is None else before.clock)
+        if not self._in_process:
+            return InThread(data, settings, self._log, None if before is None else before.clock)
+        if not isinstance(self._log, io.StringIO):
+            return InProcess(data, settings, self._log)
+        try:
+            with self._process_log.open("a", encoding="utf-8") as log:
+                return InProcess(data, settings, log)
+        except NotStarted as error:
+            raise ConfigError(f"{error}: {' '.join(self.log_text.splitlines()[-1:])}") from error
+
+    @property
+    def _process_log(self) -> Path:
+        return Path(self._temporary or "") / "log"
 
     def stop(self) -> None:
         """Return when everything is closed."""
@@ -98,8 +113,8 @@ class Broker(KitVerbs):
     def kill_and_restart(self) -> None:
         """End it without an answer, a flush or a goodbye, and start it again on the same port and data.
 
-        It is as if the power went: what was not synced is lost, which `muster_flush="always"` makes nothing that was
-        acknowledged. Faults are undone, the clock goes on.
+        In a thread it is as if the power went: what was not synced is lost, which `muster_flush="always"` makes nothing
+        that was acknowledged, and the clock goes on. A process is killed with SIGKILL. Faults are undone.
         """
         if self._running is None:
             raise ConfigError("This broker does not run; use it in a `with`.")
@@ -117,15 +132,15 @@ class Broker(KitVerbs):
 
     @property
     def _loop(self) -> asyncio.AbstractEventLoop | None:
-        return None if self._running is None else self._running.loop
+        return self._running.loop if isinstance(self._running, InThread) else None
 
     @property
     def _server(self) -> "Server | None":
-        return None if self._running is None else self._running.server
+        return self._running.server if isinstance(self._running, InThread) else None
 
     @property
     def _kit(self) -> "Kit | None":
-        return None if self._running is None else self._running.kit
+        return self._running.kit if isinstance(self._running, InThread) else None
 
     def _clean_up(self) -> None:
         if self._temporary is not None:

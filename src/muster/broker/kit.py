@@ -121,11 +121,11 @@ class Faults:
 
     def unload(self, partition: int | None = None, *, group: str | None = None) -> Fault:
         """Let go of a partition of the offsets topic, or of a group's: clients hear NOT_COORDINATOR."""
-        return Fault(self._verbs, self._verbs.do("unload", partition=partition, group=group)["fault"])
+        return Fault(self._verbs, self._verbs.do("fault_unload", partition=partition, group=group)["fault"])
 
     def full_disk(self) -> Fault:
         """Nothing more can be written."""
-        return Fault(self._verbs, self._verbs.do("full_disk")["fault"])
+        return Fault(self._verbs, self._verbs.do("fault_full_disk")["fault"])
 
     def clear(self) -> None:
         """Undo all of them."""

@@ -1,6 +1,7 @@
 """`muster serve`: a broker for groups, until it is told to stop; `muster partitions`: what an operator tells it."""
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -47,6 +48,10 @@ def serve(
     metrics_port: Annotated[
         int | None, typer.Option(help="Serve Prometheus metrics on this port; 0: a free one.")
     ] = None,
+    control_port: Annotated[
+        int | None,
+        typer.Option(help="For tests: take the verbs of the test kit over HTTP on this port; 0: a free one."),
+    ] = None,
     log_json: Annotated[bool, typer.Option("--log-json", help="Log lines as JSON objects.")] = False,
     must_exist: Annotated[
         bool,
@@ -83,7 +88,7 @@ def serve(
     with StopSignals(server_log) as signals:
         try:
             with asyncio.Runner(loop_factory=new_loop) as runner:
-                status = runner.run(_serve(wanted, data, metrics_port, server_log, signals, started))
+                status = runner.run(_serve(wanted, data, metrics_port, control_port, server_log, signals, started))
         finally:
             is_told = server_log.close()
         if status is not Status.OK or not is_told or is_anything_left():
@@ -113,6 +118,7 @@ async def _serve(
     wanted: list[tuple[str, str]],
     data: Path,
     metrics_port: int | None,
+    control_port: int | None,
     server_log: "ServerLog",
     signals: "StopSignals",
     started: float,
@@ -126,7 +132,7 @@ async def _serve(
     process.set_aside_survivors()
     for ignored in settings.ignored:
         server_log.say(str(ignored), event="setting ignored", setting=ignored.name)
-    server = Server(data, settings.groups, settings.broker, server_log)
+    server = Server(data, settings.groups, settings.broker, server_log, **_for_tests(control_port))
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     await server.start()
     metrics = None
@@ -139,6 +145,22 @@ async def _serve(
             await server.stop()
             raise
         server_log.say(f"metrics at {metrics.url}", event="metrics", url=metrics.url)
+    control = None
+    if control_port is not None:
+        from muster.server.kit.control_port import TOKEN_FILE, ControlPort
+        from muster.server.kit.verbs import Kit
+
+        kit = server.parts.control.kit = Kit(server.parts)
+        control = ControlPort(kit, data)
+        try:
+            await control.start(control_port)
+        except BaseException:
+            await server.stop()
+            raise
+        server_log.say(
+            f"control at {control.url}, with the token of {data / TOKEN_FILE}: whoever has it can delete everything",
+            event="control", url=control.url,
+        )  # fmt: skip
     server_log.close()  # what was said so far comes before the line that it is ready
     signals.serving(lambda: loop.call_soon_threadsafe(stop.set))
     print(
@@ -146,7 +168,11 @@ async def _serve(
         f"data in {data}, {len(server.parts.led_partitions.by_number)} partitions. Ctrl-C stops it.",
         flush=True,
     )
+    if ENDS_WITH_STDIN in os.environ:
+        threading.Thread(target=_stop_with_stdin, args=(loop, stop), daemon=True).start()
     await stop.wait()
+    if control is not None:
+        control.stop()
     server_log.say("stopping: no connection is accepted any more, requests that wait are answered", event="stopping")
     status = Status.OK if await server.stop() else Status.DAMAGED
     signals.stopped(status)
@@ -155,6 +181,26 @@ async def _serve(
     well = status is Status.OK
     server_log.say("stopped" if well else "stopped, but not all logs could be closed well", event="stopped")
     return status
+
+
+def _for_tests(control_port: int | None) -> dict[str, Any]:
+    """Real files, which a test can fill up."""
+    if control_port is None:
+        return {}
+    from muster.server.kit.files import KitFiles
+
+    return {"files": KitFiles()}
+
+
+ENDS_WITH_STDIN = "MUSTER_ENDS_WITH_STDIN"
+"""Set by `muster.Broker(process=True)`: its end of the pipe is closed when it ends, however it does."""
+
+
+def _stop_with_stdin(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+    with contextlib.suppress(OSError, RuntimeError):  # the loop may be closed by then
+        while os.read(0, 1 << 10):
+            pass
+        loop.call_soon_threadsafe(stop.set)
 
 
 SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT})

@@ -2,7 +2,8 @@
 
 The data directory has the path of the socket (`muster-control`), because a path to a socket must be short and a data
 directory's need not be. A request is one line, and so is its answer: `{"do": "list"}`, or
-`{"do": "unload", "partition": 3}`, or `{"do": "load", ...}`.
+`{"do": "unload", "partition": 3}`, or `{"do": "load", ...}`. A server that was started for tests takes the verbs of the
+test kit here, too (`kit/verbs.py`).
 """
 
 import asyncio
@@ -16,11 +17,12 @@ from muster.core.router import Ownership
 from muster.errors import BadInput
 
 if TYPE_CHECKING:
+    from muster.server.kit.verbs import Kit
     from muster.server.leadership import Leadership
     from muster.server.led_partitions import LedPartitions
 
 ADDRESS_FILE = "muster-control"
-LONGEST_LINE = 1 << 16
+LONGEST_LINE = 1 << 24
 
 
 class Control:
@@ -32,6 +34,8 @@ class Control:
         self._address = data / ADDRESS_FILE
         self._folder: Path | None = None
         self._listener: asyncio.Server | None = None
+        self.kit: Kit | None = None
+        """For tests."""
 
     async def start(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="muster-"))  # for this user only
@@ -48,7 +52,11 @@ class Control:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            answer = self.answer(json.loads(await reader.readline()))
+            request = json.loads(await reader.readline())
+            if self.kit is not None and request["do"] in self.kit.verbs:
+                answer = await self.kit.answer(request)
+            else:
+                answer = self.answer(request)
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             answer = {"error": f"not a request: {error}"}
         writer.write(json.dumps(answer).encode() + b"\n")
@@ -56,6 +64,9 @@ class Control:
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         what, partitions = request["do"], self._led_partitions.by_number
+        if what not in ("list", "unload", "load"):
+            for_tests = "" if self.kit is not None else "; those of the test kit need --control-port"
+            return {"error": f"there is no command {what}{for_tests}"}
         if what == "list":
             return {"partitions": [self._described(partition) for partition in sorted(partitions)]}
         partition = int(request["partition"])
@@ -66,12 +77,10 @@ class Control:
         if what == "unload":
             groups, offsets = self._leadership.resign(partition) if is_ours else (0, 0)
             return {"partition": partition, "was_loaded": is_ours, "groups": groups, "offsets": offsets}
-        if what == "load":
-            was_loaded = found is not None and found.ownership is not Ownership.FAILED
-            if not was_loaded:
-                self._leadership.elect(partition)
-            return {"partition": partition, "was_loaded": was_loaded, **self._described(partition)}
-        return {"error": f"there is no command {what}"}
+        was_loaded = found is not None and found.ownership is not Ownership.FAILED
+        if not was_loaded:
+            self._leadership.elect(partition)
+        return {"partition": partition, "was_loaded": was_loaded, **self._described(partition)}
 
     def _described(self, partition: int) -> dict[str, Any]:
         led = self._led_partitions.by_number[partition]
