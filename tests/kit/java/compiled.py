@@ -1,4 +1,4 @@
-"""Java programs of this folder, compiled once for a release of Kafka and kept beside it in the cache."""
+"""Java programs of ours, compiled once for a release of Kafka and kept beside it in the cache."""
 
 import hashlib
 import os
@@ -18,9 +18,9 @@ COMPILE_TIMEOUT_S = 120
 MISSING = "this needs a Java that can compile (javac), and the one that was found cannot"
 
 
-def compiled(kafka: Kafka, name: str) -> Path:
+def compiled(kafka: Kafka, name: str, where: Path = FOLDER) -> Path:
     """The folder with the classes of `name`.java; skips the test where there is no compiler, fails in CI."""
-    source = FOLDER / f"{name}.java"
+    source = where / f"{name}.java"
     javac = kafka.java.with_name("javac")
     digest = hashlib.sha256(source.read_bytes() + kafka.version.encode()).hexdigest()[:16]
     folder = cache_root().parent / "java" / f"{name}-{digest}"

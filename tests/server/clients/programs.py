@@ -5,19 +5,26 @@ same orders, so that a behaviour is written once, in test_clients.py, and means 
 `cannot` is tested; what is has no way to be asked for in that client, whatever broker it talks to.
 """
 
+import hashlib
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.kit.kafka import REPOSITORY
+from tests.kit.java.compiled import compiled
+from tests.kit.kafka import DEFAULT_VERSION, REPOSITORY, cache_root, require_kafka
 
+FOLDER = Path(__file__).parent
+PREPARE_TIMEOUT_S = 400
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 EVERYTHING = {
     "members come and go": "two members join and leave; five in `make real`",
@@ -89,6 +96,41 @@ def _python(module: str) -> Callable[[str], Program]:
     return lambda bootstrap: Program([sys.executable, "-m", f"tests.server.clients.{module}"], bootstrap)
 
 
+def _java(bootstrap: str) -> Program:
+    kafka = require_kafka()
+    return Program(kafka.command("Client", classes=(compiled(kafka, "Client", FOLDER),)), bootstrap)
+
+
+def _franz_go(bootstrap: str) -> Program:
+    go = shutil.which("go", path=os.environ.get("PATH", "") + ":/usr/local/go/bin")
+    if go is None:
+        missing("franz-go needs Go, and there is none here: install it, for instance with your system's package golang")
+    folder = _prepared("franz_go", lambda made: [str(go), "build", "-o", str(made / "client"), "."])
+    return Program([str(folder / "client")], bootstrap)
+
+
+def _prepared(name: str, command: Callable[[Path], list[str]]) -> Path:
+    """A folder of the cache with what a command made of the sources in the folder `name`, once for each state of them."""
+    sources = sorted(each for each in (FOLDER / name).iterdir() if each.is_file())
+    digest = hashlib.sha256(b"".join(each.read_bytes() for each in sources)).hexdigest()[:16]
+    made = cache_root().parent / "clients" / f"{name}-{digest}"
+    finished = made / ".finished"
+    if not finished.exists():
+        made.mkdir(parents=True, exist_ok=True)
+        done = subprocess.run(
+            command(made), cwd=FOLDER / name, capture_output=True, text=True, timeout=PREPARE_TIMEOUT_S, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        finished.touch()
+    return made
+
+
+def _pinned(file: str, pattern: str) -> str:
+    found = re.search(pattern, (FOLDER / file).read_text(encoding="utf-8"))
+    assert found is not None, (file, pattern)
+    return found[1]
+
+
 CLIENTS = {
     client.name: client
     for client in (
@@ -118,6 +160,20 @@ CLIENTS = {
             ("range", "roundrobin", "sticky", "cooperative-sticky"),
             is_quick=True,
         ),
+        Client(
+            "Java",
+            DEFAULT_VERSION,
+            _java,
+            CODECS,
+            ("range", "roundrobin", "sticky", "cooperative-sticky"),
+        ),
+        Client(
+            "franz-go",
+            _pinned("franz_go/go.mod", r"twmb/franz-go v([\d.]+)"),
+            _franz_go,
+            CODECS,
+            ("range", "roundrobin", "sticky", "cooperative-sticky"),
+        ),
     )
 }
 
@@ -139,3 +195,7 @@ def table() -> str:
 def _cell(client: Client, behaviour: str) -> str:
     reason = client.cannot.get(behaviour)
     return "yes" if reason is None else f"– ({reason})"
+
+
+if __name__ == "__main__":
+    print(table(), end="")
