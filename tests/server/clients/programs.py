@@ -105,24 +105,32 @@ def _franz_go(bootstrap: str) -> Program:
     go = shutil.which("go", path=os.environ.get("PATH", "") + ":/usr/local/go/bin")
     if go is None:
         missing("franz-go needs Go, and there is none here: install it, for instance with your system's package golang")
-    folder = _prepared("franz_go", lambda made: [str(go), "build", "-o", str(made / "client"), "."])
-    return Program([str(folder / "client")], bootstrap)
+    return Program([str(_prepared("franz_go", [str(go), "build", "-o", "client", "."]) / "client")], bootstrap)
 
 
-def _prepared(name: str, command: Callable[[Path], list[str]]) -> Path:
-    """A folder of the cache with what a command made of the sources in the folder `name`, once for each state of them."""
+def _kafkajs(bootstrap: str) -> Program:
+    node, npm = shutil.which("node"), shutil.which("npm")
+    if node is None or npm is None:
+        missing("KafkaJS needs Node and npm, and they are not here: install your system's packages nodejs and npm")
+    return Program([str(node), str(_prepared("kafkajs", [str(npm), "ci"]) / "client.mjs")], bootstrap)
+
+
+def _prepared(name: str, command: list[str]) -> Path:
+    """A copy of the folder `name` in the cache, in which a command was run; once for each state of the sources."""
     sources = sorted(each for each in (FOLDER / name).iterdir() if each.is_file())
     digest = hashlib.sha256(b"".join(each.read_bytes() for each in sources)).hexdigest()[:16]
-    made = cache_root().parent / "clients" / f"{name}-{digest}"
-    finished = made / ".finished"
+    copy = cache_root().parent / "clients" / f"{name}-{digest}"
+    finished = copy / ".finished"
     if not finished.exists():
-        made.mkdir(parents=True, exist_ok=True)
+        copy.mkdir(parents=True, exist_ok=True)
+        for each in sources:
+            shutil.copy(each, copy)
         done = subprocess.run(
-            command(made), cwd=FOLDER / name, capture_output=True, text=True, timeout=PREPARE_TIMEOUT_S, check=False
-        )
+            command, cwd=copy, capture_output=True, text=True, timeout=PREPARE_TIMEOUT_S, check=False
+        )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
         finished.touch()
-    return made
+    return copy
 
 
 def _pinned(file: str, pattern: str) -> str:
@@ -173,6 +181,14 @@ CLIENTS = {
             _franz_go,
             CODECS,
             ("range", "roundrobin", "sticky", "cooperative-sticky"),
+        ),
+        Client(
+            "KafkaJS",
+            _pinned("kafkajs/package.json", r'"kafkajs": "([\d.]+)"'),
+            _kafkajs,
+            ("none", "gzip", "snappy"),  # the last with a plug-in
+            ("RoundRobinAssigner",),
+            {"static member": "no such setting", "delete offsets": "no such call"},
         ),
     )
 }
