@@ -122,7 +122,12 @@ class Broker(KitVerbs):
         lost = killed.kill()
         if isinstance(self._log, io.StringIO):
             print(f"killed, with {lost} bytes that were not synced", file=self._log)
-        self._running = self._started({**self._settings, "listeners": f"PLAINTEXT://{self.host}:{self.port}"}, killed)
+        same_port = {**self._settings, "listeners": f"PLAINTEXT://{self.host}:{self.port}"}
+        try:
+            self._running = self._started(same_port, killed)
+        except BaseException:
+            self._clean_up()
+            raise
 
     def do(self, verb: str, **arguments: Any) -> Any:
         """One verb of the test kit, by name; the other methods are these with types. Raises `MusterError`."""
