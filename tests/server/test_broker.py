@@ -1,5 +1,7 @@
 """`muster.Broker` as a developer meets it: names that are wrong, things that are too early, things done twice."""
 
+import io
+
 import pytest
 
 import muster
@@ -25,6 +27,11 @@ def test_a_setting_that_does_not_exist_is_refused_at_once(given: dict[str, objec
         muster.Broker(**given)  # type: ignore[arg-type]
     assert said in str(refused.value)
     assert "ignored" not in str(refused.value)
+
+
+def test_a_process_logs_to_a_file() -> None:
+    with pytest.raises(ConfigError, match="cannot log into a StringIO; give it a file, or read log_text"):
+        muster.Broker(process=True, log=io.StringIO())
 
 
 def test_there_is_no_address_before_the_start() -> None:

@@ -51,6 +51,8 @@ class Broker(KitVerbs):
         given = {**(settings or {}), **{name.replace("_", "."): value for name, value in more_settings.items()}}
         self._settings = IN_TESTS | {name: _text(value) for name, value in given.items()}
         _check_names(given)
+        if process and isinstance(log, io.StringIO):
+            raise ConfigError("Broker(process=True) cannot log into a StringIO; give it a file, or read log_text.")
         self._data = None if data is None else Path(data)
         self._temporary: str | None = None
         self._log = log if log is not None else io.StringIO()
