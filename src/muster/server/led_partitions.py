@@ -191,9 +191,8 @@ class LedPartitions:
     def _timer_fired(self, key: Any) -> None:
         partition, core_key = key
         self.now()
-        self._turn_now = (
-            self._clock_now()
-        )  # the turn may have begun before the timer's time; the core would send it back
+        # The turn may have begun before the timer's time; the core would send it back.
+        self._turn_now = self._clock_now()
         led = self.by_number.get(partition)
         if led is not None:
             self.apply(led, TimerFired(core_key))
