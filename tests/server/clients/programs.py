@@ -22,6 +22,7 @@ import pytest
 
 from tests.kit.java.compiled import compiled
 from tests.kit.kafka import DEFAULT_VERSION, REPOSITORY, cache_root, require_kafka
+from tests.server.clients.kcat import Kcat
 
 FOLDER = Path(__file__).parent
 PREPARE_TIMEOUT_S = 400
@@ -39,6 +40,7 @@ EVERYTHING = {
     "delete topic": "a topic is deleted, and what was committed for it",
 }
 """Behaviours beside the codecs and assignors, with what they are."""
+KCAT_HAS_NOT = ("commit with metadata", "seek", "groups", "delete offsets", "delete group", "delete topic")
 
 
 class Program:
@@ -76,7 +78,7 @@ class Program:
 class Client:
     name: str
     version: str
-    start: Callable[[str], Program]
+    start: Callable[[str], Program | Kcat]
     codecs: tuple[str, ...]
     assignors: tuple[str, ...]
     cannot: Mapping[str, str] = field(default_factory=dict)
@@ -113,6 +115,13 @@ def _kafkajs(bootstrap: str) -> Program:
     if node is None or npm is None:
         missing("KafkaJS needs Node and npm, and they are not here: install your system's packages nodejs and npm")
     return Program([str(node), str(_prepared("kafkajs", [str(npm), "ci"]) / "client.mjs")], bootstrap)
+
+
+def _kcat(bootstrap: str) -> Kcat:
+    kcat = shutil.which("kcat")
+    if kcat is None:
+        missing("kcat is not here: install your system's package kcat")
+    return Kcat(str(kcat), bootstrap)
 
 
 def _prepared(name: str, command: list[str]) -> Path:
@@ -189,6 +198,14 @@ CLIENTS = {
             ("none", "gzip", "snappy"),  # the last with a plug-in
             ("RoundRobinAssigner",),
             {"static member": "no such setting", "delete offsets": "no such call"},
+        ),
+        Client(
+            "kcat",
+            "1.7",  # as the system has it
+            _kcat,
+            CODECS,
+            ("range", "roundrobin", "cooperative-sticky"),
+            dict.fromkeys(KCAT_HAS_NOT, "no such command"),
         ),
     )
 }

@@ -76,6 +76,10 @@ class World:
 
     def produce(self, values: list[str], codec: str = "none") -> None:
         self.program.ask("produce", topic=self.topic, values=values, codec=codec)
+        deadline = time.monotonic() + WAIT_S
+        while len(self.stored()) < len(values):  # kcat does not say when they are delivered
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
 
     def stored(self) -> list[str]:
         return [bytes(record.value or b"").decode() for record in self.broker.records(self.topic, 0)]
