@@ -294,7 +294,7 @@ async def _producers_fall_silent(server: Server, files: FaultyFiles) -> None:
     now_ms = server.parts.led_partitions.now().wall_ms
     states.producers[7] = Producer(7, 0, last_timestamp_ms=now_ms - server._config.producer_id_expiration_ms - 1)
     states.producers[8] = Producer(8, 0, last_timestamp_ms=now_ms)
-    forget_idle_producers(server.parts.directory, server._config)
+    forget_idle_producers(server.parts.directory, server._config, server.parts.clock)
     assert list(states.producers) == [8]
 
 

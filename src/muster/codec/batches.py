@@ -116,6 +116,26 @@ def iter_records(header: BatchHeader, body: bytes | memoryview) -> Iterator[Reco
         raise Malformed(f"{reader.remaining} bytes behind the last record of a batch")
 
 
+def iter_times(data: bytes | memoryview, position: int, header: BatchHeader) -> Iterator[tuple[int, int]]:
+    """Offset and timestamp of each record of a batch; what else is in a record is stepped over, however much it is."""
+    if header.magic < 2:
+        yield from ((record.offset, record.timestamp_ms) for record in legacy.decode_entry(data, position, header))
+        return
+    body = memoryview(_unpacked(header, memoryview(data)[position + HEADER_SIZE : position + header.size_bytes]))
+    reader = Reader(body)
+    append_time_ms = header.max_timestamp_ms if header.attributes & LOG_APPEND_TIME else None
+    for _ in range(header.record_count):
+        length = reader.varint()
+        end = reader.position + length
+        reader.raw(1)  # attributes: unused
+        timestamp_ms = header.base_timestamp_ms + reader.varlong()
+        offset = header.base_offset + reader.varint()
+        if not reader.position <= end <= len(body):
+            raise Malformed(f"a record of {length} bytes, of which {end - reader.position} are left")
+        reader.raw(end - reader.position)
+        yield offset, timestamp_ms if append_time_ms is None else append_time_ms
+
+
 def _nullable(reader: Reader) -> bytes | None:
     length = reader.varint()
     if length < -1:

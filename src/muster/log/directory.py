@@ -318,8 +318,9 @@ class LogDirectory:
         topic = self.registry.get(name)
         if topic is not None:
             config = self._config_of(topic)
-            for key, log in self.logs.items():
-                if key.topic == name:
+            for number in range(topic.partitions):
+                log = self.logs.get(TopicPartition(name, number))
+                if log is not None:
                     log.reconfigure(config)
 
     def let_go(self, names: Container[str]) -> Logs:

@@ -129,6 +129,12 @@ class Durability:
             self._files.sync_directory(self._directory, "roll.directory")
             self._synced_names_version = self._names_version
 
+    def make_names_durable(self) -> None:
+        """Sync the names of new files, before files from before them go: a power cut must not leave neither."""
+        if self._names_version != self._synced_names_version:
+            self._files.sync_directory(self._directory, "removal.directory")
+            self._synced_names_version = self._names_version
+
     def ticket(self, written_offset: int, active: WritableSegment, *, indexes: bool) -> SyncTicket | None:
         """What to sync for all that is written to be durable; None if it is. With `indexes`, those as well."""
         steps = [step for rolled in self._rolled for step in rolled.steps()]

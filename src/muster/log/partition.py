@@ -415,6 +415,7 @@ class DiskLog:
         self.increase_start_offset(kept[0].base_offset)
         self.row.set(kept)
         try:
+            self._durability.make_names_durable()
             self._durability.close_rolled({segment.base_offset for segment in gone})
             for segment in gone:
                 segment.delete()

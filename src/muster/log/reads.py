@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from muster.codec.batches import ReadBatch, computed_crc, decode_records
+from muster.codec.batches import ReadBatch, computed_crc, decode_records, iter_times
 from muster.codec.error_codes import ErrorCode
 from muster.codec.records import BatchHeader, Record
 from muster.errors import CodecError, LogDamaged, Malformed, MusterError
@@ -191,9 +191,9 @@ class LogReader:
             for _, header, data in walk_batches(log, start, segment.size_bytes, 64 * 1024):
                 if header.max_timestamp_ms < timestamp_ms or header.last_offset < self._log.start_offset:
                     continue
-                for record in decode_records(data, 0, header):
-                    if record.timestamp_ms >= timestamp_ms and record.offset >= self._log.start_offset:
-                        return FoundOffset(record.offset, record.timestamp_ms, header.leader_epoch)
+                for offset, record_ms in iter_times(data, 0, header):
+                    if record_ms >= timestamp_ms and offset >= self._log.start_offset:
+                        return FoundOffset(offset, record_ms, header.leader_epoch)
         return None
 
     def aborted_transactions(self, from_offset: int, to_offset: int) -> list[AbortedTransaction]:

@@ -9,7 +9,7 @@ Nothing here syncs, decides when to roll, or knows of other segments.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -225,13 +225,16 @@ class WritableSegment(Segment):
     ) -> None:
         super().__init__(files, directory, base_offset, 0, suffix)
         self._interval_bytes = index_interval_bytes
-        self.log = files.open(self.path(LOG), create=True)
-        self.index_file = files.open(self.path(INDEX), create=True)
-        self.time_index_file = files.open(self.path(TIMEINDEX), create=True)
         self.txn_index_file: File | None = None
-        self.size_bytes = self.log.size()
-        self.offset_index = OffsetIndex(self.index_file, base_offset)
-        self.time_index = TimeIndex(self.time_index_file, base_offset)
+        with ExitStack() as until_open:  # of files of which one cannot be opened none stays open
+            self.log, self.index_file, self.time_index_file = (
+                until_open.enter_context(closing(files.open(self.path(kind), create=True)))
+                for kind in (LOG, INDEX, TIMEINDEX)
+            )
+            self.size_bytes = self.log.size()
+            self.offset_index = OffsetIndex(self.index_file, base_offset)
+            self.time_index = TimeIndex(self.time_index_file, base_offset)
+            until_open.pop_all()
         self._bytes_since_entry = self.size_bytes - self.offset_index.last.position
         self._most_offset_entries = max_index_bytes // 8
         self._most_time_entries = max_index_bytes // 12 - 1  # one is kept for the end of the segment

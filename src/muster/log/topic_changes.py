@@ -193,13 +193,15 @@ def remove_topics(
 
     Can be done again from wherever it broke off.
     """
-    names = {topic.name for topic in topics}
+    topics = list(topics)
+    there = partition_directories(files, path)
     renamed = [
-        set_aside(files, path / f"{name}-{number}")
-        for name, numbers in partition_directories(files, path).items()
-        if name in names
-        for number in numbers
+        set_aside(files, path / f"{topic.name}-{number}")
+        for topic in topics
+        for number in there.get(topic.name, ())
+        if number < max(topic.partitions, topic.planned)  # others are somebody's, and were left alone all along
     ]
+    names = {topic.name for topic in topics}
     forget_offsets(names)  # which syncs the directory, so the new names last before the topics are forgotten
     registry.remove(*names)
     for directory in renamed:

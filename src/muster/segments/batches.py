@@ -18,7 +18,6 @@ WINDOW_BYTES = 16 * 1024
 LARGE_BATCH_BYTES = 16 * 1024 * 1024
 """Above this, a batch is not brought into memory to compute its checksum: its length may be damage."""
 
-_SHORTEST_HEADER = 17
 _LONGEST_HEADER = HEADER_SIZE
 
 
@@ -31,6 +30,8 @@ def walk_headers(
         inside = position - window_position
         if inside + _LONGEST_HEADER > len(window):
             window, window_position, inside = file.pread(min(window_bytes, end - position), position), position, 0
+            if len(window) < min(_LONGEST_HEADER, end - position):
+                raise Truncated(f"the log ends {end - position - len(window)} bytes early")
         header = read_header(window, inside, end - position)
         yield position, header
         position += header.size_bytes
@@ -47,7 +48,7 @@ def walk_batches(
     buffer_bytes = max(buffer_bytes, _LONGEST_HEADER)
     while position < end:
         window = memoryview(file.pread(min(buffer_bytes, end - position), position))
-        if len(window) < min(_SHORTEST_HEADER, end - position):
+        if len(window) < min(_LONGEST_HEADER, end - position):
             raise Truncated(f"the log ends {end - position - len(window)} bytes early")
         inside = 0
         while inside < len(window):

@@ -496,6 +496,16 @@ def test_old_segments_are_deleted_and_the_log_starts_behind_them(world: World) -
     assert reopened.start_offset == third.base_offset
 
 
+def test_what_is_staged_beside_an_old_segment_stays(world: World) -> None:
+    """A batch that comes in the same turn of the loop, and is acknowledged at its end."""
+    log = world.open()
+    fill(log, 1)
+    end = log.append([(b"young", b"v")], START_MS + DAY_MS)
+    apply_retention(log, RetentionConfig(retention_ms=1000), START_MS + DAY_MS)
+    log.flush()
+    assert records_of(log)[-1].offset == end
+
+
 def test_a_log_that_is_all_old_is_empty_afterwards_and_goes_on(world: World) -> None:
     log = world.open()
     fill(log, 3)

@@ -78,6 +78,22 @@ def rolls_on_the_os(files: FaultyFiles, journal: Journal) -> None:
     teller.files.watch("acknowledged")
 
 
+def all_is_too_old(files: FaultyFiles, journal: Journal) -> None:
+    """Retention removes every segment but a new one, and the log goes on at its offset."""
+    teller = Teller(files, journal)
+    teller.open()
+    teller.create()
+    for _ in range(2):
+        teller.append()
+        teller.flush()
+    teller.note("starting", teller.log.end_offset)
+    teller.log.roll()
+    teller.log.delete_segments(99)
+    teller.files.watch("acknowledged")
+    teller.append()
+    teller.flush()
+
+
 def a_new_leader(files: FaultyFiles, journal: Journal) -> None:
     teller = Teller(files, journal)
     teller.open()
@@ -377,6 +393,7 @@ STORIES: dict[str, Story] = {
         a_roll_within_a_turn,
         a_roll_before_the_first_flush,
         rolls_on_the_os,
+        all_is_too_old,
         a_new_leader,
         checkpoints,
         a_clean_stop,
@@ -401,6 +418,7 @@ POINTS = {
     "flush.directory": appends_and_rolls,
     "roll.log": a_roll_within_a_turn,
     "roll.directory": a_roll_before_the_first_flush,
+    "removal.directory": all_is_too_old,
     "closed.log": rolls_on_the_os,
     "closed.index": appends_and_rolls,
     "closed.timeindex": appends_and_rolls,

@@ -348,6 +348,7 @@ def _facts(log: DiskLog) -> LogFacts:
 
 def apply_retention(log: DiskLog, config: RetentionConfig, now_ms: int) -> Retained:
     """Remove what a log need not keep any longer. `LogDamaged` if the disk fails."""
+    log.write()  # what is staged counts too: a roll would put it into the segment that is about to go
     found = retained(
         [facts_of(segment) for segment in log.segments],
         config,

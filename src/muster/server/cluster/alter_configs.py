@@ -162,9 +162,10 @@ def _apply(change: Change, configs: dict[str, str], defaults: Mapping[str, str])
         parts = [part for part in configs.get(name, defaults[name]).split(",") if part]
         given = (value or "").split(",")
         if operation == APPEND:
-            parts += [part for part in given if part not in parts]
+            parts = [*dict.fromkeys([*parts, *given])]
         else:
-            parts = [part for part in parts if part not in given]
+            taken = set(given)
+            parts = [part for part in parts if part not in taken]
         configs[name] = ",".join(parts)
     return None
 

@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 from muster.codec.error_codes import ErrorCode
 from muster.codec.primitives import Buffer
+from muster.errors import CodecError, LogDamaged
 from muster.protocol.apis import ApiKey
 from muster.protocol.messages import decode_request, encode_response
 from muster.server.cluster.cluster import (
@@ -125,7 +126,10 @@ def _listed(name: str, asked: OffsetAsked, request: ListOffsetsRequest, cluster:
     problem = epoch_problem(log, asked.leader_epoch)
     if problem is not ErrorCode.NONE:
         return OffsetListed(partition, problem)
-    found = _found(asked.timestamp, _end(log, request), log)
+    try:
+        found = _found(asked.timestamp, _end(log, request), log)
+    except (LogDamaged, CodecError):
+        return OffsetListed(partition, ErrorCode.KAFKA_STORAGE_ERROR)
     if found is None:
         return OffsetListed(partition, ErrorCode.NONE)
     return OffsetListed(partition, ErrorCode.NONE, found.timestamp_ms, found.offset, found.leader_epoch)

@@ -4,7 +4,7 @@ Partitions are answered in the order of the request, one named twice two times. 
 for an unknown topic and none for an unknown partition. A partition that finds no room in an answer is POLICY_VIOLATION.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 from muster.codec.error_codes import ErrorCode
@@ -31,7 +31,7 @@ class ProducersDescribed(NamedTuple):
     partition: int
     error: ErrorCode
     message: str | None = None
-    producers: Sequence[Producer] = ()
+    producers: Collection[Producer] = ()
 
 
 class DescribeProducersAnswer(NamedTuple):
@@ -52,8 +52,10 @@ def describe_producers(
         described = []
         for number in numbers:
             one = _described(TopicPartition(name, number), cluster, log_of)
-            left -= len(one.producers)
-            described.append(one if left >= 0 else ProducersDescribed(number, ErrorCode.POLICY_VIOLATION, NO_ROOM))
+            if len(one.producers) > left:
+                one = ProducersDescribed(number, ErrorCode.POLICY_VIOLATION, NO_ROOM)
+            left -= len(one.producers) + 1
+            described.append(one._replace(producers=list(one.producers)))
         topics.append((name, tuple(described)))
     return DescribeProducersAnswer(tuple(topics))
 
@@ -72,7 +74,7 @@ def _described(
     log = log_of(key)
     if log is None:
         return ProducersDescribed(key.partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    return ProducersDescribed(key.partition, ErrorCode.NONE, None, list(log.producers.producers.values()))
+    return ProducersDescribed(key.partition, ErrorCode.NONE, None, log.producers.producers.values())
 
 
 def encode(version: int, correlation_id: int, answer: DescribeProducersAnswer) -> bytes:

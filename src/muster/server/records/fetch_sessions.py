@@ -168,10 +168,9 @@ class FetchSessions:
         """A session for partitions that were answered for the first time; `NO_SESSION` if there is no room."""
         now_ms = self._now_ms()
         partitions = {one.key: Remembered(one) for one in asked}
-        if len(self._sessions) >= self._most and not self._made_room(len(partitions), now_ms):
-            return NO_SESSION
-        if self._partitions + len(partitions) > self._most_partitions:
-            return NO_SESSION
+        while len(self._sessions) >= self._most or self._partitions + len(partitions) > self._most_partitions:
+            if not self._made_room(len(partitions), now_ms):
+                return NO_SESSION
         session = Session(self._fresh_id(), by_ids, now_ms, now_ms, partitions)
         session.news(fetched)
         self._begin(session)
