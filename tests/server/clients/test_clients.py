@@ -226,8 +226,14 @@ def test_another_has_the_partitions_of_one_that_dies(client: Client, broker: Bro
 def test_an_idempotent_producer_goes_on_after_a_restart(client: Client, broker: Broker, programs: Any) -> None:
     world = World(client, programs(client), broker, "restart")
     world.produce(VALUES[:10])
-    broker.stop()
+    # What comes now is stored, and the client does not hear so before the server is gone: it has to send it again.
+    unanswered = broker.faults.drop_connection("Produce", after=True, times=None)
     world.program.tell("produce", topic=world.topic, values=VALUES[10:], codec="none")
+    deadline = time.monotonic() + WAIT_S
+    while not unanswered.met:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    broker.stop()
     broker.start()
     world.program.hear()
     assert world.stored() == VALUES
