@@ -1,6 +1,7 @@
 """kafka-python obeys the orders of the client matrix."""
 
 import sys
+import time
 from typing import Any
 
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
@@ -13,6 +14,7 @@ from kafka.structs import OffsetAndMetadata
 from tests.server.clients.python_program import obey
 
 WAIT_S = 30
+STUCK_S = 2
 ASSIGNORS = {
     "range": RangePartitionAssignor,
     "roundrobin": RoundRobinPartitionAssignor,
@@ -28,6 +30,7 @@ class KafkaPython:
         self._producers: dict[str, KafkaProducer] = {}
         self._members: dict[str, KafkaConsumer] = {}
         self._seen: dict[str, list[str]] = {}
+        self._idle_since: dict[str, float] = {}
 
     @property
     def admin(self) -> KafkaAdminClient:
@@ -68,6 +71,7 @@ class KafkaPython:
         for member in members:
             for messages in self._members[member].poll(timeout_ms=200).values():
                 self._seen[member] += [message.value.decode() for message in messages]
+            self._help(member)
         return {
             member: {
                 "assigned": [each.partition for each in self._members[member].assignment()],
@@ -75,6 +79,18 @@ class KafkaPython:
             }
             for member in members
         }
+
+    def _help(self, member: str) -> None:
+        """Have it join again: a poll that ends in the midst of a join can leave it without partitions for ever.
+
+        That is so with version 3.0.12 and Kafka 4.3.0 too.
+        """
+        now = time.monotonic()
+        if self._members[member].assignment():
+            self._idle_since.pop(member, None)
+        elif now - self._idle_since.setdefault(member, now) > STUCK_S:
+            self._members[member]._coordinator.request_rejoin()
+            del self._idle_since[member]
 
     def commit(self, member: str, topic: str, offset: int, metadata: str) -> None:
         self._members[member].commit({TopicPartition(topic, 0): OffsetAndMetadata(offset, metadata, -1)})
@@ -84,6 +100,7 @@ class KafkaPython:
 
     def leave(self, member: str) -> None:
         self._members.pop(member).close()
+        self._idle_since.pop(member, None)
 
     def committed(self, group: str) -> list[Any]:
         found = self.admin.list_group_offsets({group: None})[group]
