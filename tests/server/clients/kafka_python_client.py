@@ -2,6 +2,7 @@
 
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
@@ -68,10 +69,8 @@ class KafkaPython:
         )
 
     def poll(self, members: list[str]) -> dict[str, Any]:
-        for member in members:
-            for messages in self._members[member].poll(timeout_ms=200).values():
-                self._seen[member] += [message.value.decode() for message in messages]
-            self._help(member)
+        with ThreadPoolExecutor(len(members)) as threads:  # so that nobody's join waits for a turn of another's
+            list(threads.map(self._poll, members))
         return {
             member: {
                 "assigned": [each.partition for each in self._members[member].assignment()],
@@ -79,6 +78,11 @@ class KafkaPython:
             }
             for member in members
         }
+
+    def _poll(self, member: str) -> None:
+        for messages in self._members[member].poll(timeout_ms=500).values():
+            self._seen[member] += [message.value.decode() for message in messages]
+        self._help(member)
 
     def _help(self, member: str) -> None:
         """Have it join again: a poll that ends in the midst of a join can leave it without partitions for ever.
