@@ -25,6 +25,7 @@ from muster.tables.manifest import PartitionProgress
 from muster.tables.reading import ORDERS
 from muster.tables.schemas import ANALYTICS, MOMENTS, PUBLISHED, TABLES, published_form
 from tests.cli import corpus, plain, run, run_on_terminal, run_process
+from tests.pipeline.world import run_here, unpacked
 from tests.tables.history import PUBLISHED_AT_MS, published, state_at_the_end
 
 NEWEST_MS = 1_794_806_000_000
@@ -347,3 +348,14 @@ def test_an_interrupted_file_is_not_there(made: Path, tmp_path: Path, monkeypatc
     monkeypatch.setattr("muster.cli.tables.run._json_lines", broken)
     run("table", "groups", "--tables", made, "-o", tmp_path / "rows.json")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_table_that_is_not_kept_says_so(tmp_path: Path) -> None:
+    log = unpacked("mini-zstd-43", tmp_path)
+    run_here(tmp_path / "state", log, history=False)
+    told = run("table", "commits", "--tables", tmp_path / "state", "--json")
+    assert "the tables are of state alone (--state-only): commits is not kept." in told.err
+    run_here(tmp_path / "plain", log, analytics=False)
+    told = run("table", "rates", "--tables", tmp_path / "plain", "--group", "nobody")
+    assert "rates was never made (--no-analytics)" in told.err
+    assert "filters" not in told.err

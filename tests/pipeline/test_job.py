@@ -160,6 +160,9 @@ def test_state_alone_would_leave_a_hole_in_history(tmp_path: Path) -> None:
     run_here(tmp_path / "tables", log)
     with pytest.raises(BadInput, match="leave a hole"):
         run_here(tmp_path / "tables", log, history=False)
+    run_here(tmp_path / "state", log, history=False)
+    with pytest.raises(BadInput, match="are of state alone"):  # its log would not be read again
+        run_here(tmp_path / "state", log)
 
 
 def test_another_cluster_is_refused_and_the_tables_stay(tmp_path: Path) -> None:

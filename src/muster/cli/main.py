@@ -123,7 +123,7 @@ def _as_sentence(error: BaseException) -> tuple[Status, str]:
         return Status.BAD_INPUT, str(error)
     if isinstance(error, PermissionError):
         return Status.BAD_INPUT, (
-            f"no permission for {error.filename}. Run as the broker's user, or copy the files first."
+            f"no permission for {error.filename}. Run as a user who has it, or name another place."
         )
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         return Status.BAD_INPUT, "no space left on the disk. Nothing was kept of the output."
@@ -150,4 +150,4 @@ def _usage_sentence(error: Exception) -> str:
         return ""
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "muster"
-    return f"{text}. `{command} --help` shows what there is."
+    return f"{text}{'' if text.endswith('?') else '.'} `{command} --help` shows what there is."

@@ -24,7 +24,7 @@ _MEANINGS = {
     Status.BUG: "A mistake in muster; the sentence says where, `--debug` or `MUSTER_DEBUG=1` how it came to that.",
     Status.USAGE: "Options and values that do not exist or do not go together.",
     Status.BAD_INPUT: "What was pointed at cannot be used: a path that is missing, not a segment, not permitted, on a "
-    "full disk; a port that is taken; a setting that does not exist.",
+    "full disk; a port that is taken; a setting that cannot be.",
     Status.DAMAGED: "Done, but parts of the log could not be read; or not started, since durable records are missing. "
     "Each is named on stderr.",
     Status.NOTHING_MATCHED: "The log was read, and no record passed the filters; or no group has that name or state.",

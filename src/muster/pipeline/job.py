@@ -149,6 +149,11 @@ def _check_history(manifest: Manifest, request: Request) -> None:
             f"the tables in {request.tables} keep history, and a run of state alone would leave a hole in it. "
             "Run without --state-only, or write to another directory."
         )
+    if manifest.source.get("history") is False and request.history:
+        raise BadInput(
+            f"the tables in {request.tables} are of state alone, and what was read of the log for them is in no history. "
+            "Run with --state-only, or write to another directory: that reads the whole log."
+        )
 
 
 class _Job:
