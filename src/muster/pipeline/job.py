@@ -151,7 +151,7 @@ def _check_history(manifest: Manifest, request: Request) -> None:
         )
     if manifest.source.get("history") is False and request.history:
         raise BadInput(
-            f"the tables in {request.tables} are of state alone, and what was read of the log for them is in no history. "
+            f"the tables in {request.tables} are of state alone, and what was read for them is in no history. "
             "Run with --state-only, or write to another directory: that reads the whole log."
         )
 
