@@ -4,6 +4,7 @@ The full disk is that of the fault layer, not a real file system.
 """
 
 import errno
+import os
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -15,8 +16,10 @@ from muster.errors import ConfigError, LogDamaged
 from muster.log.config import Flush, LogConfig
 from muster.log.directory import LogDirectory
 from muster.log.partition import DiskLog
+from muster.log.segment import WritableSegment
 from muster.log.validation import AppendRefused
 from muster.segments.checkpoints import TopicPartition
+from muster.segments.files import File, RealFiles
 from tests.log.disk.changes import create_topic, delete_topic
 from tests.log.disk.faults import FaultyFiles
 from tests.log.disk.model import ALL, NOTHING, Survivors
@@ -266,3 +269,19 @@ class TestAReadOnlyDisk:
             LogDirectory.open(tmp_path / "file")
         with pytest.raises(ConfigError, match="cannot be used as a data directory"):
             LogDirectory.open(tmp_path / "no" / "such" / "parent")
+
+
+class NoRoomForTimes(RealFiles):
+    def open(self, path: Path, *, write: bool = False, create: bool = False) -> File:
+        if path.name.endswith(".timeindex"):
+            raise OSError(errno.EMFILE, "no more files", str(path))
+        return super().open(path, write=write, create=create)
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="asks /proc what is open")
+def test_of_a_segment_that_cannot_be_opened_nothing_stays_open(tmp_path: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        with pytest.raises(OSError, match="no more files"):
+            WritableSegment(NoRoomForTimes(), tmp_path, 0)
+    assert len(os.listdir("/proc/self/fd")) == before

@@ -17,12 +17,6 @@ from tests.server.raw import Raw
 go_to = TimeTravel._go_to
 
 
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Broker]:
-    with Broker() as made:
-        yield made
-
-
 @pytest.fixture
 def broker(shared: Broker) -> Iterator[Broker]:
     yield shared

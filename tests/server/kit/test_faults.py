@@ -15,12 +15,6 @@ from muster.protocol.apis import ApiKey
 from tests.server.raw import Raw
 
 
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Broker]:
-    with Broker() as made:
-        yield made
-
-
 @pytest.fixture
 def broker(shared: Broker) -> Iterator[Broker]:
     yield shared

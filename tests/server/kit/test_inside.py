@@ -11,12 +11,6 @@ from muster.server.kit.inside import murmur2
 from tests.server.kit.consumers import consumer, values
 
 
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Broker]:
-    with Broker() as made:
-        yield made
-
-
 @pytest.fixture
 def broker(shared: Broker) -> Iterator[Broker]:
     yield shared
