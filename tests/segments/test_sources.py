@@ -272,6 +272,19 @@ def test_nothing_there(tmp_path: Path) -> None:
         Sources([pack(tmp_path / "empty.tar", {"readme.txt": b"hello"})])
 
 
+def test_a_directory_that_is_moved_while_we_look_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And is not taken for a file whose name is no segment's, which nobody would wait for."""
+    write_segment(tmp_path / "logs", batch(0), 0)
+
+    def moved(path: Path) -> bool:
+        path.rename(tmp_path / "aside")
+        return False
+
+    monkeypatch.setattr("muster.segments.sources.is_archive", moved)
+    with pytest.raises(SourceMissing, match="logs went away while it was looked at"):
+        Sources([tmp_path / "logs"])
+
+
 def test_a_segment_that_the_cleaner_takes_while_we_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is left is listed again; a directory that goes whole is missing, and nobody's permission is asked for."""
     for base in (0, 7):

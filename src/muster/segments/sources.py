@@ -8,6 +8,7 @@ already (or not yet), and reading them would count history twice.
 import errno
 import os
 import re
+import stat
 import struct
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -86,22 +87,31 @@ class Sources:
 
     def _find(self, path: Path, topic: str) -> list[SourcePartition]:
         try:
-            if not path.exists():
-                raise SourceMissing(
-                    f"{path} does not exist. Point at a broker's log directory (`log.dirs` in its server.properties), "
-                    "a partition's directory in it, a .log file, or a .tar.zst/.tar.gz of one."
-                )
+            is_directory = _is_directory(path)
             if is_archive(path):
                 folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="muster-")))
                 unpack_segments(path, folder, topic, self._unpack_limit)
                 return _unpacked_partitions(folder, topic, path)
-            return partitions_under(path, topic) if path.is_dir() else [_single_segment(path)]
+            return partitions_under(path, topic) if is_directory else [_single_segment(path)]
         except FileNotFoundError as error:
             raise SourceMissing(f"{error.filename or path} went away while it was looked at.") from None
         except PermissionError as error:
             raise BadInput(
                 f"no permission to read {error.filename or path}. Run as the broker's user, or copy the files first."
             ) from None
+
+
+def _is_directory(path: Path) -> bool:
+    """Asked once: a directory that is moved meanwhile is one that went away, not a file with an odd name."""
+    try:
+        return stat.S_ISDIR(path.stat().st_mode)
+    except PermissionError:
+        raise
+    except (OSError, ValueError):  # a link in a circle, a name that no file can have
+        raise SourceMissing(
+            f"{path} does not exist. Point at a broker's log directory (`log.dirs` in its server.properties), "
+            "a partition's directory in it, a .log file, or a .tar.zst/.tar.gz of one."
+        ) from None
 
 
 def partitions_under(folder: Path, topic: str = OFFSETS_TOPIC) -> list[SourcePartition]:
