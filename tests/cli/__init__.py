@@ -60,13 +60,6 @@ def run_on_terminal(*arguments: str | Path, columns: int = 100) -> Ran:
     return Ran(status, shown(), "")
 
 
-def run_process_on_terminal(*arguments: str | Path, columns: int = 100) -> Ran:
-    """The same as a process of its own."""
-    with _terminal(columns) as (terminal, shown):
-        status = subprocess.run(command(*arguments), stdout=terminal, stderr=terminal).returncode
-    return Ran(status, shown(), "")
-
-
 @contextmanager
 def _terminal(columns: int) -> Iterator[tuple[int, Callable[[], str]]]:
     """A terminal, to be written to; and what was written, once it is closed."""

@@ -47,6 +47,17 @@ def test_a_directory_without_segments(tmp_path: Path) -> None:
     )
 
 
+def test_a_data_directory_that_no_server_has_open(tmp_path: Path) -> None:
+    next_step = "Give the directory that `muster serve --data` was given."
+    assert (
+        refused("partitions", "list", "--data", tmp_path / "nix")
+        == f"there is no directory {tmp_path}/nix. {next_step}"
+    )
+    assert refused("partitions", "list", "--data", tmp_path) == f"no server has {tmp_path} open. {next_step}"
+    (tmp_path / "muster-control").write_text(str(tmp_path / "killed"))
+    assert refused("partitions", "load", "3", "--data", tmp_path) == f"no server has {tmp_path} open. {next_step}"
+
+
 def test_a_text_file_and_an_index(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("hello")
     assert "is not a segment: those are named by twenty digits" in refused("dump", tmp_path / "notes.txt")
@@ -208,6 +219,10 @@ def test_every_command_has_debug_and_an_example_and_no_flag_takes_a_value(comman
 
 def test_the_version_has_a_short_name() -> None:
     assert run("-V") == run("--version") == Ran(Status.OK, f"muster {__version__}\n", "")
+
+
+def test_the_version_is_asked_for_before_the_command() -> None:
+    assert "`muster --version` shows it" in run("serve", "--version").err
 
 
 def test_a_taken_port_is_a_sentence_with_who_has_it(tmp_path: Path) -> None:

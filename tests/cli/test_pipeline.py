@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 
-from muster.cli.pipeline import _show
+from muster.cli.run_output import show
 from muster.cli.status import Status
 from muster.pipeline import engine, session
 from muster.pipeline.job import Summary
@@ -81,11 +81,11 @@ def test_a_log_that_had_been_compacted_is_complete_since_then_only(no_spark: dic
 
 def test_history_that_was_dropped_is_not_called_complete(capsys: pytest.CaptureFixture[str]) -> None:
     summary = Summary("id", "directory", None, incomplete_partitions=0, history_since_ms=1_794_904_384_123)
-    _show(summary)
+    show(summary)
     earlier = capsys.readouterr().err
     assert "history is complete since 2026-11-17 08:33:04 UTC; what was before was dropped." in earlier
     summary.dropped_rows = {"commits": 7}
-    _show(summary)
+    show(summary)
     now = capsys.readouterr().err
     assert "history before 2026-11-17 08:33:04 UTC was dropped: 7 rows." in now
     assert "complete" not in now
@@ -143,6 +143,34 @@ def test_what_cannot_be_is_said_before_spark_starts(
     assert len(ran.err.splitlines()) == 1
     assert not no_spark
     assert not (tmp_path / "t").exists()
+
+
+def test_a_place_for_tables_that_cannot_be_is_said_before_spark_starts(
+    no_spark: dict[str, Any], tmp_path: Path
+) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    for name in ("a.txt", "b.txt", "c.txt", "d.txt"):
+        (theirs / name).touch()
+    for out, said in (
+        (theirs, f"{theirs} is not empty and has no tables of muster: a.txt, b.txt, c.txt and 1 more. Name a directory "
+                 f"for them, {theirs}/tables say."),
+        (theirs / "a.txt" / "tables", f"{theirs}/a.txt/tables cannot be written: Not a directory. Name another"),
+    ):  # fmt: skip
+        ran = run(*SHORT_OF_SPARK, "--out", out)
+        assert (ran.status, ran.out) == (Status.BAD_INPUT, "")
+        assert ran.err.startswith(f"muster: {said}")
+        assert len(ran.err.splitlines()) == 1
+    assert not no_spark
+    assert len(list(theirs.iterdir())) == 4
+    assert run(*SHORT_OF_SPARK, "--out", theirs / "tables", "--quiet").status == Status.OK
+
+
+def test_what_a_killed_run_left_is_no_strangers(no_spark: dict[str, Any], tmp_path: Path) -> None:
+    for name in ("commits", "_staging", ".hidden"):
+        (tmp_path / "t" / name).mkdir(parents=True)
+    (tmp_path / "t" / "_lock").touch()
+    assert run(*SHORT_OF_SPARK, "--out", tmp_path / "t", "--quiet").status == Status.OK
 
 
 FOLLOW = """

@@ -205,9 +205,14 @@ def test_a_moment_that_the_tables_do_not_know_is_told(tables: Path) -> None:
         status, out, err = run(*asked, moment, "--json")
         assert (status, out) == (Status.BAD_INPUT, "")
         assert "end at 2026-11-16 17:26:40 UTC, when the last run looked; nothing is known of 20" in err
-    early = run(*asked, "2020-01-01")
-    assert (early.status, len(early.out.splitlines())) == (Status.OK, 1)
-    assert re.search(r"the oldest record .* of 2026-11-16 .* UTC: nothing is known of an earlier moment\.", early.err)
+    for form in ((), ("--json",), ("--csv",), ("--group", "billing")):
+        status, out, err = run(*asked, "2020-01-01", *form)
+        assert (status, out) == (Status.BAD_INPUT, "")
+        told = re.search(
+            r"of 2026-11-16 .* UTC: nothing is known of 2020-01-01 00:00:00 UTC\. Ask for --as-of (\d+) ", err
+        )
+        assert told, err
+        assert run("table", "group_records", "--tables", tables, "--as-of", told[1]).status == Status.OK
 
 
 def test_lag_says_when_log_ends_were_observed(made: Path) -> None:
@@ -330,6 +335,11 @@ def test_a_file_is_not_overwritten_unless_told(made: Path, tmp_path: Path) -> No
         (("-o", "rows"), "does not tell a format. Add --format parquet, csv or json"),
         (("--format", "parquet"), "parquet is for a file: name one with -o FILE"),
         (("--format", "csv", "--json"), "it does not go with --json"),
+        (
+            ("-o", "rows.csv", "--json"),
+            "--json: the name of rows.csv says csv. Leave one of the two out, or write --format json",
+        ),
+        (("-o", "rows.parquet", "--csv-exact"), "--csv-exact: the name of rows.parquet says parquet."),
         (("-o", "rows.csv", "--wide"), "it is for a terminal: a file is parquet, csv or json"),
         (("--force",), "it is about a file: name one with -o FILE"),
         (("-o", "no/such/rows.csv"), "there is no directory no/such. Create it first."),

@@ -36,7 +36,7 @@ class Found(NamedTuple):
 
 
 def context_in(folder: Path, **changes: Any) -> ExtractContext:
-    plain = ExtractContext("run", str(folder / "tables"), (), True, 7 * DAY_MS, (), ())
+    plain = ExtractContext("run", str(folder / "tables"), (), True, False, 7 * DAY_MS, (), ())
     return plain._replace(**changes)
 
 

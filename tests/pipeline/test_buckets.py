@@ -1,12 +1,13 @@
 """Runs merge and rewrite the partitions of the offsets topic in which something is new, and no others."""
 
+import shutil
 from pathlib import Path
 from random import Random
 
 import pytest
 
 from muster.pipeline import buckets, job
-from muster.pipeline.buckets import Held, count_of, shares
+from muster.pipeline.buckets import HeldState, count_of, shares
 from muster.tables.schemas import PUBLISHED, STATE, TABLES
 from muster.tables.store import TableStore
 from tests.pipeline.test_job import sorted_rows, without
@@ -51,9 +52,9 @@ def test_what_is_merged_and_what_is_quiet(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_files_that_may_have_rows_of_partitions() -> None:
     files = {"offsets": {0: ["a"], 1: ["b", "c"], 2: []}}
-    assert Held(3, files).of("offsets", [4, 1]) == ("b", "c")
-    assert Held(3, files).of("offsets", [0, 5]) == ("a",)
-    assert Held(None, {"offsets": {0: ["a", "b"]}}).of("offsets", [7]) == ("a", "b")
+    assert HeldState(3, files).of("offsets", [4, 1]) == ("b", "c")
+    assert HeldState(3, files).of("offsets", [0, 5]) == ("a",)
+    assert HeldState(None, {"offsets": {0: ["a", "b"]}}).of("offsets", [7]) == ("a", "b")
 
 
 def files_of(tables: Path) -> dict[str, set[str]]:
@@ -63,14 +64,35 @@ def files_of(tables: Path) -> dict[str, set[str]]:
     return {table: set(store.files(table, manifest.tables[table])) for table in STATE}
 
 
-@pytest.fixture
-def in_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GrowingLog:
-    """A log of four partitions that was run over once, with a bucket for each."""
-    monkeypatch.setattr(buckets, "ROWS_A_BUCKET", 1)
-    growing = GrowingLog(unpacked("k43-full", tmp_path), tmp_path / "growing", Random(5))
+def grown(log: Path, folder: Path) -> GrowingLog:
+    """Some of a log; the same whenever it is asked for."""
+    growing = GrowingLog(log, folder / "growing", Random(5))
     growing.grow()
-    run_here(tmp_path / "in-steps", growing.target)
     return growing
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log of four partitions."""
+    return unpacked("k43-full", tmp_path_factory.mktemp("log"))
+
+
+@pytest.fixture(scope="module")
+def run_once(log: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Tables of some of it, with a bucket for each partition."""
+    folder = tmp_path_factory.mktemp("once")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(buckets, "ROWS_A_BUCKET", 1)
+        run_here(folder / "tables", grown(log, folder).target)
+    return folder / "tables"
+
+
+@pytest.fixture
+def in_steps(log: Path, run_once: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GrowingLog:
+    """The log as it was when it was run over once, and in `in-steps` those tables."""
+    monkeypatch.setattr(buckets, "ROWS_A_BUCKET", 1)
+    shutil.copytree(run_once, tmp_path / "in-steps")
+    return grown(log, tmp_path)
 
 
 def test_quiet_partitions_keep_their_files_and_the_tables_are_the_same(in_steps: GrowingLog, tmp_path: Path) -> None:
@@ -93,11 +115,10 @@ def test_quiet_partitions_keep_their_files_and_the_tables_are_the_same(in_steps:
 
 
 def test_a_column_that_came_later_is_filled_in_quiet_buckets_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(buckets, "ROWS_A_BUCKET", 1)
-    growing = GrowingLog(unpacked("k43-full", tmp_path), tmp_path / "growing", Random(5))
-    growing.grow()
+    growing = grown(log, tmp_path)
     tables = tmp_path / "tables"
     with monkeypatch.context() as earlier:  # a release that did not have the column yet
         for schemas, name in ((TABLES, "last_commit_timestamp_ms"), (PUBLISHED, "last_commit_timestamp")):

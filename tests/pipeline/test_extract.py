@@ -87,11 +87,11 @@ def test_history_of_a_real_log_is_all_of_it(name: str, unpacked: Any, tmp_path: 
 
 
 @pytest.mark.parametrize("name", WHOLE)
-@pytest.mark.parametrize("history", [True, False])
+@pytest.mark.parametrize(("history", "with_ended"), [(True, False), (False, False), (False, True)])
 def test_winners_of_a_real_log_are_what_its_broker_answered(
-    name: str, history: bool, unpacked: Any, tmp_path: Path
+    name: str, history: bool, with_ended: bool, unpacked: Any, tmp_path: Path
 ) -> None:
-    found = run(works_of(unpacked(name)), context_in(tmp_path, history=history))
+    found = run(works_of(unpacked(name)), context_in(tmp_path, history=history, with_ended=with_ended))
     newest = in_force(found.tables["winners_commits"])
     answers = json.loads((CORPORA / name / "expected" / "groups.json").read_text(encoding="utf-8"))
     expected = {
@@ -109,6 +109,7 @@ def test_winners_of_a_real_log_are_what_its_broker_answered(
         assert len(found.tables["winners_commits"]) < len(found.tables["commits"])
     else:
         assert not any(found.tables[table] for table in HISTORY)
+    if with_ended:
         ended = [row for row in found.tables["winners_commits"] if row["txn_outcome"] is not None]
         shaped_rows = [row for tables in shaped(name).values() for row in tables.commits.to_pylist()]
         assert without(ended, *FILLED_IN) == without(

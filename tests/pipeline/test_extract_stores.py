@@ -1,6 +1,5 @@
 """Logs and tables that are not on this machine: an object store, and a live cluster's hook."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -24,31 +23,9 @@ from tests.segments import batch
 Options = tuple[tuple[str, str], ...]
 
 
-@pytest.fixture(scope="module")
-def bucket() -> Iterator[Options]:
-    """A bucket named `bucket` in an object store on loopback."""
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    try:
-        _, port = server.get_host_and_port()
-        options = (
-            ("AWS_ACCESS_KEY_ID", "key"),
-            ("AWS_SECRET_ACCESS_KEY", "secret"),
-            ("AWS_REGION", "us-east-1"),
-            ("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}"),
-            ("AWS_ALLOW_HTTP", "true"),
-        )
-        store, _ = open_store("s3://bucket", options)
-        fs.S3FileSystem(
-            access_key="key", secret_key="secret", region="us-east-1", endpoint_override=f"http://127.0.0.1:{port}",
-            scheme="http", allow_bucket_creation=True,
-        ).create_dir("bucket")  # fmt: skip
-        assert store.get_file_info("bucket").type == fs.FileType.Directory
-        yield options
-    finally:
-        server.stop()
+@pytest.fixture
+def bucket(object_store: dict[str, str]) -> Options:
+    return tuple(object_store.items())
 
 
 def test_a_log_and_tables_in_an_object_store(bucket: Options, tmp_path: Path) -> None:
@@ -93,12 +70,12 @@ def test_whole_runs_into_an_object_store(bucket: Options, tmp_path: Path) -> Non
     log = unpacked("mini-zstd-43", tmp_path)
     options = dict(bucket)
     for _ in range(2):
-        job.run(LocalEngine(), job.Request([str(log)], "s3://bucket/whole", options))
-    job.run(LocalEngine(), job.Request([str(log)], str(tmp_path / "here")))
+        job.run(LocalEngine(), job.Request([str(log)], "s3://bucket/whole-run", options))
+    job.run(LocalEngine(), job.Request([str(log)], str(tmp_path / "here"), analytics=False))
     system, _ = open_store("s3://bucket", bucket)
     fs.copy_files(str(log), "bucket/log", destination_filesystem=system)
     job.run(LocalEngine(), job.Request(["s3://bucket/log"], "s3://bucket/both", options, analytics=False))
-    with open_tables("s3://bucket/whole", options) as there, open_tables(tmp_path / "here") as here:
+    with open_tables("s3://bucket/whole-run", options) as there, open_tables(tmp_path / "here") as here:
         for table in ("offsets", "groups", "members", "commits", "rebalances", "lag"):
             assert there.read(table).table().equals(here.read(table).table()), table
     with open_tables("s3://bucket/both", options) as there, open_tables(tmp_path / "here") as here:

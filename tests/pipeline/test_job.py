@@ -1,5 +1,6 @@
 """Whole runs: what brokers answered, in one go and in steps."""
 
+import tempfile
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -9,14 +10,17 @@ import pytest
 
 from muster.errors import BadInput
 from muster.pipeline.plan import Look
-from muster.pipeline.sources import LogDirectories
+from muster.pipeline.sources import LogDirectories, open_source
 from muster.tables.schemas import TABLES
 from muster.tables.store import TableStore
+from tests.cli import corpus
 from tests.codec.corpus_records import NAMES
 from tests.pipeline.world import GrowingLog, Rows, rows_of, run_here, unpacked
 from tests.tables.history import answers, state_at_the_end
 
 WHOLE = [name for name in NAMES if not name.startswith("damaged")]
+AS_OTHERS = {"k43-all", "k43-kill"}
+"""The first is run in steps below, the second tells what k36-gzip tells in batches of another codec."""
 STATE = ("offsets", "open_commits", "group_state", "groups", "members")
 HISTORY = ("commits", "group_records", "markers", "rebalances")
 
@@ -29,7 +33,9 @@ def without(rows: Rows, *columns: str) -> Rows:
     return [{name: value for name, value in row.items() if name not in columns} for row in rows]
 
 
-@pytest.mark.parametrize("name", WHOLE)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.long if name in AS_OTHERS else ()) for name in WHOLE]
+)
 def test_a_run_over_a_corpus_gives_what_the_broker_answered(name: str, tmp_path: Path) -> None:
     log = unpacked(name, tmp_path)
     summary = run_here(tmp_path / "tables", log)
@@ -163,6 +169,14 @@ def test_state_alone_would_leave_a_hole_in_history(tmp_path: Path) -> None:
     run_here(tmp_path / "state", log, history=False)
     with pytest.raises(BadInput, match="are of state alone"):  # its log would not be read again
         run_here(tmp_path / "state", log)
+
+
+def test_archives_are_told_by_their_own_names() -> None:
+    archives = [corpus(name) for name in ("mini-zstd-43", "k43-kill")]
+    with pytest.raises(BadInput, match="not of one cluster") as told:
+        open_source(archives, {}, {})
+    assert all(each in str(told.value) for each in archives)
+    assert tempfile.gettempdir() + "/muster-" not in str(told.value)
 
 
 def test_another_cluster_is_refused_and_the_tables_stay(tmp_path: Path) -> None:

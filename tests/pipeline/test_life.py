@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from muster.codec import OffsetValue, encode_key, encode_offset_value, offset_key, offset_value_version
+from muster.errors import BadInput
 from muster.log.compaction.manager import LogCleaner
 from muster.log.compaction.plan import CompactionConfig
 from muster.log.config import LogConfig
@@ -180,7 +181,8 @@ def test_any_moment_that_runs_have_seen(seed: int, life: Life, tmp_path: Path) -
         life.clean(random.choice([0, 2 * DAY_MS]))
     for moment, expected in random.sample(life.moments, min(12, len(life.moments))):
         assert offsets_of(tables, moment) == expected, moment
-    assert offsets_of(tables, START_MS - 1) == {}
+    with pytest.raises(BadInput, match="nothing is known of"):
+        offsets_of(tables, START_MS - 1)
 
 
 def test_a_tombstone_that_came_and_went_between_two_runs(life: Life, tmp_path: Path) -> None:
@@ -207,6 +209,28 @@ def test_a_tombstone_that_came_and_went_between_two_runs(life: Life, tmp_path: P
     assert (gone["group_id"], gone["partition"], gone["log_offset"]) == ("app", 0, seen_until)
     assert gone["timestamp_ms"] is None
     assert gone["previous_commit_timestamp_ms"] == START_MS + 1000
+
+
+def test_a_transaction_that_ended_where_a_tombstone_came_and_went(life: Life, tmp_path: Path) -> None:
+    """The whole log is read again there, and its marker counts for a commit that is in force no more."""
+    tables = tmp_path / "tables"
+    life.commit_in_transaction(41, ("app", 0), 5)
+    life.commit(("app", 1), 8)
+    life.close_segment()
+    run_here(tables, life.root)
+    (waiting,) = rows_of(tables, "open_commits")["open_commits"]
+    life.delete(("app", 1))
+    marker = life.log.end_offset
+    life.end(41, commit=True)
+    for delete_ms in (0, 2 * DAY_MS, 2 * DAY_MS):
+        life.close_segment()
+        life.clean(delete_ms)
+    life.commit(("app", 0), 6)
+    summary = run_here(tables, life.root)
+    assert any("have no record any more" in note for note in summary.notes)
+    assert offsets_of(tables)["app", 0] == 6
+    (ended,) = (row for row in rows_of(tables, "commits")["commits"] if row["log_offset"] == waiting["log_offset"])
+    assert (ended["txn_outcome"], ended["txn_marker_offset"]) == ("committed", marker)
 
 
 def test_a_truncated_log_withdraws_what_was_cut_off(tmp_path: Path) -> None:

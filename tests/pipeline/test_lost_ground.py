@@ -16,6 +16,7 @@ from muster.tables import compact as compact_module
 from muster.tables.compact import compact
 from muster.tables.reading import open_tables
 from muster.tables.store import TableStore
+from muster.tables.upkeep import Keep
 from tests.pipeline.test_life import DAY_MS, Life
 from tests.pipeline.test_observations import produce
 from tests.pipeline.world import batch_ends, rows_of, run_here, unpacked
@@ -78,7 +79,7 @@ def test_an_observation_without_a_time_stops_no_later_run(tmp_path: Path, monkey
 def test_joining_by_hand_does_not_make_analytics_anew(tmp_path: Path) -> None:
     life = Life(tmp_path / "log", time.time_ns() // 1_000_000 - DAY_MS)
     produce(life, "orders", 0, *[life.now_ms] * 10)
-    for number in range(3):
+    for number in range(2):
         life.now_ms += 600_000
         life.commit(("app", 0), number)
         run_here(tmp_path / "tables", life.root, analytics=True)
@@ -91,18 +92,18 @@ def test_joining_by_hand_does_not_make_analytics_anew(tmp_path: Path) -> None:
 
 def test_a_run_after_one_that_was_cut_short_leaves_readers_their_time(tmp_path: Path) -> None:
     life = Life(tmp_path / "log")
-    tables = tmp_path / "tables"
+    tables, two_runs = tmp_path / "tables", Keep(runs=2)  # more come below
     for number in range(3):
         life.commit(("app", 0), number)
-        run_here(tables, life.root)
+        run_here(tables, life.root, keep=two_runs)
     with open_tables(tables) as reader:
         held = reader._files("offsets")
-        for number in range(12):
+        for number in range(4):
             life.commit(("app", 0), 3 + number)
-            run_here(tables, life.root)
+            run_here(tables, life.root, keep=two_runs)
         (tables / "_lock").write_text('{"pid": 1}')  # as a run leaves it that was killed
         life.commit(("app", 0), 99)
-        run_here(tables, life.root)
+        run_here(tables, life.root, keep=two_runs)
         assert all(Path(file).exists() for file in held)
         assert reader.read("offsets").table().num_rows == 1
 

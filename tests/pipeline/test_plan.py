@@ -142,7 +142,7 @@ def test_works_are_packed_by_size() -> None:
     assert packed([], 1) == []
 
 
-@pytest.mark.parametrize(("megabytes", "tasks"), [(1, 1), (640, 10), (2_048, 32), (4_096, 32), (16_384, 64)])
+@pytest.mark.parametrize(("megabytes", "tasks"), [(1, 1), (640, 10), (2_048, 16), (4_096, 16), (16_384, 64)])
 def test_tasks_of_a_large_log_are_larger(megabytes: int, tasks: int) -> None:
     works, *_ = plan([PartitionState(n, FILES, 0, 10, (), megabytes << 14) for n in range(64)], {})
     assert len(packed(works, task_bytes(works))) == tasks

@@ -374,8 +374,8 @@ class Lives:
 def test_many_runs_leave_what_one_run_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ENOUGH", 2)
     monkeypatch.setattr(buckets, "ROWS_A_BUCKET", 150)
-    lives = Lives(tmp_path, rounds=4, records=700, days=1)
-    lives.live(every=2)
+    lives = Lives(tmp_path, rounds=3, records=700, days=1)
+    lives.live(every=3)
     lives.check()
 
 

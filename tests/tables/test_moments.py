@@ -203,7 +203,7 @@ def written(steps: list[Step]) -> bytes:
     return data
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(st.lists(STEPS, min_size=1, max_size=20))
 @example([("write", [PENDING], 1, 5), ("write", [TOMBSTONE], -1, 6), ("commit", [], 1, 7)])
 @example([("write", [PENDING, TOMBSTONE], 1, 0)])  # a deletion in a transaction does not wait for its end

@@ -37,7 +37,14 @@ def commit(offset: int) -> pa.Table:
     return pa.Table.from_pylist([row], schema=COMMITS)
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@pytest.mark.long
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(name=NAMES)
+def test_so_does_every_directory(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    assert_keeps_tables(tmp_path_factory.mktemp("odd"), name)
+
+
+@settings(max_examples=2, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(name=NAMES)
 @example(name="a b")
 @example(name="a#b")
@@ -48,7 +55,11 @@ def commit(offset: int) -> pa.Table:
 @example(name="tables?*")
 @example(name="file:")
 def test_a_directory_of_any_name_keeps_tables(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
-    path = tmp_path_factory.mktemp("odd") / name
+    assert_keeps_tables(tmp_path_factory.mktemp("odd"), name)
+
+
+def assert_keeps_tables(folder: Path, name: str) -> None:
+    path = folder / name
     store = TableStore(path)
     for offset in (1, 2, 3):
         with store.run() as changes:

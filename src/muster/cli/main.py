@@ -24,12 +24,13 @@ from muster.cli.status import Status
 from muster.cli.tables.command import EPILOG as TABLE_EPILOG
 from muster.cli.tables.command import table
 from muster.errors import ClusterRefused, ClusterUnreachable, DataLost, MusterError, Unexpected
+from muster.extras import extra_with
 
 HELP_NAMES = ["-h", "--help"]
+ABOUT = "A Kafka broker in one process, and any cluster's [bold]__consumer_offsets[/bold]: read it, serve it, ask it."
 
 app = typer.Typer(
     name="muster",
-    help="Kafka's group coordinator and its [bold]__consumer_offsets[/bold]: read it, serve it, ask it.",
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
@@ -55,7 +56,7 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(help=ABOUT)
 def top(
     version: Annotated[
         bool,
@@ -65,7 +66,7 @@ def top(
     ] = False,
     debug: Annotated[bool, DEBUG] = False,
 ) -> None:
-    """Kafka's group coordinator and its [bold]__consumer_offsets[/bold]: read it, serve it, ask it."""
+    """What is true of all commands; `ABOUT` is its help."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -121,6 +122,9 @@ def _as_sentence(error: BaseException) -> tuple[Status, str]:
         return Status.BUG, _bug_sentence(str(error))
     if isinstance(error, MusterError):
         return Status.BAD_INPUT, str(error)
+    if isinstance(error, ModuleNotFoundError) and (extra := extra_with(error.name)):
+        library = str(error.name).partition(".")[0]
+        return Status.BAD_INPUT, f"this needs {library}, which is not installed: pip install 'muster[{extra}]'."
     if isinstance(error, PermissionError):
         return Status.BAD_INPUT, (
             f"no permission for {error.filename}. Run as a user who has it, or name another place."
@@ -148,6 +152,8 @@ def _usage_sentence(error: Exception) -> str:
     text = getattr(error, "format_message", lambda: str(error))().strip().rstrip(".").replace("Value error, ", "")
     if not text:  # nothing was asked, and help has been shown
         return ""
+    if "--version" in text:
+        return "the version is not of a command: `muster --version` shows it."
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "muster"
     return f"{text}{'' if text.endswith('?') else '.'} `{command} --help` shows what there is."

@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 
+from muster.extras import COLUMNS, is_installed
 from muster.tables.clocks import calendar_time
 
 _UNIQUE = re.compile(r"-([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})$")
@@ -88,7 +89,7 @@ def shown_bytes(lines: bytes) -> bytes:
 
 
 def _has_controls(lines: bytes) -> bool:
-    if len(lines) < LONG_BYTES:
+    if len(lines) < LONG_BYTES or not is_installed(COLUMNS):
         return len(lines.translate(None, _C0)) != len(lines)
     import numpy as np  # is there already where so much is written, and six times as quick
 

@@ -4,16 +4,16 @@ import errno
 import json
 import os
 import signal
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from muster import extras
 from muster.cli.follow import NEVER, SHORTEST_INTERVAL_S, Rounds, tries_after
 from muster.cli.follow import follow as follow_on
 from muster.cli.options import (
@@ -32,7 +32,7 @@ from muster.cli.options import (
     warn_of_secrets,
 )
 from muster.cli.output import say
-from muster.cli.people import shown_time
+from muster.cli.run_output import advancing, bar_of_run, show, show_json, show_nothing, starting_spark
 from muster.cli.status import Status
 from muster.errors import BadInput, MusterError
 
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from muster.pipeline.job import Summary
-    from muster.pipeline.progress import Advance, Watch
 
 app = typer.Typer(
     name="pipeline",
@@ -49,10 +48,60 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 
-JSON = typer.Option("--json", help="The closing summary as one JSON object.")
-QUIET = typer.Option("--quiet", "-q", help="No progress bar, no summary.")
+AsJson = Annotated[bool, typer.Option("--json", help="The closing summary as one JSON object.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no summary.")]
+Debug = Annotated[bool, DEBUG]
+Tables = Annotated[str, TABLES]
+StorageOptions = Annotated[list[str] | None, STORAGE_OPTION]
 
-OF_TABLES, OF_SPARK = "Tables", "Spark"
+
+def _of_tables(*names: str, **settings: Any) -> Any:
+    return typer.Option(*names, rich_help_panel="Tables", **settings)
+
+
+def _of_spark(**settings: Any) -> Any:
+    return typer.Option(rich_help_panel="Spark", **settings)
+
+
+SOURCE = typer.Option(
+    metavar="SOURCE",
+    help="A broker's log directory (several of one cluster: repeat it), a muster data directory, an archive of one, or "
+    "a live cluster as kafka://host:port.",
+)
+OUT = typer.Option(metavar="TABLES", help="Where the tables are kept; made if not there.")
+FOLLOW = typer.Option(
+    metavar="INTERVAL",
+    help="Keep going: run again this often (30s, 5m), until Ctrl-C. Goes on when a cluster or disk is back.",
+)
+ACCEPT_TRUNCATION = typer.Option(
+    "--accept-truncation",
+    help="Withdraw what SOURCE's log has no longer, also without a newer leader epoch that says so.",
+)
+STATE_ONLY = _of_tables("--state-only", help="Only what is in force now; no history, no rebalances.")
+NO_ANALYTICS = _of_tables("--no-analytics", help="Leave lag_history, rates and group_hours as they are.")
+OFFSETS_RETENTION = _of_tables(
+    metavar="TIME", help="The cluster's offsets.retention.minutes: tells expired from deleted."
+)
+STORAGE_OPTION_OF_BOTH = _of_tables(
+    metavar="NAME=VALUE",
+    help="For TABLES or SOURCE in an object store; repeatable. Secrets as ${env:NAME} or ${file:PATH}, or in the "
+    "environment.",
+)
+KEEP_RUNS = _of_tables(
+    metavar="N", min=1, help="Runs that readers can go on with; files of older ones are removed after ten minutes."
+)
+KEEP_HISTORY = _of_tables(
+    metavar="TIME",
+    help="Keep so much history at least (90d), back from the newest record, and drop older rows. Default: all.",
+)
+REGISTER = _of_tables(
+    metavar="CATALOG.SCHEMA",
+    help="Show the tables as views in a catalog of Spark's, of the run that was just published. Needs Delta.",
+)
+MASTER = _of_spark(
+    metavar="MASTER", help="Spark's master, or sc://HOST of a Spark Connect server.", show_default="local[*]"
+)
+CONF = _of_spark(metavar="NAME=VALUE", help="Any setting of Spark; repeatable.")
 
 RUN_EPILOG = """
 [bold]Examples[/bold]
@@ -69,108 +118,30 @@ RUN_EPILOG = """
 
   muster table lag --tables tables
 """
-MOST_NOTES = 20
 SHORTEST_HISTORY_S = 24 * 3600
 
 
 @app.command("run", epilog=RUN_EPILOG, no_args_is_help=True)
 def run_pipeline(
-    source: Annotated[
-        list[str],
-        typer.Option(
-            metavar="SOURCE",
-            help="A broker's log directory (several of one cluster: repeat it), a muster data directory, an archive of "
-            "one, or a live cluster as kafka://host:port.",
-        ),
-    ],
-    out: Annotated[str, typer.Option(metavar="TABLES", help="Where the tables are kept; made if not there.")],
+    source: Annotated[list[str], SOURCE],
+    out: Annotated[str, OUT],
     command_config: Annotated[Path | None, COMMAND_CONFIG] = None,
     kafka_config: Annotated[Path | None, KAFKA_CONFIG] = None,
-    follow: Annotated[
-        str | None,
-        typer.Option(
-            metavar="INTERVAL",
-            help="Keep going: run again this often (30s, 5m), until Ctrl-C. Goes on when a cluster or disk is back.",
-        ),
-    ] = None,
-    state_only: Annotated[
-        bool,
-        typer.Option(
-            "--state-only", rich_help_panel=OF_TABLES, help="Only what is in force now; no history, no rebalances."
-        ),
-    ] = False,
-    no_analytics: Annotated[
-        bool,
-        typer.Option(
-            "--no-analytics", rich_help_panel=OF_TABLES, help="Leave lag_history, rates and group_hours as they are."
-        ),
-    ] = False,
-    offsets_retention: Annotated[
-        str,
-        typer.Option(
-            rich_help_panel=OF_TABLES,
-            metavar="TIME",
-            help="The cluster's offsets.retention.minutes: tells expired from deleted.",
-        ),
-    ] = "7d",
-    storage_option: Annotated[
-        list[str] | None,
-        typer.Option(
-            rich_help_panel=OF_TABLES,
-            metavar="NAME=VALUE",
-            help="For TABLES or SOURCE in an object store; repeatable. Secrets as ${env:NAME} or ${file:PATH}, or in "
-            "the environment.",
-        ),
-    ] = None,
-    accept_truncation: Annotated[
-        bool,
-        typer.Option(
-            "--accept-truncation",
-            help="Withdraw what SOURCE's log has no longer, also without a newer leader epoch that says so.",
-        ),
-    ] = False,
-    keep_runs: Annotated[
-        int,
-        typer.Option(
-            rich_help_panel=OF_TABLES,
-            metavar="N",
-            min=1,
-            help="Runs that readers can go on with; files of older ones are removed after ten minutes.",
-        ),
-    ] = 10,
-    keep_history: Annotated[
-        str | None,
-        typer.Option(
-            rich_help_panel=OF_TABLES,
-            metavar="TIME",
-            help="Keep so much history at least (90d), back from the newest record, and drop older rows. Default: all.",
-        ),
-    ] = None,
-    register: Annotated[
-        str | None,
-        typer.Option(
-            rich_help_panel=OF_TABLES,
-            metavar="CATALOG.SCHEMA",
-            help="Show the tables as views in a catalog of Spark's, of the run that was just published. Needs Delta.",
-        ),
-    ] = None,
+    follow: Annotated[str | None, FOLLOW] = None,
+    state_only: Annotated[bool, STATE_ONLY] = False,
+    no_analytics: Annotated[bool, NO_ANALYTICS] = False,
+    offsets_retention: Annotated[str, OFFSETS_RETENTION] = "7d",
+    storage_option: Annotated[list[str] | None, STORAGE_OPTION_OF_BOTH] = None,
+    accept_truncation: Annotated[bool, ACCEPT_TRUNCATION] = False,
+    keep_runs: Annotated[int, KEEP_RUNS] = 10,
+    keep_history: Annotated[str | None, KEEP_HISTORY] = None,
+    register: Annotated[str | None, REGISTER] = None,
     unpack_limit: Annotated[str | None, UNPACK_LIMIT] = None,
-    master: Annotated[
-        str | None,
-        typer.Option(
-            rich_help_panel=OF_SPARK,
-            metavar="MASTER",
-            help="Spark's master, or sc://HOST of a Spark Connect server.",
-            show_default="local[*]",
-        ),
-    ] = None,
-    conf: Annotated[
-        list[str] | None,
-        typer.Option(rich_help_panel=OF_SPARK, metavar="NAME=VALUE", help="Any setting of Spark; repeatable."),
-    ] = None,
-    as_json: Annotated[bool, JSON] = False,
-    quiet: Annotated[bool, QUIET] = False,
-    debug: Annotated[bool, DEBUG] = False,
+    master: Annotated[str | None, MASTER] = None,
+    conf: Annotated[list[str] | None, CONF] = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
 ) -> int:
     """Build the tables, or bring them up to date: a second run reads only what is new.
 
@@ -189,6 +160,7 @@ def run_pipeline(
     client = one_config(command_config, kafka_config)
     config = {} if client is None else without_secrets(read_client_properties(client), client)
 
+    extras.need(extras.PIPELINE, "`muster pipeline run`")
     from muster.pipeline.engine import SparkEngine
     from muster.pipeline.job import Request, run
     from muster.pipeline.sources import open_source
@@ -201,6 +173,8 @@ def run_pipeline(
     )
     store = TableStore(out, options)  # what cannot work should say so before Spark takes its seconds to start
     is_first = store.manifest() is None
+    with _writing(store.address):
+        store.check_place()
     try:
         open_source(source, config, options, unpacked).close()
     except MusterError as error:
@@ -209,34 +183,34 @@ def run_pipeline(
     from muster.pipeline.session import spark_session
     from muster.pipeline.sql_views import check_catalog, register_views
 
-    with _starting_spark(not (quiet or as_json)):
+    with starting_spark(not (quiet or as_json)):
         spark = spark_session(master, settings)
 
     shown: dict[str, int] = {}
 
     def run_once() -> "Summary":
         nonlocal request, shown
-        with _bar(not quiet) as watch, _writing(out):
+        with bar_of_run(not quiet) as watch, _writing(out):
             summary = run(SparkEngine(spark), request, watch)
             request = replace(request, accept_truncation=False)  # said of the log as it is now, not of later ones
         if register is not None:
             shown = register_views(spark, out, register, options, shown)
         return summary
 
-    show = _show_json if as_json else _show_nothing if quiet else _show
+    shows = show_json if as_json else show_nothing if quiet else show
     try:
         if register is not None:
             check_catalog(spark, register)
         if interval_s is not None:
-            follow_on(run_once, Rounds(show).show if show is _show else show, interval_s)
+            follow_on(run_once, Rounds(show).show if shows is show else shows, interval_s)
         summary = run_once()
-        show(summary)
-        if is_first and show is _show:
+        shows(summary)
+        if is_first and shows is show:
             say(
                 f"`muster table --tables {out}` lists the tables, and `muster table lag --tables {out}` shows who is "
                 "behind."
             )
-        if register is not None and show is _show:
+        if register is not None and shows is show:
             say(f"the tables are views in {register}: {', '.join(shown)}.")
         return Status.DAMAGED if summary.damaged else Status.OK
     finally:
@@ -258,22 +232,6 @@ def _history_ms(text: str, state_only: bool) -> int:
             f"{text} is too short: whole days are dropped. Write 1d or more", param_hint="--keep-history"
         )
     return int(history_s * 1000)
-
-
-@contextmanager
-def _starting_spark(wanted: bool) -> Iterator[None]:
-    """Say what the seconds before the bar are for. On a terminal the line makes room for the bar."""
-    if wanted and sys.stderr.isatty():
-        sys.stderr.write("muster: starting Spark…")
-        sys.stderr.flush()
-    elif wanted:
-        say("starting Spark.")
-    try:
-        yield
-    finally:
-        if wanted and sys.stderr.isatty():
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
 
 
 def _stop(spark: "SparkSession") -> None:
@@ -300,6 +258,7 @@ def _writing(out: str) -> Iterator[None]:
         next_step = {
             errno.EACCES: "Run as a user who may write there, or name another directory",
             errno.EROFS: "Name another directory",
+            errno.ENOTDIR: "Name another directory",
         }.get(error.errno, "Make room there if it is full, and run again")
         raise BadInput(
             f"{told_file} cannot be written: {os.strerror(error.errno)}. "
@@ -307,100 +266,13 @@ def _writing(out: str) -> Iterator[None]:
         ) from error
 
 
-@contextmanager
-def _bar(wanted: bool) -> Iterator["Watch"]:
-    from muster.pipeline.progress import Watch
-
-    with _advancing(wanted, "reading", "merging") as advance:
-        yield Watch(advance)
-
-
-@contextmanager
-def _advancing(wanted: bool, during: str, after: str) -> Iterator["Advance | None"]:
-    """A bar for bytes, with a word for what goes on until all are read, and one for what comes then."""
-    if not (wanted and sys.stderr.isatty()):
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-
-    columns = (
-        TextColumn("[bold]{task.description}"),
-        BarColumn(bar_width=None),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(during, total=None)
-
-        def advance(read: int, total: int) -> None:
-            if total:  # else there was nothing to read, and the bar stays as it is
-                progress.update(task, completed=read, total=total)
-            progress.update(task, description=after if read >= total else during)
-
-        yield advance
-
-
-def _show_nothing(summary: "Summary") -> None:
-    pass
-
-
-def _show_json(summary: "Summary") -> None:
-    print(json.dumps(summary.as_json()), flush=True)
-
-
-def _show(summary: "Summary") -> None:
-    """A closing summary for people, on stderr: stdout is for what was asked."""
-    from rich.console import Console
-    from rich.table import Table
-
-    rate = summary.records / summary.seconds if summary.seconds else 0
-    if summary.records:
-        say(
-            f"{summary.records:,} new records of {summary.partitions} partitions ({summary.size_bytes / 1e6:,.1f} MB) "
-            f"in {summary.seconds:.1f} s, {rate:,.0f} a second."
-        )
-    else:
-        say(f"no new records; {summary.seconds:.1f} s.")
-    table = Table(box=None, pad_edge=False)
-    table.add_column("table")
-    table.add_column("rows", justify="right")
-    table.add_column("new", justify="right")
-    for name in [*summary.new_rows, *(each for each in summary.rows if each not in summary.new_rows)]:
-        new = summary.new_rows.get(name)
-        rows = summary.rows.get(name)
-        table.add_row(name, "" if rows is None else f"{rows:,}", "" if new is None else f"+{new:,}")
-    Console(stderr=True).print(table)
-    if summary.incomplete_partitions:
-        since = summary.complete_since_ms
-        moment = "a moment that nobody knows" if since is None else f"{shown_time(since)} UTC"
-        say(
-            f"history is complete since {moment}; the log had been compacted before it was first read "
-            f"({summary.incomplete_partitions} of its partitions), and what the cleaner took is gone."
-        )
-    elif summary.incomplete_partitions == 0 and summary.history_since_ms is None:
-        say("history is complete: nothing was missing in the log when it was first read.")
-    elif summary.incomplete_partitions == 0 and not summary.dropped_rows:
-        say(f"history is complete since {shown_time(summary.history_since_ms)} UTC; what was before was dropped.")
-    if summary.dropped_rows:
-        say(
-            f"history before {shown_time(summary.history_since_ms)} UTC was dropped: "
-            f"{sum(summary.dropped_rows.values()):,} rows. What was in force then is kept."
-        )
-    for note in summary.notes[:MOST_NOTES]:
-        say(note)
-    if len(summary.notes) > MOST_NOTES:
-        say(f"and {len(summary.notes) - MOST_NOTES} more of the like; --json has them all.")
-
-
 @app.command("migrate", no_args_is_help=True)
 def migrate_tables(
-    tables: Annotated[str, TABLES],
-    storage_option: Annotated[list[str] | None, STORAGE_OPTION] = None,
-    as_json: Annotated[bool, JSON] = False,
-    quiet: Annotated[bool, QUIET] = False,
-    debug: Annotated[bool, DEBUG] = False,
+    tables: Tables,
+    storage_option: StorageOptions = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
 ) -> int:
     """Rewrite tables of an earlier layout in today's. Needs neither Spark nor the source.
 
@@ -411,9 +283,10 @@ def migrate_tables(
 
       [cyan]muster pipeline migrate --tables tables[/cyan]
     """
+    extras.need(extras.TABLES, "`muster pipeline migrate`")
     from muster.pipeline.migrate import migrate
 
-    with _advancing(not quiet, "rewriting", "publishing") as advance, _writing(tables):
+    with advancing(not quiet, "rewriting", "publishing") as advance, _writing(tables):
         done = migrate(tables, storage_options(storage_option), advance)
     if as_json:
         print(json.dumps(done.as_json()), flush=True)
@@ -429,11 +302,11 @@ def migrate_tables(
 
 @app.command("compact", no_args_is_help=True)
 def compact_tables(
-    tables: Annotated[str, TABLES],
-    storage_option: Annotated[list[str] | None, STORAGE_OPTION] = None,
-    as_json: Annotated[bool, JSON] = False,
-    quiet: Annotated[bool, QUIET] = False,
-    debug: Annotated[bool, DEBUG] = False,
+    tables: Tables,
+    storage_option: StorageOptions = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
 ) -> int:
     """Join the small files of history now. Runs do it by themselves, where enough have come together.
 
@@ -444,13 +317,14 @@ def compact_tables(
 
       [cyan]muster pipeline compact --tables tables[/cyan]
     """
+    extras.need(extras.TABLES, "`muster pipeline compact`")
     from muster.tables.compact import compact
     from muster.tables.store import TableStore
 
     store = TableStore(tables, storage_options(storage_option))
     if store.manifest() is None:
         raise BadInput(f"there are no tables at {store.address}: nothing to compact.")
-    with _advancing(not (quiet or as_json), "joining", "publishing") as advance, _writing(tables):
+    with advancing(not (quiet or as_json), "joining", "publishing") as advance, _writing(tables):
         done = compact(store, advance)
     if as_json:
         print(json.dumps({table: joined._asdict() for table, joined in done.items()}), flush=True)
@@ -468,7 +342,7 @@ def pack(
         "muster-workers.tar.gz"
     ),
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object with the settings for Spark.")] = False,
-    debug: Annotated[bool, DEBUG] = False,
+    debug: Debug = False,
 ) -> int:
     """Put muster, its libraries and its compiled code into one archive for the workers of a Spark cluster.
 
@@ -478,6 +352,7 @@ def pack(
 
       [cyan]muster pipeline pack muster-workers.tar.gz[/cyan]
     """
+    extras.need(extras.PIPELINE, "`muster pipeline pack`")
     from muster.pipeline.pack import pack as write
     from muster.pipeline.pack import spark_conf, ways
 

@@ -18,6 +18,7 @@ from muster.cli.options import DEBUG, pairs, wants_traceback
 from muster.cli.status import Status
 
 if TYPE_CHECKING:
+    from muster.server.server import Server
     from muster.server.server_log import ServerLog
 
 EPILOG = """
@@ -36,7 +37,13 @@ def serve(
             metavar="HOST:PORT", help="Where clients connect; port 0 takes a free one.", show_default="127.0.0.1:9092"
         ),
     ] = "",
-    data: Annotated[Path, typer.Option(help="Where the log is kept; made if it is not there.")] = Path("muster-data"),
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            help="Where the log is kept, made if it is not there; else `log.dirs` of the settings says it.",
+            show_default="muster-data",
+        ),
+    ] = None,
     advertise: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="What clients are told, if not where we listen.")
     ] = "",
@@ -63,10 +70,10 @@ def serve(
     ] = False,
     debug: Annotated[bool, DEBUG] = False,
 ) -> int:
-    """Run a coordinator that Kafka clients use as their broker for groups.
+    """Run a Kafka broker in one process: topics, producers and consumers for tests, and a full coordinator for groups.
 
     Stops in steps on SIGTERM or Ctrl-C (accept nobody, answer whoever waits, flush, close), within five seconds; a
-    second one stops at once.
+    second one stops at once, unless it is a SIGTERM in the same second.
     """
     started = time.perf_counter()
     wanted = _settings(config, settings or [])
@@ -116,7 +123,7 @@ def _listener(option: str, address: str) -> str:
 
 async def _serve(
     wanted: list[tuple[str, str]],
-    data: Path,
+    named: Path | None,
     metrics_port: int | None,
     control_port: int | None,
     server_log: "ServerLog",
@@ -130,11 +137,14 @@ async def _serve(
     settings = settings_from(wanted)
     process.raise_open_files_limit()
     process.set_aside_survivors()
+    process.keep_freed_memory()
     for ignored in settings.ignored:
         server_log.say(str(ignored), event="setting ignored", setting=ignored.name)
+    data = _data_directory(named, settings.broker.log_dirs, server_log)
     server = Server(data, settings.groups, settings.broker, server_log, **_for_tests(control_port))
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     await server.start()
+    _tell_of_fixed_partitions(settings.broker.offsets_topic_num_partitions, wanted, server)
     metrics = None
     if metrics_port is not None:
         from muster.server.metrics import MetricsPort
@@ -183,6 +193,30 @@ async def _serve(
     return status
 
 
+def _data_directory(named: Path | None, log_dirs: tuple[str, ...] | None, server_log: "ServerLog") -> Path:
+    """`--data`, else `log.dirs`, else `muster-data`."""
+    if log_dirs is None:
+        return named or Path("muster-data")
+    if named is not None and named.absolute() != Path(log_dirs[0]).absolute():
+        server_log.say(
+            f"log.dirs is {log_dirs[0]}; it is ignored, because --data {named} counts before it.",
+            event="setting ignored", setting="log.dirs",
+        )  # fmt: skip
+    return named or Path(log_dirs[0])
+
+
+def _tell_of_fixed_partitions(asked: int, wanted: list[tuple[str, str]], server: "Server") -> None:
+    """Which group is in which partition depends on their number, so the first start decides it."""
+    setting, there = "offsets.topic.num.partitions", len(server.parts.led_partitions.by_number)
+    if setting in dict(wanted) and asked != there:
+        server.parts.server_log.say(
+            f"{setting} is {asked}; it is ignored, because the data directory has {there} partitions of "
+            "__consumer_offsets, and their number decides in which of them a group is. Another number takes a new "
+            "data directory.",
+            event="setting ignored", setting=setting,
+        )  # fmt: skip
+
+
 def _for_tests(control_port: int | None) -> dict[str, Any]:
     """Real files, which a test can fill up."""
     if control_port is None:
@@ -206,6 +240,8 @@ def _stop_with_stdin(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> No
 SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT})
 END_WITHIN_S = 4.5
 """From the first signal; `server.STOP_WITHIN_S` is less, so that this is only for a server that is stuck."""
+SAME_WISH_WITHIN_S = 1.0
+"""A SIGTERM so soon after the first is no second wish: `timeout` sends one to the process and one to its group."""
 LAST_LINES_WITHIN_S = 0.3
 
 
@@ -255,7 +291,7 @@ class StopSignals:
         if self._stop is None:
             self._end("stopped while starting; no client was served yet", Status.OK)
         self._stop()
-        is_second = signal.sigtimedwait(SIGNALS, END_WITHIN_S) is not None
+        is_second = self._is_asked_again(time.monotonic())
         if self._is_over:
             return
         if is_second:
@@ -265,6 +301,17 @@ class StopSignals:
             "disk; the next start looks through the logs.",
             self._status,
         )
+
+    def _is_asked_again(self, first_s: float) -> bool:
+        """Wait for a second signal; False if none came in time."""
+        while (left_s := first_s + END_WITHIN_S - time.monotonic()) > 0:
+            found = signal.sigtimedwait(SIGNALS, left_s)
+            is_same_wish = time.monotonic() < first_s + SAME_WISH_WITHIN_S
+            if self._is_over:
+                break
+            if found is not None and not (found.si_signo == signal.SIGTERM and is_same_wish):
+                return True
+        return False
 
     def _end(self, sentence: str, status: Status) -> NoReturn:
         self._server_log.say(sentence, event="stopped")

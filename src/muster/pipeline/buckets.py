@@ -33,7 +33,7 @@ def count_of(rows: int, partitions: int, held: int | None) -> int:
     return held if held is not None and wanted <= held <= 2 * wanted else wanted
 
 
-class Held(NamedTuple):
+class HeldState(NamedTuple):
     """State tables before a run."""
 
     buckets: int | None
@@ -48,14 +48,14 @@ class Held(NamedTuple):
         return tuple(file for number in sorted(numbers) for file in by_bucket.get(number, ()))
 
 
-def held(changes: Run, tables: Iterable[str]) -> Held:
+def held(changes: Run, tables: Iterable[str]) -> HeldState:
     """What a run finds."""
     known = {table: changes.bucket_files(table, VERSION) for table in tables}
     counts = {None if files is None else len(files) for files in known.values()}
     count = counts.pop() if len(counts) == 1 else None
     if count:
-        return Held(count, {table: files or {} for table, files in known.items()})
-    return Held(None, {table: {0: changes.files(table)} for table in known})
+        return HeldState(count, {table: files or {} for table, files in known.items()})
+    return HeldState(None, {table: {0: changes.files(table)} for table in known})
 
 
 class Shares(NamedTuple):

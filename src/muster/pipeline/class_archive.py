@@ -4,7 +4,7 @@ Spark loads some ten thousand classes from jars before its first task runs, and 
 them (Java's class data sharing) is made once on a machine, by running the pipeline over one commit:
 `python -m muster.pipeline.class_archive`, which `make setup` does. It takes 160 MB of the user's cache. A start without
 it is slower, and the same otherwise. Its name says which Java and which Spark it is of, and Java itself leaves an
-archive alone that does not match its jars.
+archive alone that does not match its jars. Those that were not used for a month go when a new one is made (`caches`).
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 
-from muster.caches import cache_folder
+from muster.caches import cache_folder, mark_used, remove_unused
 from muster.codec.batches import encode_batch
 from muster.codec.offsets_topic import encode_key, encode_plain_commit, offset_key
 from muster.codec.records import Record
@@ -47,7 +47,10 @@ def archive_of(java_home: str) -> Path | None:
 def java_options(java_home: str) -> str:
     """What makes Java use the archive, if there is one; with a space before it."""
     path = archive_of(java_home)
-    return f' {QUIETLY} "-XX:SharedArchiveFile={path}"' if path is not None and path.exists() else ""
+    if path is None or not path.exists():
+        return ""
+    mark_used(path)
+    return f' {QUIETLY} "-XX:SharedArchiveFile={path}"'
 
 
 def make(path: Path) -> None:
@@ -59,6 +62,7 @@ def make(path: Path) -> None:
         )
         if draft.exists():
             draft.replace(path)
+            remove_unused(each for each in path.parent.iterdir() if each.suffix in (".jsa", ".part"))
     finally:
         draft.unlink(missing_ok=True)
 

@@ -1,4 +1,4 @@
-"""Where tasks run: on Spark, or in this process. Nothing else in the pipeline's job knows Spark.
+"""Where tasks run: on Spark, or in this process. Of a run's steps `analytics` alone knows of Spark besides.
 
     works      spark.range(n)            a row is one task
       | mapInArrow(read_and_decode)
@@ -9,7 +9,8 @@
       v
     rows       one `answer` for the driver from each task
 
-Only what DataFrames offer is used: there is no `sparkContext` on Spark Connect, and what is one there is guarded here.
+Only what DataFrames offer is used, since Spark Connect has no `sparkContext`: what needs one (the name of a job, its
+cancelling) is asked for where there is one.
 A merge task reads the state before the run from the files of the tables itself. Spark could bring it as rows, but it
 would need the object store's settings and jars a second time, and rows of state in the JVM cost more than the merge
 (decision 0014).

@@ -1,7 +1,10 @@
-"""State tables as functions from DataFrame to DataFrame, for notebooks. The job runs the same SQL in duckdb.
+"""State, and history by interval, as functions from DataFrame to DataFrame: for notebooks, and for large analytics.
 
-The SQL is `muster.tables.queries`, which duckdb runs as well; here it meets Spark. It speaks of tables as they are
-inside, and DataFrames are tables as they are published: `inside` and `columns_of` stand at the edges.
+The SQL is that of `muster.tables` (`queries`, `intervals`, `hours`); here Spark runs it. Of a run only `analytics`
+calls these functions, where there are many rows; state is made by duckdb, in the tasks of `merge`.
+
+The SQL speaks of tables as they are inside, and DataFrames are tables as they are published: `inside` and `columns_of`
+stand at the edges.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -219,8 +222,8 @@ def as_of(history: Mapping[str, DataFrame], moment: datetime) -> dict[str, DataF
     ended later is `open` again: `offsets`, `group_state` and the others take these tables as they take those of today.
 
     Tables do not say since when they are complete, so any moment is answered. What the cleaner took before the first
-    run, and what `--keep-history` dropped, is not there: `muster table --as-of` refuses a moment of which too little is
-    known (`retention` and `complete_since_ms` of the manifest).
+    run is not there (`complete_since_ms` of the manifest: `muster table --as-of` says so), nor what `--keep-history`
+    has dropped (`retention`: it refuses such a moment).
     """
     missing = [name for name in FROM_THE_LOG if name not in history]
     if missing:

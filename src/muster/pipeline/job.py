@@ -9,7 +9,7 @@ from typing import Any
 
 from muster.errors import BadInput
 from muster.pipeline.analytics import bring_up, goes_on, maker_on
-from muster.pipeline.buckets import NOT_IN_BUCKETS, VERSION, Held, held, shares
+from muster.pipeline.buckets import NOT_IN_BUCKETS, VERSION, HeldState, held, shares
 from muster.pipeline.engine import Engine, Reading
 from muster.pipeline.extract.partition import extract
 from muster.pipeline.log_ends import ends_digest, moment_of, numbered
@@ -225,6 +225,7 @@ class _Job:
             tables=self.changes.store.address,
             storage_options=self._options,
             history=history,
+            with_ended=self.request.history and not history,
             offsets_retention_ms=self.request.offsets_retention_ms,
             topic_names=tuple(sorted(self.topic_names.items())),
             previous_offsets=self.held.of("offsets", numbers) if works else (),
@@ -237,7 +238,7 @@ class _Job:
             return self.engine.read(lambda some: extract(some, told), tasks)
 
     @cached_property
-    def held(self) -> Held:
+    def held(self) -> HeldState:
         """State before the run; the tables are opened by the first who asks."""
         return held(self.changes, IN_BUCKETS if self.request.history else STATE_ALONE)
 

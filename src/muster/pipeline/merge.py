@@ -278,8 +278,8 @@ class _Task:
         for name in ("winners_commits", "open_commits", "winners_groups"):
             self._read(name)
         winners = ("read_winners_commits", "read_winners_groups")
-        self.late.finish_winners(*winners, with_ended=not work.history, but_not_in=self.rebuilt)
-        self.late_again.finish_winners(*winners, with_ended=True)
+        self.late.finish_winners(*winners, with_ended=False, but_not_in=self.rebuilt)
+        self.late_again.finish_winners(*winners, with_ended=work.history)
 
     def keep(self) -> None:
         """What was before is what is."""

@@ -1,4 +1,4 @@
-"""What the driver asks of a task, and what a task reports back. All of it is picklable and small."""
+"""What the driver asks of a task, and what a task reports back. All of it is picklable, and small but for packets."""
 
 from typing import NamedTuple
 
@@ -51,6 +51,9 @@ class ExtractContext(NamedTuple):
     storage_options: tuple[tuple[str, str], ...]
     history: bool
     """False: winners only, no history is written."""
+    with_ended: bool
+    """Send all commits of transactions that have ended as winners. Without history nothing else would tell how those
+    ended that earlier runs left open."""
     offsets_retention_ms: int
     topic_names: tuple[tuple[str, str], ...]
     """Topic id (as Kafka prints it) to name, for assignments that have ids only."""

@@ -45,7 +45,7 @@ def spread(count: int) -> list[int]:
 
 
 SMALLEST_TASK_BYTES, LARGEST_TASK_BYTES = 64 << 20, 256 << 20
-ENOUGH_TASKS = 32
+ENOUGH_TASKS = 16
 
 
 def task_bytes(works: Iterable[PartitionWork]) -> int:

@@ -4,8 +4,8 @@ The session has no console noise, and the Java that is there. Spark's UI is on (
 that is free), and all else that Spark decides by itself is left to it: notebooks use the same session.
 
 On one machine, Java is told to compile once and quickly (`-XX:TieredStopAtLevel=1`). The rows of a run stay out of the
-JVM, and what Spark SQL does in its first two steps is run a few times at most: Java's second compiler took 7 of the 19
-CPU seconds from the start of Spark to the end of two empty steps, and 2 of those steps' 9. Classes come from an archive
+JVM, and what Spark SQL does in its first two steps is run a few times at most: Java's second compiler took 6 of the 19
+CPU seconds from the start of Spark to the end of two empty steps (decision 0014). Classes come from an archive
 where one was made (`class_archive`). Workers are forked from a process that has imported what tasks need (`daemon`).
 
 Secrets do not travel. Settings from a file travel without theirs (`config.client.without_secrets`), references travel

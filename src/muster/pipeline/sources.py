@@ -42,8 +42,6 @@ def open_source(
 
         return LiveSource({**kafka_config, "bootstrap.servers": live[0].removeprefix(LIVE).rstrip("/")})
     if any("://" in source and not source.startswith("file://") for source in sources):
-        from muster.pipeline.sources import RemoteDirectories
-
         return RemoteDirectories(sources, storage_options)
     return LogDirectories([Path(source.removeprefix("file://")) for source in sources], unpack_limit)
 
@@ -66,6 +64,8 @@ class LogDirectories:
 
     def __init__(self, paths: Sequence[Path], unpack_limit: UnpackLimit = DEFAULT_LIMIT) -> None:
         self._stack = ExitStack()
+        self._archives: dict[Path, Path] = {}
+        """By the folder that each was unpacked into."""
         try:
             self._roots = [self._unpacked(path, unpack_limit) for path in paths]
             with Sources(self._roots) as found:
@@ -76,14 +76,24 @@ class LogDirectories:
                     f"{OFFSETS_TOPIC}-N, or at the log directory above it; `muster dump` reads single segments."
                 )
             self.cluster_id: str | None = one_cluster(self._log_dirs())
+        except BadInput as error:
+            self._stack.close()
+            raise type(error)(self._as_given(str(error))) from error
         except BaseException:
             self._stack.close()
             raise
+
+    def _as_given(self, text: str) -> str:
+        """A sentence with archives by their own names: nobody knows the folders that they were unpacked into."""
+        for folder, archive in self._archives.items():
+            text = text.replace(str(folder), str(archive))
+        return text
 
     def _unpacked(self, path: Path, limit: UnpackLimit) -> Path:
         if not is_archive(path):
             return path
         folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="muster-")))
+        self._archives[folder.resolve()] = self._archives[folder] = path
         unpack(path, folder, limit=limit)
         return folder
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from muster.errors import BadInput, MusterError
 from muster.tables.addresses import is_local
-from muster.tables.delta import OneTable, TableMoved, WrittenFile, described
+from muster.tables.delta import NamedFile, OneTable, TableMoved, described
 from muster.tables.disk import sync
 from muster.tables.manifest import FORMAT_VERSION, MANIFEST, Dropped, Manifest, PartitionProgress, Upkeep
 from muster.tables.schemas import PUBLISHED, without_comments
@@ -40,7 +40,7 @@ COMPRESSION = "zstd"
 
 
 class RowsFile(NamedTuple):
-    """A Parquet file that the store itself has written."""
+    """A Parquet file that the run itself has written, on the driver."""
 
     path: str
     size_bytes: int
@@ -89,7 +89,7 @@ class Run:
         """
         return self._table(table).files_since(columns, moment_ms)
 
-    def append(self, table: str, files: Sequence[WrittenFile]) -> None:
+    def append(self, table: str, files: Sequence[NamedFile]) -> None:
         """Commit Parquet files that tasks have written into the table's directory; no files, no commit."""
         self._assert_open()
         if files:
@@ -100,14 +100,14 @@ class Run:
         if rows.num_rows:
             self.append(table, [self._write(table, rows)])
 
-    def replace(self, table: str, content: Sequence[WrittenFile] | pa.Table) -> None:
+    def replace(self, table: str, content: Sequence[NamedFile] | pa.Table) -> None:
         """Make these files, or these inner rows, the whole table."""
         self._assert_open()
         files = [self._write(table, content)] if isinstance(content, pa.Table) else content
         self._table(table).replace(PUBLISHED[table], files)
         self._buckets.pop(table, None)
 
-    def rewrite(self, table: str, files: Sequence[WrittenFile]) -> None:
+    def rewrite(self, table: str, files: Sequence[NamedFile]) -> None:
         """Make these files the whole table, and today's columns its columns: earlier versions keep theirs."""
         self._assert_open()
         self._table(table).rewrite(PUBLISHED[table], files)
@@ -124,7 +124,7 @@ class Run:
         return {int(number): [f"{directory}/{name}" for name in names] for number, names in held.items()}
 
     def replace_buckets(
-        self, table: str, files: Mapping[int, Sequence[WrittenFile]], count: int, version: int = 0
+        self, table: str, files: Mapping[int, Sequence[NamedFile]], count: int, version: int = 0
     ) -> None:
         """Make these files the content of some of a table's buckets, and leave its others as they are.
 
@@ -154,7 +154,7 @@ class Run:
             return None
         return held
 
-    def swap(self, table: str, names: Sequence[str], files: Sequence[WrittenFile], *, same_rows: bool) -> None:
+    def swap(self, table: str, names: Sequence[str], files: Sequence[NamedFile], *, same_rows: bool) -> None:
         """Put files in the place of some of the table's, by name; with the same rows, or with fewer."""
         self._assert_open()
         self._table(table).swap(PUBLISHED[table], names, files, same_rows=same_rows)

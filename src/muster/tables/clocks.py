@@ -32,14 +32,22 @@ def shown(time_ms: int) -> str:
     return f"{time_ms} ms" if time is None else f"{time} UTC"
 
 
-AGO = re.compile(r"(\d+)\s*(ms|s|m|h|d|w)(?:\s+ago)?")
-UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_UNITS = {
+    1: ("ms", "millisecond", "milliseconds"),
+    1000: ("s", "sec", "secs", "second", "seconds"),
+    60_000: ("m", "min", "mins", "minute", "minutes"),
+    3_600_000: ("h", "hr", "hrs", "hour", "hours"),
+    86_400_000: ("d", "day", "days"),
+    604_800_000: ("w", "week", "weeks"),
+}
+UNIT_MS = {word: unit_ms for unit_ms, words in _UNITS.items() for word in words}
+AGO = re.compile(rf"(\d+)\s*({'|'.join(UNIT_MS)})(?:\s+ago)?")
 FEWEST_DIGITS_OF_MS = 11
 """Epoch milliseconds since 1973; fewer digits are a date such as 20260131, or seconds by mistake."""
 
 
 def parse_time(text: str, now_ms: int) -> int:
-    """Epoch milliseconds of a date, a time (UTC unless it has a zone), a number of ms, or `2h` before now.
+    """Epoch milliseconds of a date, a time (UTC unless it has a zone), a number of ms, or how long ago: `2h`, `5 min`.
 
     Raises ValueError with a sentence.
     """
@@ -55,7 +63,8 @@ def parse_time(text: str, now_ms: int) -> int:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise ValueError(
-            f"'{text}' is not a time. Write 2026-01-31, 2026-01-31T12:30, 1794805709859 (milliseconds) or 2h (ago)"
+            f"'{text}' is not a time. Write 2026-01-31, 2026-01-31T12:30, 1794805709859 (milliseconds), or how long "
+            "ago: 90s, 5 min, 2h, 3 days, 1w"
         ) from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)

@@ -3,7 +3,7 @@
 Files are Parquet and lie in the table's directory before they are committed; a commit only names them. deltalake would
 repeat a commit that met another's on a later version, and so mix two writers: here it is told not to.
 
-deltalake makes no checkpoints and removes nothing by itself: `store` decides when (see `upkeep`).
+deltalake makes no checkpoints and removes nothing by itself: `changes` decides when (see `upkeep`).
 """
 
 import json
@@ -56,8 +56,9 @@ class TableMoved(MusterError):
     """A table is not in the version this run left it in: somebody else writes to it."""
 
 
-class WrittenFile(Protocol):
-    """A Parquet file that is there already; `path` is relative to the table's directory."""
+class NamedFile(Protocol):
+    """A Parquet file that is there already and can be committed: of a task (`files.WrittenFile`), or of the run itself
+    (`changes.RowsFile`). `path` is relative to the table's directory."""
 
     @property
     def path(self) -> str: ...
@@ -160,14 +161,14 @@ class OneTable:
         leaves_out = pc.and_(leaves_out, is_earlier(columns[0]))
         return sorted(f"{self._uri}/{path}" for path in facts["path"].filter(pc.invert(leaves_out)).to_pylist())
 
-    def append(self, schema: pa.Schema, files: Sequence[WrittenFile]) -> None:
+    def append(self, schema: pa.Schema, files: Sequence[NamedFile]) -> None:
         self._commit(schema, files, "append")
 
-    def replace(self, schema: pa.Schema, files: Sequence[WrittenFile]) -> None:
+    def replace(self, schema: pa.Schema, files: Sequence[NamedFile]) -> None:
         """Make these files the whole table."""
         self._commit(schema, files, "overwrite")
 
-    def rewrite(self, schema: pa.Schema, files: Sequence[WrittenFile]) -> None:
+    def rewrite(self, schema: pa.Schema, files: Sequence[NamedFile]) -> None:
         """Make these files the whole table, with these columns and no others from this version on."""
         assert self._table is not None, "nothing to rewrite"
         before = self._table.version()
@@ -185,7 +186,7 @@ class OneTable:
                 )
             self._look_at(before + 2)
 
-    def swap(self, schema: pa.Schema, names: Iterable[str], files: Sequence[WrittenFile], *, same_rows: bool) -> None:
+    def swap(self, schema: pa.Schema, names: Iterable[str], files: Sequence[NamedFile], *, same_rows: bool) -> None:
         """Put files in the place of some, and leave the others. `same_rows` tells readers of changes that none came."""
         now_ms = time.time_ns() // 1_000_000
         out = [RemoveAction(name, not same_rows, now_ms) for name in names]
@@ -245,7 +246,7 @@ class OneTable:
     def _commit(
         self,
         schema: pa.Schema,
-        files: Sequence[WrittenFile],
+        files: Sequence[NamedFile],
         mode: str,
         out: Sequence[RemoveAction] = (),
         same_rows: bool = False,
@@ -284,7 +285,7 @@ class OneTable:
             self._table.load_as_version(version)
         self.dropped |= before.difference(self.names())
 
-    def _add_action(self, file: WrittenFile, same_rows: bool) -> AddAction:
+    def _add_action(self, file: NamedFile, same_rows: bool) -> AddAction:
         statistics = self._read_statistics(file) if file.statistics is None else file.statistics
         rows = json.loads(statistics)["numRecords"]
         if rows != file.rows:
@@ -295,7 +296,7 @@ class OneTable:
         now_ms = time.time_ns() // 1_000_000
         return AddAction(file.path, file.size_bytes, {}, now_ms, not same_rows, statistics)
 
-    def _read_statistics(self, file: WrittenFile) -> str:
+    def _read_statistics(self, file: NamedFile) -> str:
         with self._filesystem.open_input_file(f"{self._path}/{file.path}") as opened:
             return described(pq.read_metadata(opened))
 

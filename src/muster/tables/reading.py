@@ -6,6 +6,7 @@ Everything is read in the versions that one manifest names, so an answer is of o
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -146,7 +147,10 @@ class Tables:
         observed = self._one(f"SELECT max(observed_at_ms) FROM {relation} q")[0] if table == "lag" else None
         with self._told():
             batches = self._connection.sql(sql, params=values).to_arrow_reader()
-        rows = pa.RecordBatchReader.from_batches(schema, self._each(batches, TABLES[table], schema))
+        each = self._each(batches, TABLES[table], schema)
+        if as_of_ms is not None:
+            each = self._if_known(each, as_of_ms)
+        rows = pa.RecordBatchReader.from_batches(schema, each)
         incomplete = {} if as_of_ms is None else self.incomplete(as_of_ms)
         moment_ms = self.manifest.observed_at_ms if as_of_ms is None else as_of_ms
         return Answer(rows, schema, incomplete, moment_ms, observed)
@@ -171,6 +175,19 @@ class Tables:
                 f"the tables at {self.store.address} have dropped what was before {shown(since_ms)} (--keep-history); "
                 f"{shown(as_of_ms)} is not known any more. Ask for --as-of {since_ms} or later."
             )
+
+    def _if_known(self, batches: Iterator[Any], as_of_ms: int) -> Iterator[Any]:
+        """The same batches. Where there are none, the moment may be one of which nothing is known: it is refused."""
+        first = next(batches, None)
+        if first is not None:
+            return chain((first,), batches)
+        first_ms = self.first_record_ms()
+        if first_ms is not None and as_of_ms < first_ms:
+            raise BadInput(
+                f"the oldest record in the tables at {self.store.address} is of {shown(first_ms)}: nothing is known of "
+                f"{shown(as_of_ms)}. Ask for --as-of {first_ms} or later."
+            )
+        return batches
 
     def first_record_ms(self) -> int | None:
         """The time of the oldest record in history: nothing is known of a moment before it."""

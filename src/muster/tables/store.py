@@ -2,6 +2,8 @@
 published and nothing of one that is under way or was killed; `changes` has what a run does.
 """
 
+import errno
+import os
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,9 +21,11 @@ from muster.tables.about import ABOUT
 from muster.tables.addresses import checked, filesystem, is_local
 from muster.tables.changes import MANIFEST_TABLE, Run, wall_ms
 from muster.tables.delta import OneTable
-from muster.tables.disk import locked
+from muster.tables.disk import LOCK_FILE, locked
 from muster.tables.manifest import FORMAT_VERSION, Manifest, manifest_of
 from muster.tables.upkeep import KEEP, LEFTOVERS_MS, STAGING, Keep, Place, Vacuumed
+
+PROBE = "_probe-"
 
 
 class TableStore:
@@ -119,6 +123,25 @@ class TableStore:
             run = Run(self, "vacuum", now_ms)
             return run.sweep(run.number - keep_runs, before_ms, rolls_back=is_local(self.address))
 
+    def check_place(self) -> None:
+        """Refuse a place where no run could write, as far as that can be told without making anything.
+
+        Raises `OSError` where rights are missing, `BadInput` where something else is kept. An object store tells when
+        it is written to.
+        """
+        if not is_local(self.address):
+            return
+        root = Path(self.address)
+        _check_ours(root)
+        lock = root / LOCK_FILE
+        there = next(each for each in (lock, *lock.parents) if each.exists())
+        wanted = os.R_OK | os.W_OK | (os.X_OK if there.is_dir() else 0)
+        if there != lock and not there.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), self.address)
+        if not os.access(there, wanted, effective_ids=os.access in os.supports_effective_ids):
+            number = errno.EROFS if os.statvfs(there).f_flag & os.ST_RDONLY else errno.EACCES
+            raise OSError(number, os.strerror(number), str(lock if root.exists() else root))
+
     @property
     def place(self) -> Place:
         return Place(self.address, self.storage_options, self.filesystem, self.root)
@@ -139,6 +162,7 @@ class TableStore:
             yield False
             return
         root = Path(self.address)
+        _check_ours(root)
         root.mkdir(parents=True, exist_ok=True)
         with locked(root, now_ms) as was_cut_short:
             _check_links(root)
@@ -169,9 +193,22 @@ class TableStore:
         return row
 
 
+def _check_ours(root: Path) -> None:
+    """Refuse a directory with other things in it, and no tables: theirs and ours would be mixed."""
+    if not root.is_dir() or (root / MANIFEST_TABLE).exists():
+        return
+    found = {each.name for each in root.iterdir() if not each.name.startswith((".", PROBE))}
+    foreign = sorted(found - {*ABOUT, LOCK_FILE, STAGING, "lost+found"})  # a run that was killed has left some of these
+    if foreign:
+        told = ", ".join(foreign[:3]) + (f" and {len(foreign) - 3:,} more" if len(foreign) > 3 else "")
+        raise BadInput(
+            f"{root} is not empty and has no tables of muster: {told}. Name a directory for them, {root}/tables say."
+        )
+
+
 def _check_links(root: Path) -> None:
     """A commit is a hard link: it fails if the name is taken. Some mounts have none, and there nothing is atomic."""
-    probe, linked = root / f"_probe-{uuid.uuid4().hex}", root / f"_probe-{uuid.uuid4().hex}"
+    probe, linked = root / f"{PROBE}{uuid.uuid4().hex}", root / f"{PROBE}{uuid.uuid4().hex}"
     probe.touch()
     try:
         link(probe, linked)

@@ -14,6 +14,7 @@ import typer
 from muster.cli.dump import ONLY_TO_FILES, TABLE_LIMIT, Format, Request
 from muster.cli.options import DEBUG, UNPACK_LIMIT, complete_type, parse_type, unpack_limit_of
 from muster.cli.status import Status
+from muster.extras import COLUMNS, need
 from muster.tables.clocks import parse_time
 
 
@@ -142,6 +143,7 @@ def dump(
     with_bar, unpacked = not (quiet or no_progress), unpack_limit_of(unpack_limit)
     request = Request(paths, chosen, out, latest, given, most, summary, quiet, with_bar, unpacked)
     _refuse_contradictions(request)
+    need(COLUMNS, "`muster dump`")
     from muster.cli.dump import run
 
     return run.summarise(request) if summary else run.dump_records(request)

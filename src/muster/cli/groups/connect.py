@@ -15,6 +15,7 @@ from muster.cli.output import say
 from muster.cli.status import Status
 from muster.config.client import read_client_properties
 from muster.errors import BadInput
+from muster.extras import GROUPS, need
 from muster.references import resolved
 
 if TYPE_CHECKING:
@@ -68,12 +69,7 @@ def settings_of(asked: Asked) -> dict[str, str]:
 def run(asked: Asked, work: "Callable[[Cluster], Status]") -> Status:
     """Do some work with the cluster. Raises `ClusterUnreachable` when no broker answers."""
     settings = settings_of(asked)
-    try:
-        import confluent_kafka  # noqa: F401
-    except ImportError:
-        raise BadInput(
-            "`muster groups` talks to clusters through confluent-kafka. Run: pip install confluent-kafka"
-        ) from None
+    need(GROUPS, "`muster groups`")
     return work(_opened(settings, asked))
 
 

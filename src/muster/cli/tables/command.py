@@ -142,6 +142,8 @@ def _format(shown_as: Format, format: FileFormat | None, out: Path | None) -> tu
     if shown_as is not Format.TEXT:
         if format is not None:
             raise typer.BadParameter(f"it does not go with --{shown_as}", param_hint="--format")
+        if out is not None and not shown_as.is_for_people:
+            _check_name(out, shown_as)
         if out is None or not shown_as.is_for_people:
             return shown_as, False
         raise typer.BadParameter("it is for a terminal: a file is parquet, csv or json", param_hint="--wide")
@@ -151,6 +153,18 @@ def _format(shown_as: Format, format: FileFormat | None, out: Path | None) -> tu
         return shown_as, False
     chosen = format_of_file(out, format) if out is not None else str(format)
     return {"csv": Format.CSV, "json": Format.JSON}.get(chosen, Format.JSON), chosen == FileFormat.PARQUET
+
+
+def _check_name(out: Path, shown_as: Format) -> None:
+    """Refuse CSV in a file that is called JSON, and the like."""
+    from muster.cli.tables.export import CSV, JSON, SUFFIXES
+
+    written, named = JSON if shown_as is Format.JSON else CSV, SUFFIXES.get(out.suffix.lower())
+    if named not in (None, written):
+        raise typer.BadParameter(
+            f"the name of {out} says {named}. Leave one of the two out, or write --format {written} if it is meant so",
+            param_hint=f"--{shown_as}",
+        )
 
 
 def _moment(text: str | None) -> int | None:

@@ -20,7 +20,7 @@ from muster.cli.people import csv_cell, shown_duration, shown_time
 from muster.cli.status import Status
 from muster.cli.tables import NAMES, Request
 from muster.cli.tabular import Column, Kind, Shown, Table, show
-from muster.errors import BadInput
+from muster.extras import TABLES, need
 
 if TYPE_CHECKING:
     from muster.tables.reading import Answer, GroupEnd, TableFacts, Tables
@@ -52,8 +52,6 @@ def show_table(request: Request) -> Status:
         _tell_moment(request, tables, answer)
         if request.as_of_ms is not None:
             _tell_unknown(answer)
-            if not rows:
-                _tell_beginning(request.as_of_ms, tables)
         if request.limit is not None and rows > request.limit:
             say(f"stopped after {request.limit:,} rows. --limit 0 shows all, --json and --csv do too.")
         not_kept = "" if rows else _not_kept(tables, name)
@@ -76,10 +74,9 @@ def _not_kept(tables: "Tables", name: str) -> str:
 
 
 def _open(request: Request) -> "Tables":
-    try:
-        from muster.tables.reading import open_tables
-    except ImportError as error:
-        raise BadInput(f"asking tables needs {error.name}: pip install 'muster[pipeline]'.") from None
+    need(TABLES, "asking tables")
+    from muster.tables.reading import open_tables
+
     return open_tables(request.tables, request.storage_options)
 
 
@@ -189,12 +186,6 @@ def _last_run(tables: "Tables") -> str:
     newest_ms = manifest.newest_record_ms
     newest = "" if newest_ms is None else f"; the newest record is of {shown_time(newest_ms)} UTC"
     return f"as of {shown_time(manifest.observed_at_ms)} UTC, the last run, {shown_duration(age_ms)} ago{newest}."
-
-
-def _tell_beginning(as_of_ms: int, tables: "Tables") -> None:
-    first_ms = tables.first_record_ms()
-    if first_ms is not None and as_of_ms < first_ms:
-        say(f"the oldest record that was read is of {shown_time(first_ms)} UTC: nothing is known of an earlier moment.")
 
 
 def _tell_unknown(answer: "Answer") -> None:

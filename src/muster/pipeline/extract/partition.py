@@ -3,8 +3,8 @@
     for each partition          survey its headers, then read its records once, in log order
       history    every record   -> Parquet files under <tables>/commits, group_records, markers
       open       commits whose transaction the range does not end -> packets `open_commits`
-      winners    the newest visible record of each key -> packets `winners_commits`, `winners_groups`; without history
-                 also all commits of transactions that have ended, committed or aborted
+      winners    the newest visible record of each key -> packets `winners_commits`, `winners_groups`; of a partition
+                 that is read again also all commits of transactions that have ended, committed or aborted
       activity   when groups committed -> packets `activity`, with history only
       late rows  of a piece: what only the merge can finish -> packets `late_commits`, `late_groups`, `piece_activity`
       other replicas            -> records that the leading one's cleaner has removed, history only
@@ -198,8 +198,7 @@ class PartitionExtract:
     def _read_leader(self, reader: RangeReader, rows: PartitionRows) -> None:
         activity, latest = Activity(), LatestTable()
         history = History(rows, activity)
-        # Without history nothing else would tell how the transactions ended that an earlier run left open.
-        with_ended = not self._context.history
+        context = self._context
         for piece in reader.chunks(rows.markers):
             chunk = piece.chunk
             keep = None
@@ -208,17 +207,17 @@ class PartitionExtract:
                 keep[piece.rows] = True
             deletions = activity.update(chunk, keep)
             latest.update(in_force(chunk, None if piece.is_whole else piece.rows))
-            rows.write_transactional(piece, with_ended)
+            rows.write_transactional(piece, context.with_ended)
             new = self._count(piece)
-            if self._context.history and len(new):
+            if context.history and len(new):
                 history.write(chunk, new, deletions)
         history.finish()
         for survivors in latest.survivors():
-            rows.write_winners(survivors, activity, with_ended)
+            rows.write_winners(survivors, activity, context)
         self._damage += reader.damage
-        if self._context.history:
+        if context.history:
             self._unread = history.unread
-        if self._context.history or not rows.piece.is_whole:
+        if context.history or not rows.piece.is_whole:
             rows.write_activity(activity)
 
     def _count(self, piece: RangeChunk) -> Longs:

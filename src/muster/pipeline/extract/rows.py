@@ -128,11 +128,11 @@ class PartitionRows:
         if len(rows):
             writer.append(self.offsets_partition, self.commits(piece.chunk, rows, NO_DELETIONS))
 
-    def write_winners(self, chunk: Chunk, activity: Activity, with_ended: bool) -> None:
+    def write_winners(self, chunk: Chunk, activity: Activity, context: ExtractContext) -> None:
         """Survivors of `LatestTable`, all of which are visible; without those that `write_transactional` has sent."""
         kinds = chunk.classes[:, C_KIND]
         wanted = kinds <= K_COMMIT_TOMBSTONE
-        if with_ended:
+        if context.with_ended:
             wanted &= chunk.batches[:, B_OUTCOME] == NO_TRANSACTION  # a batch of its own for each survivor
         rows = np.flatnonzero(wanted)
         if len(rows):
@@ -141,7 +141,7 @@ class PartitionRows:
             known = Deletions(deletions, *times)
             winners = self.commits(chunk, rows, known)
             self.outputs.winners_commits.append(self.offsets_partition, winners)
-            if with_ended:  # without history, which has sent them
+            if not context.history:  # which has sent them
                 self.send_late_commits(winners, rows, known)
         rows = np.flatnonzero(kinds > K_COMMIT_TOMBSTONE)
         if len(rows):
@@ -149,7 +149,7 @@ class PartitionRows:
             times = activity.recall(chunk, rows[places])
             table = self.past.with_group_times(self.groups(chunk, rows), places, *times)
             self.outputs.winners_groups.append(self.offsets_partition, table)
-            if with_ended:
+            if not context.history:
                 self.send_late_groups(table, places, times[0], activity.waiting())
 
     def send_late_commits(self, table: Array, rows: Longs, deletions: Deletions) -> NDArray[np.bool_] | None:
