@@ -1,7 +1,7 @@
 """`make bench`: every measurement of muster beside Kafka's own tools, in one run.
 
-`python -m bench coordinator` measures the server beside a broker and nothing else, `python -m bench pipeline` the
-tables on Spark, `python -m bench versus FOLDER` this source beside an older one.
+`python -m bench coordinator` measures groups beside a broker and nothing else, `python -m bench records` records beside
+one, `python -m bench pipeline` the tables on Spark, `python -m bench versus FOLDER` this source beside an older one.
 """
 
 import json
@@ -11,7 +11,7 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
-from bench import compaction, coordinator, core, disk, dump, load, pipeline, versus
+from bench import compaction, coordinator, core, disk, dump, load, pipeline, records, versus
 from bench.dump import CACHE, Line
 
 
@@ -46,18 +46,20 @@ def sections() -> None:
 def main() -> None:
     full = os.environ.get("BENCH") == "full"
     results = {}
-    for records in [5_000_000, 50_000_000] if full else [5_000_000]:
-        folder = dump.topic(records)
-        lines = list(dump.muster(folder, records))
-        kafka = dump.kafka(folder, records)
-        report(f"{records:,} generated records, {_megabytes(folder)} MB, {os.cpu_count()} cores", lines, kafka)
-        results[records] = [line._asdict() for line in [*lines, kafka]]
+    for count in [5_000_000, 50_000_000] if full else [5_000_000]:
+        folder = dump.topic(count)
+        lines = list(dump.muster(folder, count))
+        kafka = dump.kafka(folder, count)
+        report(f"{count:,} generated records, {_megabytes(folder)} MB, {os.cpu_count()} cores", lines, kafka)
+        results[count] = [line._asdict() for line in [*lines, kafka]]
     sections()
     (CACHE / "last.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     print("\nthe pipeline", flush=True)
     pipeline.main(kafka=Line(**results[5_000_000][-1]))
     print("\nthe coordinator beside a broker", flush=True)
     coordinator.main()
+    print("\nrecords beside a broker", flush=True)
+    records.main()
 
 
 def _megabytes(folder: os.PathLike[str]) -> int:
@@ -68,6 +70,8 @@ if __name__ == "__main__":
     match sys.argv[1:]:
         case ["coordinator", *stages]:
             sys.exit(coordinator.main(stages))
+        case ["records", *stages]:
+            sys.exit(records.main(stages))
         case ["pipeline"]:
             pipeline.main()
         case ["versus", folder, *words]:
@@ -75,5 +79,6 @@ if __name__ == "__main__":
         case []:
             main()
         case unknown:
-            usage = "python -m bench [pipeline | coordinator [STAGE ...] | versus FOLDER [--rounds 5] [STAGE ...]]"
+            stages = "coordinator [STAGE ...] | records [STAGE ...]"
+            usage = f"python -m bench [pipeline | {stages} | versus FOLDER [--rounds 5] [STAGE ...]]"
             sys.exit(f"{usage}: what is '{' '.join(unknown)}'?")

@@ -111,7 +111,7 @@ async def beside_a_client(cleaner: LogCleaner, job: Job, *, by_rows: bool) -> di
     client = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
     await asyncio.sleep(0.3)
     if by_rows:
-        from tests.log.compaction.rows import RowCompactor
+        from muster.log.compaction.rows import RowCompactor
     compactor: Any = RowCompactor(job.rules, job.aborted, job.memory_bytes) if by_rows else None
     started, started_cpu = time.perf_counter(), time.process_time()
     report = await loop.run_in_executor(None, lambda: clean(job, cleaner.swap, compactor=compactor))
