@@ -10,7 +10,7 @@ Offsets deserve a warning. Compaction removes records but never renumbers them: 
 """
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -79,11 +79,12 @@ def decode_records(data: bytes | memoryview, position: int, header: BatchHeader)
     """All records of a batch, unpacked; the checksum is the caller's business."""
     if header.magic < 2:
         return legacy.decode_entry(data, position, header)
+    return list(iter_records(header, unpacked_body(data, position, header)))
+
+
+def unpacked_body(data: bytes | memoryview, position: int, header: BatchHeader) -> bytes | memoryview:
+    """The records of a batch of magic 2, as bytes."""
     body = memoryview(data)[position + HEADER_SIZE : position + header.size_bytes]
-    return list(iter_records(header, _unpacked(header, body)))
-
-
-def _unpacked(header: BatchHeader, body: memoryview) -> bytes | memoryview:
     # An emptied batch has no payload to unpack, whatever its codec bits say.
     if header.codec == compression.NONE or header.record_count == 0:
         return body
@@ -121,7 +122,7 @@ def iter_times(data: bytes | memoryview, position: int, header: BatchHeader) -> 
     if header.magic < 2:
         yield from ((record.offset, record.timestamp_ms) for record in legacy.decode_entry(data, position, header))
         return
-    body = memoryview(_unpacked(header, memoryview(data)[position + HEADER_SIZE : position + header.size_bytes]))
+    body = memoryview(unpacked_body(data, position, header))
     reader = Reader(body)
     append_time_ms = header.max_timestamp_ms if header.attributes & LOG_APPEND_TIME else None
     for _ in range(header.record_count):
@@ -191,7 +192,7 @@ def encode_batch(
     last_offset = records[-1].offset if last_offset is None else last_offset
     base_ms = base_timestamp_ms if base_timestamp_ms is not None else (records[0].timestamp_ms if records else -1)
     max_ms = max((record.timestamp_ms for record in records), default=-1)
-    body = b"".join(_encode_record(record, base_offset, base_ms) for record in records)
+    body = encode_records(records, base_offset, base_ms)
     if records:
         body = compression.compress(codec, body)
         attributes |= codec
@@ -201,6 +202,24 @@ def encode_batch(
     ) + body  # fmt: skip
     crc = crc32c(covered)
     return struct.pack(">qiibI", base_offset, len(covered) + 9, leader_epoch, 2, crc) + covered
+
+
+def assembled(
+    header: BatchHeader, attributes: int, base_timestamp_ms: int, max_timestamp_ms: int, count: int, body: bytes
+) -> bytes:
+    """A batch with everything that is not given as it was, checksum included."""
+    covered = struct.pack(
+        ">hiqqqhii", attributes, header.last_offset - header.base_offset, base_timestamp_ms, max_timestamp_ms,
+        header.producer_id, header.producer_epoch, header.base_sequence, count,
+    ) + body  # fmt: skip
+    return (
+        struct.pack(">qiibI", header.base_offset, len(covered) + 9, header.leader_epoch, 2, crc32c(covered)) + covered
+    )
+
+
+def encode_records(records: Iterable[Record], base_offset: int, base_timestamp_ms: int) -> bytes:
+    """The body of a batch, before it is packed."""
+    return b"".join(_encode_record(record, base_offset, base_timestamp_ms) for record in records)
 
 
 def _encode_record(record: Record, base_offset: int, base_timestamp_ms: int) -> bytes:

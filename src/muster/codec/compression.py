@@ -10,13 +10,15 @@ from collections.abc import Callable
 
 import cramjam
 
-from muster.errors import Malformed
+from muster.errors import Malformed, TooLarge
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 
 DEFAULT_LIMIT = 64 * 1024 * 1024
-"""Sixty times the largest batch that a broker accepts by default. A bomb costs a few times this memory, no more."""
+"""Of one batch: sixty times the largest that a broker accepts by default. A bomb costs a few times this memory.
+
+A log takes no batch beyond it, so that whatever it has can be read again."""
 
 _MOST_MEMBERS = 1_000
 """Of gzip; each costs in proportion to all that is behind it."""
@@ -29,7 +31,7 @@ def codec_name(codec: int) -> str:
 
 
 def decompress(codec: int, data: bytes | memoryview, limit: int = DEFAULT_LIMIT) -> bytes:
-    """Unpack what a batch carries; `Malformed` if it is damaged, of an unknown codec, or larger than the limit."""
+    """Unpack what a batch carries; `Malformed` if it is damaged or of an unknown codec, `TooLarge` beyond the limit."""
     match codec:
         case 0:
             return bytes(data)
@@ -45,30 +47,30 @@ def decompress(codec: int, data: bytes | memoryview, limit: int = DEFAULT_LIMIT)
             raise Malformed(f"compression codec {codec} does not exist")
 
 
-def compress(codec: int, data: bytes) -> bytes:
-    """Pack bytes the way a broker would."""
+def compress(codec: int, data: bytes | memoryview, level: int | None = None) -> bytes:
+    """Pack bytes the way a broker would; snappy has no levels."""
     match codec:
         case 0:
-            return data
+            return bytes(data)
         case 1:
-            packer = zlib.compressobj(wbits=31)
+            packer = zlib.compressobj(zlib.Z_DEFAULT_COMPRESSION if level is None else level, wbits=31)
             return packer.compress(data) + packer.flush()
         case 2:
             block = bytes(cramjam.snappy.compress_raw(data))
             return _XERIAL_MAGIC + struct.pack(">iii", 1, 1, len(block)) + block
         case 3:
             # Kafka refuses frames whose blocks depend on one another, which are the default here.
-            lz4_packer = cramjam.lz4.Compressor(content_checksum=False, block_linked=False)
-            lz4_packer.compress(data)
+            lz4_packer = cramjam.lz4.Compressor(level, content_checksum=False, block_linked=False)
+            lz4_packer.compress(bytes(data))
             return bytes(lz4_packer.finish())
         case 4:
-            return bytes(cramjam.zstd.compress(data))
+            return bytes(cramjam.zstd.compress(data, level))
         case _:
             raise ValueError(f"compression codec {codec} does not exist")
 
 
-def _too_large(name: str, limit: int) -> Malformed:
-    return Malformed(f"{name} data unpacks to more than {limit} bytes")
+def _too_large(name: str, limit: int) -> TooLarge:
+    return TooLarge(f"{name} data unpacks to more than {limit} bytes")
 
 
 def _gunzip(data: bytes | memoryview, limit: int) -> bytes:

@@ -240,6 +240,17 @@ class Reader:
         return tuple([(self.uvarint(), self.raw(self.uvarint())) for _ in range(count)])
 
 
+def varint(number: int) -> bytes:
+    """A zigzag varint of up to 64 bits."""
+    rest = (number << 1) ^ (number >> 63)
+    encoded = bytearray()
+    while rest > 0x7F:
+        encoded.append((rest & 0x7F) | 0x80)
+        rest >>= 7
+    encoded.append(rest)
+    return bytes(encoded)
+
+
 class Writer:
     """A growing buffer; the mirror image of `Reader`."""
 
@@ -254,6 +265,10 @@ class Writer:
 
     def finish(self) -> bytes:
         return bytes(self._data)
+
+    def finish_uncopied(self) -> bytearray:
+        """For a caller who puts it behind something else; the writer is not used any more."""
+        return self._data
 
     def int8(self, value: int) -> None:
         self._data += _INT8.pack(value)

@@ -7,9 +7,10 @@ from typing import Any
 from muster.codec.batches import ReadBatch, encode_batch, encode_marker, iter_batches
 from muster.codec.records import TRANSACTIONAL, Record
 from muster.log.compaction.compactor import BYTES_PER_SLOT, LOAD_FACTOR, Compactor
+from muster.log.compaction.rows import BYTES_PER_ENTRY, RowCompactor
 from muster.log.compaction.rules import CleaningRules, LastRecord
+from muster.log.segment import WrittenBatch
 from muster.segments.indexes import AbortedTransaction
-from tests.log.compaction.rows import BYTES_PER_ENTRY, RowCompactor
 
 START_MS = 1_800_000_000_000
 DAY_MS = 86_400_000
@@ -105,7 +106,11 @@ class Collected:
     facts: list[tuple[int, int, int]] = field(default_factory=list)
     """Size, last offset, largest timestamp."""
 
-    def add(self, pieces: Sequence[bytes], batches: Any) -> None:
+    def add(self, data: bytes, batch: WrittenBatch) -> None:
+        self.data += data
+        self.facts.append((batch.size_bytes, batch.last_offset, batch.max_timestamp_ms))
+
+    def add_table(self, pieces: Sequence[bytes], batches: Any) -> None:
         self.data += b"".join(pieces)
         self.facts += map(tuple, batches.tolist())
 

@@ -16,15 +16,16 @@ from muster.codec.batches import iter_batches
 from muster.codec.records import Record
 from muster.errors import LogDamaged
 from muster.log.compaction.cleaner import CleaningCancelled, Pace, clean
+from muster.log.compaction.compactor import Compactor
 from muster.log.compaction.manager import LogCleaner, apply_retention
 from muster.log.compaction.plan import CompactionConfig, Reason, RetentionConfig
+from muster.log.compaction.rows import RowCompactor
 from muster.log.config import LogConfig
 from muster.log.partition import DiskLog
 from muster.log.segment import LOG, Segment
 from muster.segments.checkpoints import CLEANER_OFFSETS, TopicPartition, read_offsets
 from muster.segments.files import REAL_FILES, Files
 from tests.log.compaction import DAY_MS, START_MS
-from tests.log.compaction.rows import RowCompactor
 from tests.log.disk.faults import FaultyFiles
 
 ROOT = Path("/data")
@@ -560,21 +561,37 @@ def test_the_large_libraries_are_imported_by_the_first_round_and_not_before(tmp_
     assert done.stdout == "[]\n['numba', 'numpy']\n"
 
 
-def test_a_round_over_files_ends_as_row_by_row(world: World) -> None:
+def test_a_round_over_files_ends_as_row_by_row_where_numba_is_not_installed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     logs = [world.open(TopicPartition("t", 1)), world.open(TopicPartition("t", 2))]
     for log in logs:
         fill(log, 6)
         log.append([(b"k1", None)], START_MS)
         log.roll()
     cleaner = world.cleaner()
-    for is_by_rows in (True, False):
-        job = cleaner.next_job(START_MS)
-        assert job is not None
-        rows: Any = RowCompactor(job.rules, job.aborted, job.memory_bytes) if is_by_rows else None
-        report = clean(job, cleaner.swap, compactor=rows)
+    made: list[str] = []
+    for kind in (RowCompactor, Compactor):
+        monkeypatch.setattr(kind, "take_aborted", _noting(made, kind.take_aborted))
+    for missing in ({"numba"}, set()):
+        with monkeypatch.context() as patch:
+            for name in missing:
+                patch.setitem(sys.modules, name, None)
+            job = cleaner.next_job(START_MS)
+            assert job is not None
+            report = clean(job, cleaner.swap)
         assert report.counted.records_read > report.counted.records_kept
         cleaner.finished(report)
+    assert list(dict.fromkeys(made)) == ["RowCompactor", "Compactor"]
     for one, other in zip(logs[0].segments, logs[1].segments, strict=True):
         for kind in (LOG, ".index", ".timeindex"):
             with one.opened(kind) as first, other.opened(kind) as second:
                 assert first.pread(1 << 20, 0) == second.pread(1 << 20, 0)
+
+
+def _noting(made: list[str], take: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def noted(compactor: Any) -> Any:
+        made.append(type(compactor).__name__)
+        return take(compactor)
+
+    return noted

@@ -50,11 +50,11 @@ def test_batches_leave_the_same_indexes_one_by_one_and_as_a_table(
     as_a_table = CleanedSegment(other_files, DIRECTORY, 100, config, Pace().spend)
     plain = WritableSegment(plain_files, DIRECTORY, 100, index_interval_bytes=interval_bytes)
     for row in rows:
-        one_by_one.add([bytes(row[0])], np.array([row], np.int64))
+        one_by_one.add(bytes(row[0]), WrittenBatch(row[0], row[1], *row[1:]))
         plain.append(bytes(row[0]), [WrittenBatch(row[0], row[1], row[1], row[2])])
     for first in range(0, len(rows), at_once):
         some = rows[first : first + at_once]
-        as_a_table.add([bytes(row[0]) for row in some], np.array(some, np.int64))
+        as_a_table.add_table([bytes(row[0]) for row in some], np.array(some, np.int64))
     plain.seal()
     largest = {one.finish([]).largest_timestamp for one in (one_by_one, as_a_table)}
     assert largest == {plain.largest_timestamp}
@@ -64,7 +64,7 @@ def test_batches_leave_the_same_indexes_one_by_one_and_as_a_table(
 def test_a_cleaned_segment_begins_anew_where_another_was_left() -> None:
     files = empty_disk()
     first = CleanedSegment(files, DIRECTORY, 100, LogConfig(), Pace().spend)
-    first.add([b"x" * 100], np.array([[100, 100, 5]]))
+    first.add_table([b"x" * 100], np.array([[100, 100, 5]]))
     first.finish([AbortedTransaction(1, 100, 100, 101)])
     second = CleanedSegment(files, DIRECTORY, 100, LogConfig(), Pace().spend)
     segment = second.finish([])
@@ -75,7 +75,7 @@ def test_a_cleaned_segment_begins_anew_where_another_was_left() -> None:
 def test_an_abandoned_segment_leaves_nothing() -> None:
     files = empty_disk()
     cleaned = CleanedSegment(files, DIRECTORY, 100, LogConfig(), Pace().spend)
-    cleaned.add([b"x" * 2_000_000], np.array([[2_000_000, 100, 5]]))
+    cleaned.add_table([b"x" * 2_000_000], np.array([[2_000_000, 100, 5]]))
     cleaned.abandon()
     assert files.entries(DIRECTORY) == []
 

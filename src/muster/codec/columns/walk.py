@@ -81,3 +81,31 @@ def walk(data, end, count, base_ms, need_keys):  # type: ignore[no-untyped-def]
         timestamp = base_ms + time_delta
         smallest, largest = min(smallest, timestamp), max(largest, timestamp)
     return (FINE if position == end else count), smallest, largest
+
+
+@kernel(
+    types.Tuple((types.int64, types.int64))(
+        READ_ONLY_BYTES, types.int64, types.int64, types.int64, types.int64, types.int64
+    )
+)
+def first_since(data, end, count, base_ms, since_ms, from_delta):  # type: ignore[no-untyped-def]
+    """Offset delta and timestamp of the first record with at least that of both; a delta of -1 where there is none.
+
+    -2 where a record is not whole. What is behind the offset of a record is stepped over.
+    """
+    position = 0
+    for _ in range(count):
+        length, position = _varint(data, position, end, INT_BITS)
+        if position < 0 or length < 0 or length > end - position:
+            return -2, 0
+        record_end = position + length
+        time_delta, position = _varint(data, position + 1, record_end, LONG_BITS)
+        if position < 0 or (base_ms > LARGEST - time_delta if time_delta > 0 else base_ms < SMALLEST - time_delta):
+            return -2, 0
+        offset_delta, position = _varint(data, position, record_end, INT_BITS)
+        if position < 0:
+            return -2, 0
+        if base_ms + time_delta >= since_ms and offset_delta >= from_delta:
+            return offset_delta, base_ms + time_delta
+        position = record_end
+    return -1, 0

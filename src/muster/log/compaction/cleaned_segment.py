@@ -2,21 +2,24 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from muster.codec.columns.chunks import Longs
-from muster.codec.columns.compaction import W_LAST_OFFSET, W_MAX_TIMESTAMP, W_SIZE
 from muster.log.config import LogConfig
-from muster.log.segment import CLEANED, Segment, WritableSegment
+from muster.log.segment import CLEANED, Segment, WritableSegment, WrittenBatch
 from muster.segments.files import Files
-from muster.segments.indexes import AbortedTransaction, OffsetEntry, TimeEntry
+from muster.segments.indexes import AbortedTransaction
+
+if TYPE_CHECKING:
+    from muster.codec.columns.chunks import Longs
 
 
 class _IndexedSegment(WritableSegment):
-    """A writable segment that takes a table of batches, and never looks at a batch on its own."""
+    """A writable segment that also takes a table of batches, and does not look at each of them."""
 
-    def append_table(self, pieces: Sequence[bytes], batches: Longs) -> None:
+    def append_table(self, pieces: Sequence[bytes], batches: "Longs") -> None:
+        from muster.codec.columns.compaction import W_MAX_TIMESTAMP
+        from muster.log.compaction.index_table import index_entries
+
         position = self.size_bytes
         for piece in pieces:
             self.log.pwrite(piece, position)
@@ -33,7 +36,7 @@ class _IndexedSegment(WritableSegment):
 
 
 class CleanedSegment:
-    """Takes the batches that stay (`compactor.CleanedBatches`), and tells `spend` of the bytes it has written."""
+    """Takes the batches that stay (`rules.CleanedBatches`), and tells `spend` of the bytes it has written."""
 
     def __init__(
         self, files: Files, directory: Path, base_offset: int, config: LogConfig, spend: Callable[[int], None]
@@ -52,7 +55,11 @@ class CleanedSegment:
         )
         self._spend = spend
 
-    def add(self, pieces: Sequence[bytes], batches: Longs) -> None:
+    def add(self, data: bytes, batch: WrittenBatch) -> None:
+        self._segment.append(data, [batch])
+        self._spend(len(data))
+
+    def add_table(self, pieces: Sequence[bytes], batches: "Longs") -> None:
         if len(batches):
             self._segment.append_table(pieces, batches)
             self._spend(sum(map(len, pieces)))
@@ -76,32 +83,3 @@ class CleanedSegment:
         """Remove what has been written."""
         self._segment.close()
         self._segment.delete()
-
-
-def index_entries(
-    batches: Longs, position: int, bytes_since_entry: int, interval_bytes: int, largest: TimeEntry
-) -> tuple[list[OffsetEntry], list[TimeEntry], int, TimeEntry]:
-    """What `WritableSegment.append` adds to its indexes for a table of (size, last offset, largest timestamp).
-
-    Also how many bytes there are then since the last entry, and the largest timestamp so far.
-    """
-    sizes, last_offsets, times = batches[:, W_SIZE], batches[:, W_LAST_OFFSET], batches[:, W_MAX_TIMESTAMP]
-    starts = position + np.cumsum(sizes) - sizes
-    end = int(starts[-1] + sizes[-1])
-    so_far = np.maximum.accumulate(np.maximum(times, largest.timestamp_ms))
-    is_larger = np.diff(so_far, prepend=largest.timestamp_ms) > 0
-    holders = np.maximum.accumulate(np.where(is_larger, np.arange(len(times)), -1))
-    offset_entries: list[OffsetEntry] = []
-    time_entries: list[TimeEntry] = []
-    last_entry = position - bytes_since_entry
-    while (place := int(np.searchsorted(starts, last_entry + interval_bytes, "right"))) < len(starts):
-        last_entry = int(starts[place])
-        offset_entries.append(OffsetEntry(int(last_offsets[place]), last_entry))
-        time_entries.append(_largest_at(place, so_far, holders, last_offsets, largest))
-    return offset_entries, time_entries, end - last_entry, _largest_at(-1, so_far, holders, last_offsets, largest)
-
-
-def _largest_at(place: int, so_far: Longs, holders: Longs, last_offsets: Longs, before: TimeEntry) -> TimeEntry:
-    if holders[place] < 0:
-        return before
-    return TimeEntry(int(so_far[place]), int(last_offsets[holders[place]]))

@@ -15,9 +15,11 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Union
 
 from muster.errors import CodecError, LogDamaged, MusterError
+from muster.extras import COLUMNS, is_installed
+from muster.log.compaction.cleaned_segment import CleanedSegment
 from muster.log.compaction.plan import SegmentFacts, grouped
 from muster.log.compaction.rules import CleanedCount, CleaningRules
 from muster.log.config import LogConfig
@@ -26,6 +28,7 @@ from muster.segments.indexes import AbortedTransaction
 
 if TYPE_CHECKING:
     from muster.log.compaction.compactor import Compactor
+    from muster.log.compaction.rows import RowCompactor
 
 LONGEST_BURST_S = 0.3
 """Time that was not used is good for this much later, and no more."""
@@ -36,6 +39,7 @@ LARGEST_BATCH_BYTES = 128 * 1024 * 1024
 SLACK = 64
 """What kernels want behind their buffers (`codec/columns/kernels.py`, which only a round imports)."""
 
+AnyCompactor = Union["Compactor", "RowCompactor"]
 Swap = Callable[[Sequence[Segment], Segment], None]
 """Put a new segment, durable but for its name, in the place of old ones. Raises where the log has those no longer."""
 
@@ -119,19 +123,17 @@ def clean(
     swap: Swap,
     pace: Pace | None = None,
     *,
-    compactor: "Compactor | None" = None,
+    compactor: "AnyCompactor | None" = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Report:
-    """Run a round to its end. `compactor` is a new one unless a test brings its own.
+    """Run a round to its end: in kernels, or row by row where numba is not installed. Tests bring their `compactor`.
 
     Raises `LogDamaged` where a segment cannot be read to its end, `CleaningCancelled`, and `OSError`; the log is whole
     in every case, and `.cleaned` files are gone unless the disk does not even allow that.
     """
-    from muster.log.compaction.compactor import Compactor  # here, since a server without a round does without numba
-
     pace = pace or Pace()
     started = clock()
-    compactor = compactor or Compactor(job.rules, job.aborted, job.memory_bytes)
+    compactor = compactor or _new_compactor(job)
     _learn(job, compactor, pace)
     learnt = clock()
     end_offset = compactor.latest_offset + 1
@@ -152,6 +154,17 @@ def clean(
     )  # fmt: skip
 
 
+def _new_compactor(job: Job) -> "AnyCompactor":
+    """Imported here, since a server without a round does without numba."""
+    if is_installed(COLUMNS):
+        from muster.log.compaction.compactor import Compactor
+
+        return Compactor(job.rules, job.aborted, job.memory_bytes)
+    from muster.log.compaction.rows import RowCompactor
+
+    return RowCompactor(job.rules, job.aborted, job.memory_bytes)
+
+
 def facts_of(segment: Segment) -> SegmentFacts:
     """A closed segment in numbers."""
     return SegmentFacts(
@@ -163,7 +176,7 @@ def facts_of(segment: Segment) -> SegmentFacts:
     )
 
 
-def _learn(job: Job, compactor: "Compactor", pace: Pace) -> None:
+def _learn(job: Job, compactor: "AnyCompactor", pace: Pace) -> None:
     def learn(buffer: bytearray, end: int) -> int | None:
         taken = compactor.learn(buffer, end)
         return None if compactor.is_full else taken
@@ -179,9 +192,7 @@ def _learn(job: Job, compactor: "Compactor", pace: Pace) -> None:
         compactor.latest_offset = end - 1  # no gap behind the last batch is left to the next round
 
 
-def _clean_group(job: Job, group: Sequence[Segment], compactor: "Compactor", swap: Swap, pace: Pace) -> None:
-    from muster.log.compaction.cleaned_segment import CleanedSegment
-
+def _clean_group(job: Job, group: Sequence[Segment], compactor: "AnyCompactor", swap: Swap, pace: Pace) -> None:
     first = group[0]
     cleaned = CleanedSegment(first.files, first.directory, first.base_offset, job.config, pace.spend)
     try:

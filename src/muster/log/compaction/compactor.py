@@ -6,20 +6,18 @@ compressed, or have an old format; the kernels do the rest without the interpret
 round (decision 0011).
 
 Importing this module takes two thirds of a second and 130 MB, for numba; the first round of a process does it.
-`tests/log/compaction/rows.py` is the same in plain Python, and tests hold both to the same bytes.
+`rows.py` is the same in plain Python, for servers without numba.
 """
 
 import secrets
-import struct
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
-from crc32c import crc32c
 from numpy.typing import NDArray
 
 from muster.codec import compression
-from muster.codec.batches import decode_control, decode_records, read_header
+from muster.codec.batches import assembled, decode_control, decode_records, read_header
 from muster.codec.columns.chunks import Bytes, Chunk, Longs, Scratch, decode_chunk
 from muster.codec.columns.compaction import (
     COPY,
@@ -75,7 +73,14 @@ from muster.codec.columns.scan import (
 from muster.codec.legacy import encode_entry
 from muster.codec.records import DELETE_HORIZON, BatchHeader, Record
 from muster.errors import CodecError, ConfigError, Malformed
-from muster.log.compaction.rules import BatchJudge, CleanedCount, CleanedTransactions, CleaningRules
+from muster.log.compaction.rules import (
+    NO_TIMESTAMP,
+    BatchJudge,
+    CleanedBatches,
+    CleanedCount,
+    CleanedTransactions,
+    CleaningRules,
+)
 from muster.segments.indexes import AbortedTransaction
 
 HEADER_COLUMNS = [
@@ -84,19 +89,11 @@ HEADER_COLUMNS = [
 ]  # fmt: skip
 """The batch table in the order of `BatchHeader`."""
 
-NO_TIMESTAMP = -1
 BYTES_PER_SLOT = 8 * SLOT_COLUMNS
 FEWEST_SLOTS = 1 << 12
 LOAD_FACTOR = 0.75
 
 Flags = NDArray[np.uint8]
-
-
-class CleanedBatches(Protocol):
-    """Where the batches go that stay."""
-
-    def add(self, pieces: Sequence[bytes], batches: Longs) -> None:
-        """Their bytes, cut anywhere, and a table of (size, last offset, largest timestamp)."""
 
 
 class KeyTable:
@@ -287,7 +284,7 @@ class Compactor:
                 pieces.append(self._write_in_python(chunk, row, keeps, tally, horizons, written))
                 row += 1
         stays = written[:, W_SIZE] > 0
-        cleaned.add(pieces, written[stays])
+        cleaned.add_table(pieces, written[stays])
         return written
 
     def _write_in_python(
@@ -371,16 +368,3 @@ def _batch(chunk: Chunk, number: int) -> tuple[memoryview, BatchHeader]:
     start = int(chunk.batches[number, B_POSITION])
     data = chunk.buffer.data[start : start + int(chunk.batches[number, B_SIZE])]
     return data, read_header(data)
-
-
-def assembled(
-    header: BatchHeader, attributes: int, base_timestamp_ms: int, max_timestamp_ms: int, count: int, body: bytes
-) -> bytes:
-    """A batch with everything that is not given as it was, checksum included."""
-    covered = struct.pack(
-        ">hiqqqhii", attributes, header.last_offset - header.base_offset, base_timestamp_ms, max_timestamp_ms,
-        header.producer_id, header.producer_epoch, header.base_sequence, count,
-    ) + body  # fmt: skip
-    return (
-        struct.pack(">qiibI", header.base_offset, len(covered) + 9, header.leader_epoch, 2, crc32c(covered)) + covered
-    )

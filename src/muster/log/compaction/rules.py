@@ -12,8 +12,8 @@ then over everything from the start, to *keep* what is still needed:
 - the last batch of each producer that may still write stays, emptied if need be, for its sequence and epoch; so does
   the last batch of the round, for its offset.
 
-A batch that loses nothing is copied byte by byte. `compactor.py` applies the rules to records, in kernels; here are the
-rules for batches, and what a round is bound by.
+A batch that loses nothing is copied byte by byte. `compactor.py` applies the rules to records in kernels, `rows.py` one
+by one; here are the rules for batches, and what a round is bound by.
 
 Aborted transactions come from the transaction index, because a batch must be judged long before its marker is met
 (`CleanedTransactions`, Kafka's `CleanedTransactionMetadata`). A marker has done its work when no batch of its
@@ -26,12 +26,18 @@ has read the data already would wait for the marker for ever.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from muster.codec.batches import NO_PRODUCER_ID
 from muster.codec.records import ABORT, COMMIT, BatchHeader
 from muster.errors import Malformed
 from muster.segments.indexes import AbortedTransaction
+
+if TYPE_CHECKING:
+    from muster.codec.columns.chunks import Longs
+    from muster.log.segment import WrittenBatch
+
+NO_TIMESTAMP = -1
 
 
 class LastRecord(NamedTuple):
@@ -67,6 +73,16 @@ class Verdict(NamedTuple):
     stays_when_empty: bool
     is_spent_marker: bool
     """Nothing waits for it any more: its delete horizon begins."""
+
+
+class CleanedBatches(Protocol):
+    """Where the batches go that stay."""
+
+    def add(self, data: bytes, batch: "WrittenBatch") -> None:
+        """One of them."""
+
+    def add_table(self, pieces: Sequence[bytes], batches: "Longs") -> None:
+        """Many: their bytes, cut anywhere, and a table of (size, last offset, largest timestamp)."""
 
 
 @dataclass(slots=True)

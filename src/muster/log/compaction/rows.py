@@ -1,21 +1,27 @@
-"""Compaction row by row, in plain Python: the judge of the kernels, which must write the same bytes.
+"""Compaction row by row, in plain Python: where the columnar libraries are not installed, and the judge of the kernels.
 
 It shares the verdicts over batches (`rules.py`) with `Compactor`, and nothing else: keys are kept in a dictionary,
-records are decoded one by one, batches are written by `encode_batch`.
+records are decoded one by one, batches are written by `encode_batch`. Tests hold both to the same bytes.
 """
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
 
-import numpy as np
-
-from muster.codec.batches import computed_crc, decode_control, decode_records, encode_batch, read_header
+from muster.codec.batches import assembled, computed_crc, decode_control, decode_records, encode_batch, read_header
 from muster.codec.legacy import encode_entry
 from muster.codec.records import CODEC_MASK, DELETE_HORIZON, BatchHeader, Record
 from muster.errors import CodecError, ConfigError, Malformed, Truncated
-from muster.log.compaction.compactor import NO_TIMESTAMP, CleanedBatches, assembled
-from muster.log.compaction.rules import BatchJudge, CleanedCount, CleanedTransactions, CleaningRules, Verdict
+from muster.log.compaction.rules import (
+    NO_TIMESTAMP,
+    BatchJudge,
+    CleanedBatches,
+    CleanedCount,
+    CleanedTransactions,
+    CleaningRules,
+    Verdict,
+)
+from muster.log.segment import WrittenBatch
 from muster.segments.indexes import AbortedTransaction
 
 DIGEST_BYTES = 16
@@ -127,8 +133,7 @@ class RowCompactor:
         if batch is not None:
             self.count.records_kept += len(kept)
             self.count.bytes_kept += len(batch)
-            facts = [len(batch), *_last_of(header, records, kept)]
-            cleaned.add([bytes(batch)], np.array([facts], np.int64))
+            cleaned.add(bytes(batch), WrittenBatch(len(batch), header.base_offset, *_last_of(header, records, kept)))
 
     def _stays(self, record: Record, header: BatchHeader) -> bool:
         if record.offset > self.latest_offset:
