@@ -21,6 +21,10 @@ class Malformed(CodecError):
     """The bytes are all there, and they cannot mean anything."""
 
 
+class TooLarge(Malformed):
+    """A few bytes that would become more than anybody wants to hold."""
+
+
 class UnsupportedVersion(Malformed):
     """A known kind of record in a version this release cannot read: a newer (or broken) broker wrote it."""
 

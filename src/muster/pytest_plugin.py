@@ -72,9 +72,9 @@ def _of_test(item: pytest.Item) -> list[tuple[Broker, int]]:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> None:
     """The fixtures are there: note how much their brokers have logged so far."""
-    for value in getattr(item, "funcargs", {}).values():
-        if isinstance(value, Broker):
-            _of_test(item).append((value, len(value.log_text)))
+    brokers = {id(value): value for value in getattr(item, "funcargs", {}).values() if isinstance(value, Broker)}
+    for broker in brokers.values():  # each once, though one fixture may hand on what another one has
+        _of_test(item).append((broker, len(broker.log_text)))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -4,11 +4,12 @@ Every method may be called from any thread but the broker's own. They block; in 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, Self
 
-from muster.server.kit.plain import packed, unpacked
+from muster.errors import ConfigError
+from muster.server.kit.plain import RECORD_KEYS, check_keys, packed, pairs, unpacked
 
 Bytes = bytes | str | None
 
@@ -219,8 +220,8 @@ class KitVerbs(ABC):
     def seed_commits(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
         """Commit offsets for a group without members, by (topic, partition)."""
         commits = [
-            {"topic": topic, "partition": partition, "offset": offset}
-            for (topic, partition), offset in offsets.items()
+            {"topic": topic, "partition": partition, "offset": _whole(offset, topic, partition)}
+            for (topic, partition), offset in ((_place(key), offset) for key, offset in offsets.items())
         ]  # fmt: skip
         self.do("seed_commits", group=group, commits=commits)
 
@@ -254,17 +255,33 @@ def _record(one: dict[str, Any]) -> Record:
 
 def _seed(record: Seed, partition: int | None) -> dict[str, Any]:
     if isinstance(record, Mapping):
+        check_keys(record, RECORD_KEYS, (), "a record to be seeded")  # here too: what is unknown may not even travel
         given = dict(record)
     elif isinstance(record, tuple):
+        if len(record) != 2:
+            raise ConfigError(
+                f"{record!r} is no record: a tuple is a key and a value. A dict of {', '.join(RECORD_KEYS)} says more."
+            )
         given = {"key": record[0], "value": record[1]}
     else:
         given = {"value": record}
     given.setdefault("partition", partition)
-    headers: Iterable[tuple[str, Bytes]] = given.get("headers") or ()
-    if isinstance(headers, Mapping):
-        headers = headers.items()
-    given["headers"] = [[name, _plain(value)] for name, value in headers]
+    given["headers"] = [[name, _plain(value)] for name, value in pairs(given.get("headers") or ())]
     return given | {name: _plain(given.get(name)) for name in ("key", "value")}
+
+
+def _place(key: Any) -> tuple[str, int]:
+    """A topic and a partition."""
+    if isinstance(key, tuple) and len(key) == 2 and isinstance(key[0], str) and isinstance(key[1], int):
+        return key[0], key[1]
+    topic = next((part for part in (key if isinstance(key, tuple) else (key,)) if isinstance(part, str)), "orders")
+    raise ConfigError(f"{key!r} is no topic and partition; offsets to be seeded are written {{({topic!r}, 0): 42}}.")
+
+
+def _whole(offset: Any, topic: str, partition: int) -> int:
+    if isinstance(offset, int):
+        return offset
+    raise ConfigError(f"{offset!r} is no offset; offsets to be seeded are written {{({topic!r}, {partition}): 42}}.")
 
 
 def _plain(value: Bytes) -> Any:

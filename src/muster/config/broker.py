@@ -86,7 +86,7 @@ class BrokerConfig:
         (), LIST, "listeners of these names are left out: muster has no controllers"
     )
     log_dirs: tuple[str, ...] | None = _setting(
-        None, LIST, "the data directory; only one is possible, `log.dir` too names it"
+        None, LIST, "the data directory, if `--data` is not given; only one is possible, `log.dir` too names it"
     )
 
     muster_data_must_exist: bool = _setting(
@@ -101,7 +101,7 @@ class BrokerConfig:
     # Topics.
     num_partitions: int = _setting(1, INT, "partitions of a topic made without saying how many", least=1)
     default_replication_factor: int = _setting(
-        1, INT, "replicas of a topic made without saying how many; this is one node, so more than 1 is refused", least=1
+        1, INT, "replicas of a topic made without saying how many; this is one node, so more counts as 1", least=1
     )
     auto_create_topics_enable: bool = _setting(True, BOOLEAN, "whether asking for a topic (Metadata) makes it")
     delete_topic_enable: bool = _setting(True, BOOLEAN, "whether topics can be deleted")
@@ -258,7 +258,9 @@ class BrokerConfig:
             if problem is not None:
                 raise ConfigError(f"{setting.name} is {render_value(value)}; {problem}.")
         if self.log_dirs is not None and len(self.log_dirs) != 1:
-            raise ConfigError(f"log.dirs names {len(self.log_dirs)} directories; muster keeps its data in one.")
+            raise ConfigError(
+                f"log.dirs names {len(self.log_dirs)} directories; muster keeps its data in one. Name one."
+            )
         if 0 < self.queued_max_request_bytes < self.socket_request_max_bytes:
             raise ConfigError(
                 f"queued.max.request.bytes is {self.queued_max_request_bytes}; socket.request.max.bytes is "

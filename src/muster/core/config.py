@@ -11,6 +11,9 @@ NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 _MAX_INT = 2**31 - 1
 _MAX_LONG = 2**63 - 1
 _RANGES = {
+    "group_min_session_timeout_ms": (0, _MAX_INT),
+    "group_max_session_timeout_ms": (0, _MAX_INT),
+    "group_initial_rebalance_delay_ms": (0, _MAX_INT),
     "group_max_size": (1, _MAX_INT),
     "offsets_retention_minutes": (1, _MAX_INT),
     "offsets_retention_check_interval_ms": (1, _MAX_LONG),

@@ -36,6 +36,10 @@ class LogConfig:
     """Whether `cleanup.policy` has `compact`: every record then needs a key."""
     codec: int = 0
     """Compression of the batches that the coordinator makes (`offsets.topic.compression.codec`)."""
+    recompress_to: int | None = None
+    """`compression.type`: the codec in which clients' batches are kept; None if as they come (`producer`)."""
+    compression_level: int | None = None
+    """Of that codec; None if it has none, or its own default."""
     producer_id_expiration_ms: int = DAY_MS
     flush: Flush = Flush.OS
 

@@ -9,7 +9,7 @@ directory is taken as it is, cluster id and topic ids included. Records that wer
 import errno
 import json
 import threading
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -80,6 +80,8 @@ class LogDirectory:
         self._wall_ms = wall_ms
         self._recovery_points: Offsets = {}
         self._log_starts: Offsets = {}
+        self._leaving: Logs = {}
+        """Let go of, and not removed yet: checkpoints have them as before, since they may come back."""
         self._set_registry(TopicRegistry(files, path / REGISTRY, {}))
         self.was_truncated: Callable[[TopicPartition, int], None] = lambda key, end_offset: None
         """Called behind `truncate` with the log's new end: how far the log is clean must be decided anew."""
@@ -92,7 +94,7 @@ class LogDirectory:
         *,
         files: Files = REAL_FILES,
         cluster_id: str | None = None,
-        node_id: int = 1,
+        node_id: int | None = None,
         wall_ms: int | None = None,
         must_exist: bool = False,
         offsets_partitions: int | None = None,
@@ -136,7 +138,7 @@ class LogDirectory:
             raise
         return directory
 
-    def _load(self, cluster_id: str | None, node_id: int, offsets_partitions: int | None) -> None:
+    def _load(self, cluster_id: str | None, node_id: int | None, offsets_partitions: int | None) -> None:
         self.is_new = not self.files.exists(self.path / META_PROPERTIES)
         self.meta = settle_meta(self.files, self.path, cluster_id, node_id)
         self.was_clean = self.files.exists(self.path / CLEAN_STOP)
@@ -274,6 +276,7 @@ class LogDirectory:
         for key, log in logs.items():
             log.lower_recovery_point = partial(self._lower_recovery_point, key)
             self.logs[key] = log
+        self._leaving = {key: log for key, log in self._leaving.items() if key not in logs}
 
     def _open_or_error(self, which: tuple[Topic, int]) -> DiskLog | Exception:
         try:
@@ -325,7 +328,11 @@ class LogDirectory:
 
     def let_go(self, names: Container[str]) -> Logs:
         """Take the logs of topics out of the directory, before they are removed: in the thread of the logs."""
-        return {key: self.logs.pop(key) for key in list(self.logs) if key.topic in names}
+        leaving = {key: log for key, log in self.logs.items() if key.topic in names}
+        self._leaving |= leaving
+        for key in leaving:
+            del self.logs[key]
+        return leaving
 
     def remove_topics(self, topics: Sequence[Topic], logs: Logs) -> str | None:
         """Remove topics for good, whose logs were let go; what is left of their files, if anything, as a sentence.
@@ -337,6 +344,7 @@ class LogDirectory:
     def _forget_offsets(self, names: set[str]) -> None:
         """A new topic of that name must not inherit where the old one started, how far it was durable, or clean."""
         with self.checkpoint_lock:
+            self._leaving = _without(self._leaving, names)
             self._recovery_points = _without(self._recovery_points, names)
             self._log_starts = _without(self._log_starts, names)
             write_offsets(self.files, self.path / RECOVERY_POINTS, self._recovery_points)
@@ -358,7 +366,7 @@ class LogDirectory:
         """
         try:
             with self.checkpoint_lock:
-                logs = self.logs.copy()
+                logs = self._leaving | self.logs
                 self._recovery_points = {key: log.recovery_point for key, log in logs.items()}
                 write_offsets(self.files, self.path / RECOVERY_POINTS, self._recovery_points)
                 high_watermarks = {key: log.high_watermark for key, log in logs.items()}
@@ -373,7 +381,7 @@ class LogDirectory:
             with self.checkpoint_lock:
                 self._log_starts = {
                     key: log.start_offset
-                    for key, log in self.logs.copy().items()
+                    for key, log in (self._leaving | self.logs).items()
                     if log.start_offset > log.segments[0].base_offset
                 }
                 write_offsets(self.files, self.path / LOG_STARTS, self._log_starts)
@@ -389,6 +397,8 @@ class LogDirectory:
     def close(self) -> bool:
         """Stop in peace. False if something failed: then no mark of a clean stop is left, and recovery will look."""
         well = all(self._each(DiskLog.close, self.logs.values()))
+        if self.registry.is_in_doubt:
+            well = False  # logs of a topic that may be deleted were let go, and are not closed
         if well:
             try:
                 self.write_checkpoints()
@@ -419,5 +429,5 @@ def _unusable(path: Path, error: OSError) -> ConfigError:
     )
 
 
-def _without(offsets: Offsets, topics: Container[str]) -> Offsets:
-    return {key: offset for key, offset in offsets.items() if key.topic not in topics}
+def _without(of_partitions: Mapping[TopicPartition, Item], topics: Container[str]) -> dict[TopicPartition, Item]:
+    return {key: item for key, item in of_partitions.items() if key.topic not in topics}

@@ -63,6 +63,7 @@ class DiskLog:
         self.append_batch = self._appends.append_batch
         reader = LogReader(self)
         self.read = reader.read
+        self.find = reader.find
         self.batches = reader.batches
         self.offset_for_timestamp = reader.offset_for_timestamp
         self.offset_of_largest_timestamp = reader.offset_of_largest_timestamp

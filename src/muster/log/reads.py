@@ -1,7 +1,8 @@
 """Reading a log: by offset, by time, and all of it.
 
 Only what is written can be read; what is staged is not there yet. Batches are handed out whole and as they lie in the
-file: a read is one `pread`, and what it returns is a view of it.
+file: a read is one `pread`, and what it returns is a view of it. How much it would return can be known without it: an
+`Extent` says where the batches lie, by the index and a short walk over headers.
 """
 
 from bisect import bisect_right
@@ -9,11 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from muster.codec.batches import ReadBatch, computed_crc, decode_records, iter_times
+from muster.codec.batches import ReadBatch, computed_crc, decode_records, iter_times, unpacked_body
 from muster.codec.error_codes import ErrorCode
-from muster.codec.records import BatchHeader, Record
+from muster.codec.records import LOG_APPEND_TIME, BatchHeader, Record
 from muster.errors import CodecError, LogDamaged, Malformed, MusterError
 from muster.log.segment import LOG, Segment
+from muster.log.validation import COMPILED_WALK
 from muster.segments.batches import walk_batches
 from muster.segments.files import Files
 from muster.segments.indexes import AbortedTransaction, overlapping
@@ -40,6 +42,30 @@ class FoundOffset(NamedTuple):
     offset: int
     timestamp_ms: int
     leader_epoch: int
+
+
+class Extent(NamedTuple):
+    """Whole batches that follow each other in a segment. To be read before the log changes."""
+
+    segment: Segment
+    start: int
+    end: int
+    readable_end: int
+    """Where all ends that readers may see of this segment, whatever limit the batches were found by."""
+    is_followed: bool = False
+    """Whether readers may see records of later segments, too."""
+
+    @property
+    def size_bytes(self) -> int:
+        return self.end - self.start
+
+    def read(self) -> memoryview:
+        """`LogDamaged` if the disk fails."""
+        try:
+            return self.segment.read(self.start, self.end)
+        except OSError as error:
+            name = self.segment.directory.name
+            raise LogDamaged(f"{name} cannot be read at byte {self.start} of {self.segment}: {error}") from error
 
 
 class SegmentRow:
@@ -86,10 +112,15 @@ class LogReader:
         self._log = log
 
     def read(self, from_offset: int, max_bytes: int, up_to: int | None = None) -> memoryview:
+        """The batches that `find` finds. An empty answer means that there is nothing yet."""
+        found = self.find(from_offset, max_bytes, up_to)
+        return NOTHING if found is None else found.read()
+
+    def find(self, from_offset: int, max_bytes: int, up_to: int | None = None) -> Extent | None:
         """Whole batches from the one that holds an offset on, below `up_to` (the high watermark unless said).
 
-        At most `max_bytes`, but at least one batch if there is any. The first one may begin before `from_offset`, and
-        an empty answer means that there is nothing yet. `ReadRefused` outside the log, `LogDamaged` if the disk fails.
+        At most `max_bytes`, but at least one batch if there is any. The first one may begin before `from_offset`.
+        `ReadRefused` outside the log, `LogDamaged` if the disk fails.
         """
         log = self._log
         if not log.start_offset <= from_offset <= log.end_offset:
@@ -99,13 +130,13 @@ class LogReader:
             )
         limit = log.high_watermark if up_to is None else min(up_to, log.written_offset)
         if from_offset >= limit:
-            return NOTHING
+            return None
         try:
-            return self._read(from_offset, max_bytes, limit)
+            return self._find(from_offset, max_bytes, limit)
         except OSError as error:
             raise LogDamaged(f"{log.directory.name} cannot be read at offset {from_offset}: {error}") from error
 
-    def _read(self, from_offset: int, max_bytes: int, limit: int) -> memoryview:
+    def _find(self, from_offset: int, max_bytes: int, limit: int) -> Extent | None:
         row = self._log.row
         for number in range(row.floor(from_offset), len(row.segments)):
             segment = row.segments[number]
@@ -117,11 +148,11 @@ class LogReader:
             following = (
                 self._log.row.bases[number + 1] if number + 1 < len(self._log.row.bases) else self._log.written_offset
             )
-            if limit < following:
-                beyond = segment.batch_at(limit)
-                end = end if beyond is None else min(end, beyond[0])
-            return segment.read(start, end)
-        return NOTHING
+            beyond = segment.batch_at(limit) if limit < following else None
+            readable_end = segment.size_bytes if beyond is None else beyond[0]
+            end = min(end, readable_end)
+            return Extent(segment, start, end, readable_end, following < limit) if end > start else None
+        return None
 
     def batches(
         self,
@@ -191,9 +222,9 @@ class LogReader:
             for _, header, data in walk_batches(log, start, segment.size_bytes, 64 * 1024):
                 if header.max_timestamp_ms < timestamp_ms or header.last_offset < self._log.start_offset:
                     continue
-                for offset, record_ms in iter_times(data, 0, header):
-                    if record_ms >= timestamp_ms and offset >= self._log.start_offset:
-                        return FoundOffset(offset, record_ms, header.leader_epoch)
+                found = _first_in_batch(header, data, timestamp_ms, self._log.start_offset)
+                if found is not None:
+                    return found
         return None
 
     def aborted_transactions(self, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
@@ -208,6 +239,27 @@ class LogReader:
             if complete:
                 break
         return found
+
+
+def _first_in_batch(header: BatchHeader, data: memoryview, timestamp_ms: int, start_offset: int) -> FoundOffset | None:
+    search = COMPILED_WALK.first_since(header.record_count)
+    if search is not None and header.magic == 2 and not header.attributes & LOG_APPEND_TIME:
+        delta, record_ms = search(
+            unpacked_body(data, 0, header), header.record_count, header.base_timestamp_ms, timestamp_ms,
+            max(start_offset - header.base_offset, 0),
+        )  # fmt: skip
+        if delta >= NOT_THERE:
+            return (
+                None if delta == NOT_THERE else FoundOffset(header.base_offset + delta, record_ms, header.leader_epoch)
+            )
+    for offset, record_ms in iter_times(data, 0, header):
+        if record_ms >= timestamp_ms and offset >= start_offset:
+            return FoundOffset(offset, record_ms, header.leader_epoch)
+    return None
+
+
+NOT_THERE = -1
+"""Less says that a record is not whole; row by row the words for it are found."""
 
 
 def _read_batch(position: int, header: BatchHeader, data: memoryview) -> ReadBatch:

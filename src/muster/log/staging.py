@@ -11,7 +11,7 @@ moved on.
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, NoReturn
 
 from crc32c import crc32c
@@ -19,28 +19,18 @@ from crc32c import crc32c
 from muster.codec import compression
 from muster.codec.batches import HEADER, HEADER_SIZE, NO_PRODUCER_ID, encode_marker
 from muster.codec.error_codes import ErrorCode
+from muster.codec.primitives import Buffer, varint
 from muster.codec.records import TRANSACTIONAL, BatchHeader
 from muster.log.config import LogConfig
 from muster.log.producers import ProducerStates
 from muster.log.segment import WritableSegment, WrittenBatch
-from muster.log.validation import AppendRefused, UnpackBudget, assigned, checked_client_batch
+from muster.log.validation import AppendRefused, UnpackBudget, assigned, checked_client_batch, repacked
 from muster.segments.indexes import MAX_RELATIVE_OFFSET, NO_TIMESTAMP, AbortedTransaction
 
 COORDINATOR_BASE_SEQUENCE = 0
 """What Kafka's coordinators write on every batch but markers, with or without a producer."""
 
 _NULL = b"\x01"
-
-
-def varint(number: int) -> bytes:
-    """A zigzag varint of up to 64 bits."""
-    rest = (number << 1) ^ (number >> 63)
-    encoded = bytearray()
-    while rest > 0x7F:
-        encoded.append((rest & 0x7F) | 0x80)
-        rest >>= 7
-    encoded.append(rest)
-    return bytes(encoded)
 
 
 VARINTS = [varint(number) for number in range(8192)]
@@ -155,10 +145,11 @@ class Staging:
         _CRC.pack_into(buffer, start + 17, crc)
         self.batches.append(WrittenBatch(size, self._base_offset, self._base_offset + last_delta, self._max_ms))
 
-    def add_batch(self, data: bytes | bytearray | memoryview, batch: WrittenBatch) -> None:
+    def add_batch(self, parts: Iterable[Buffer], batch: WrittenBatch) -> None:
         """Put a whole batch behind the others."""
         self.seal()
-        self.buffer += data
+        for part in parts:
+            self.buffer += part
         self.batches.append(batch)
 
     def take(self) -> tuple[bytearray, list[WrittenBatch]]:
@@ -325,7 +316,7 @@ class Appends:
             offset, wall_ms, producer_id, producer_epoch,
             commit=commit, coordinator_epoch=coordinator_epoch, leader_epoch=self.staging.leader_epoch,
         )  # fmt: skip
-        self._stage_batch(marker, WrittenBatch(len(marker), offset, offset, wall_ms))
+        self._stage_batch((marker,), WrittenBatch(len(marker), offset, offset, wall_ms))
         aborted = self.producers.append_marker(
             producer_id, producer_epoch, coordinator_epoch, offset, wall_ms, commit=commit
         )
@@ -347,6 +338,7 @@ class Appends:
         """
         if self.failure is not None:
             self._refuse_all()
+        budget = budget or UnpackBudget()
         batch = checked_client_batch(data, self.config, wall_ms, budget)
         header = batch.header
         if header.producer_id >= 0:
@@ -354,21 +346,25 @@ class Appends:
             if duplicate is not None:
                 return Appended(duplicate.base_offset, duplicate.timestamp_ms)
             self.producers.check_data(header, from_client=True)
-        if header.size_bytes > self.config.segment_bytes:
-            self._refuse_size(header.size_bytes)
+        codec = self.config.recompress_to
+        if codec is not None and codec != header.codec:
+            batch = repacked(batch, codec, self.config.compression_level, budget)
+        size_bytes = len(batch.data)
+        if size_bytes > min(self.config.max_message_bytes, self.config.segment_bytes):
+            self._refuse_size(size_bytes)
         offset = self.end_offset
         time_ms = wall_ms if self.config.log_append_time else batch.max_timestamp_ms
         kept = assigned(batch, offset, self.staging.leader_epoch, wall_ms if self.config.log_append_time else None)
         last_offset = offset + header.last_offset
-        self._stage_batch(kept, WrittenBatch(len(kept), offset, last_offset, time_ms))
+        self._stage_batch(kept, WrittenBatch(size_bytes, offset, last_offset, time_ms))
         if header.producer_id >= 0:
             self.producers.append_data(
                 header._replace(base_offset=offset, last_offset=last_offset, max_timestamp_ms=time_ms)
             )
         return Appended(offset, time_ms if self.config.log_append_time else NO_TIMESTAMP)
 
-    def _stage_batch(self, data: bytes | bytearray, batch: WrittenBatch) -> None:
-        self.staging.add_batch(data, batch)
+    def _stage_batch(self, parts: Iterable[Buffer], batch: WrittenBatch) -> None:
+        self.staging.add_batch(parts, batch)
         self.end_offset = batch.last_offset + 1
         self.plan_rolls()
 

@@ -7,6 +7,8 @@ there, and what was made of it is removed: at once, or when the directory is ope
 Removing: the registry says that it is being deleted. That is the moment of deletion. Directories, checkpoints and the
 entry go behind it; what does not go then goes when the directory is opened next, or when a topic of that name is made.
 
+Whether a write of the registry has happened may be in doubt. `ChangeUnsettled` (`topics.py`) then ends the change.
+
 A partition's directory that is being deleted is renamed to `TOPIC-PARTITION.UNIQUE-delete` first, as in Kafka: from
 then on it belongs to no topic, and its files may go in any order. Many topics cost as many writes of the registry as
 one.
@@ -24,7 +26,7 @@ from muster.codec.error_codes import ErrorCode
 from muster.errors import LogDamaged, MusterError
 from muster.log.partition import DiskLog
 from muster.log.taking_over import DELETE_SUFFIX, partition_directories
-from muster.log.topics import Topic, TopicRefused, TopicRegistry, check_name
+from muster.log.topics import ChangeUnsettled, Topic, TopicRefused, TopicRegistry, check_name
 from muster.segments.checkpoints import TopicPartition
 from muster.segments.files import Files
 
@@ -150,6 +152,7 @@ class DirectoryChanges:
 
         `LogDamaged` if that cannot even be begun: then nothing is changed.
         """
+        topics = [self._registry.with_plan(topic) for topic in topics]
         try:
             self._registry.put(*[replace(topic, deleting=True) for topic in topics])
         except OSError as error:
@@ -157,7 +160,7 @@ class DirectoryChanges:
         _let_go(logs)
         try:
             remove_topics(self._files, self._path, self._registry, topics, self._forget_offsets)
-        except OSError as error:
+        except (OSError, ChangeUnsettled) as error:  # deleted is what it is in either case
             return (
                 f"{_names(topics)}: deleted, but not all files could be removed: {error}. They go when the directory "
                 "is opened again"

@@ -4,20 +4,24 @@ Kafka has them in its metadata log, which muster does not keep. `muster-topics.j
 and a change is durable before it is answered. A topic that is being deleted is marked as such first, and so are
 partitions that are being made: their directories come and go one by one, and a crash in between must not leave a topic
 with half of them.
+
+A change that fails has not happened, and will not: what a client was told must hold after a crash. That is certain as
+long as the new file does not have its name. If the directory cannot be synced behind the rename, it is not known which
+of the two files a power cut leaves, and a killed process leaves the new one. Then the file is written as it was before,
+again and again, and nothing else is changed and nobody told anything until it is.
 """
 
 import json
 import re
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from muster.codec.error_codes import ErrorCode
 from muster.errors import LogDamaged, MusterError
 from muster.segments.checkpoints import TOPIC_ID
-from muster.segments.files import Files, read_file, replace_file
+from muster.segments.files import Files, read_file, replace_file, write_beside
 
 REGISTRY = "muster-topics.json"
 VERSION = 1
@@ -32,6 +36,10 @@ class TopicRefused(MusterError):
     def __init__(self, error: ErrorCode, reason: str) -> None:
         super().__init__(reason)
         self.error = error
+
+
+class ChangeUnsettled(MusterError):
+    """Whether topics were changed is not known, so nobody may be told that they were, or that they were not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +104,8 @@ def _decode_topic(fields: Any) -> Topic:
 
 
 class TopicRegistry:
-    """Topics by name. Every change is in the file, durably, when the method returns; `OSError` if it cannot be.
+    """Topics by name. Every change is in the file, durably, when the method returns. `OSError`: it is not, and never
+    will be. `ChangeUnsettled`: that cannot be said, and `try_again` did not want to wait until it can.
 
     One thread at a time changes it; others may look at it meanwhile, and see all of a change or nothing.
     """
@@ -105,7 +114,10 @@ class TopicRegistry:
         self._files = files
         self._path = path
         self._topics = topics
-        self._is_in_doubt = False
+        self.is_in_doubt = False
+        """Whether the file may be another than what is said here. Nothing else is changed before it is not."""
+        self.try_again: Callable[[int, OSError], bool] = lambda failures, error: False
+        """Called, when the file is in doubt, behind every failure to write it; it may pause. False: give up."""
         self.was_there = was_there
         """Whether there was a file to read: a directory that a broker has left has none."""
 
@@ -124,6 +136,11 @@ class TopicRegistry:
 
     def get(self, name: str) -> Topic | None:
         return self._topics.get(name)
+
+    def with_plan(self, topic: Topic) -> Topic:
+        """A topic with what is planned for it: what lies about of a growth that failed and was not taken back."""
+        known = self.get(topic.name)
+        return topic if known is None or known.topic_id != topic.topic_id else replace(topic, planned=known.planned)
 
     def topics(self) -> list[Topic]:
         """Those that are there, by name."""
@@ -144,21 +161,35 @@ class TopicRegistry:
 
     def change(self, put: Iterable[Topic], remove: Iterable[str] = ()) -> None:
         """Several changes with one write of the file."""
+        if self.is_in_doubt:
+            self._settle()
         gone = set(remove)
         topics = {name: topic for name, topic in self._topics.items() if name not in gone}
         topics |= {topic.name: topic for topic in put}
-        if topics == self._topics and not self._is_in_doubt and self._files.exists(self._path):
+        if topics == self._topics and self._files.exists(self._path):
             return
+        beside = write_beside(self._files, self._path, encode_topics(topics.values()), "registry")
+        self._files.rename(beside, self._path)
         try:
-            self._write(topics)
+            self._files.sync_directory(self._path.parent, "registry.directory")
         except OSError:
-            # It may have reached the disk all the same. What is there must be what is said here.
-            self._is_in_doubt = True
-            with suppress(OSError):
-                self._write(self._topics)
-                self._is_in_doubt = False
+            self.is_in_doubt = True
+            self._settle()
             raise
-        self._topics, self._is_in_doubt = topics, False
+        self._topics = topics
 
-    def _write(self, topics: Mapping[str, Topic]) -> None:
-        replace_file(self._files, self._path, encode_topics(topics.values()), "registry")
+    def _settle(self) -> None:
+        """Write what is said here. All of it: a sync that failed is not tried again, it would say that all is well."""
+        failures = 0
+        while self.is_in_doubt:
+            try:
+                replace_file(self._files, self._path, encode_topics(self._topics.values()), "registry")
+                self.is_in_doubt = False
+            except OSError as error:
+                failures += 1
+                if not self.try_again(failures, error):
+                    raise ChangeUnsettled(
+                        f"{self._path} cannot be written ({error}), and may hold a change of topics that was not "
+                        "finished. When the directory is opened next it is carried out, or is not. Look after the "
+                        "disk, and then at the topics."
+                    ) from error

@@ -4,7 +4,7 @@ The rules and the errors are those of Kafka's `LogValidator`: one batch of magic
 agree with each other and with the records that are really in it, no control records, a key where the topic is
 compacted, timestamps near enough to the clock. A batch that breaks a rule raises `AppendRefused` with Kafka's name for
 the error. The log then fills in what a client cannot know, without touching the records: offset, leader epoch, and
-under LogAppendTime the time.
+under LogAppendTime the time. Only where the topic asks for another compression than the batch has it is packed again.
 """
 
 import struct
@@ -17,10 +17,11 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from muster.codec import compression
-from muster.codec.batches import HEADER_SIZE, computed_crc, iter_records, read_header
+from muster.codec.batches import HEADER_SIZE, assembled, computed_crc, iter_records, read_header
 from muster.codec.error_codes import ErrorCode
-from muster.codec.records import LOG_APPEND_TIME, BatchHeader
-from muster.errors import CodecError, Malformed, MusterError, Truncated
+from muster.codec.primitives import varint
+from muster.codec.records import CODEC_MASK, LOG_APPEND_TIME, BatchHeader
+from muster.errors import CodecError, Malformed, MusterError, TooLarge, Truncated
 from muster.log.config import LogConfig
 
 
@@ -37,6 +38,13 @@ class AppendRefused(MusterError):
         self.records = records
 
 
+class TooCostly(AppendRefused):
+    """A batch that Kafka would take: small as it came, and too much work here. Java's producer splits it."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(ErrorCode.MESSAGE_TOO_LARGE, reason)
+
+
 NO_TIMESTAMP = -1
 UNLIMITED = 1 << 62
 MOST_LOOKED_AT, MOST_TOLD = 1_000, 100
@@ -49,21 +57,31 @@ class ClientBatch(NamedTuple):
     header: BatchHeader
     data: memoryview
     max_timestamp_ms: int
+    body: bytes | memoryview
+    """Its records, unpacked."""
 
 
 class UnpackBudget:
-    """How many bytes the packed batches of one request may become, together: a few bytes can become gigabytes."""
+    """What the batches of one request may become, together: a few bytes can become gigabytes, and millions of records.
 
-    def __init__(self, request_bytes: int) -> None:
-        self.left = UNPACKED_BYTES + UNPACKED_RATIO * request_bytes
+    Every batch brings some more of both, by its size. None becomes more than what readers of a log unpack.
+    """
+
+    def __init__(self) -> None:
+        self.bytes_left = UNPACKED_BYTES
+        self.rows_left = MOST_ROW_BY_ROW
+        """Records, and headers, that may be walked row by row."""
 
     def unpack(self, codec: int, body: memoryview) -> bytes:
-        unpacked = compression.decompress(codec, body, max(self.left, 0))
-        self.left -= len(unpacked)
+        left = self.bytes_left + UNPACKED_RATIO * len(body)
+        unpacked = compression.decompress(codec, body, min(left, compression.DEFAULT_LIMIT))
+        self.bytes_left = left - len(unpacked)
         return unpacked
 
 
 UNPACKED_BYTES, UNPACKED_RATIO = 32 << 20, 20
+BYTES_FOR_A_ROW = 8
+"""As a batch comes; records that are not packed have hardly less."""
 
 
 def checked_client_batch(
@@ -72,19 +90,23 @@ def checked_client_batch(
     """The one batch in these bytes; `AppendRefused` with Kafka's error for whatever is wrong with it."""
     view = memoryview(data)
     header = _checked_header(view, config)
+    budget = budget or UnpackBudget()
+    budget.rows_left += len(view) // BYTES_FOR_A_ROW
     body: bytes | memoryview = view[HEADER_SIZE : header.size_bytes]
     try:
         if header.codec:
-            body = (budget or UnpackBudget(len(view))).unpack(header.codec, view[HEADER_SIZE : header.size_bytes])
+            body = budget.unpack(header.codec, view[HEADER_SIZE : header.size_bytes])
+    except TooLarge as error:
+        raise TooCostly(f"a batch of {len(view)} bytes: {error}") from error
     except CodecError as error:
         raise AppendRefused(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
     try:
-        times = _times_of(header, body, config.compacted)
+        times = _times_of(header, body, config.compacted, budget)
     except CodecError as error:
         raise AppendRefused(ErrorCode.INVALID_RECORD, str(error)) from error
     if not config.log_append_time:
         _check_times(header, body, times, config, wall_ms)
-    return ClientBatch(header, view[: header.size_bytes], times.largest_ms)
+    return ClientBatch(header, view[: header.size_bytes], times.largest_ms, body)
 
 
 def _checked_header(view: memoryview, config: LogConfig) -> BatchHeader:
@@ -114,10 +136,9 @@ def _checked_header(view: memoryview, config: LogConfig) -> BatchHeader:
         )
     if header.is_control:
         raise AppendRefused(ErrorCode.INVALID_RECORD, "control records are not for clients to write")
-    if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
+    if header.producer_id >= 0 and header.base_sequence < 0:
         raise AppendRefused(
-            ErrorCode.INVALID_RECORD,
-            f"producer {header.producer_id} with epoch {header.producer_epoch} and sequence {header.base_sequence}",
+            ErrorCode.INVALID_RECORD, f"producer {header.producer_id} with sequence {header.base_sequence}"
         )
     if header.is_transactional and header.producer_id < 0:
         raise AppendRefused(ErrorCode.INVALID_RECORD, "a transactional batch without a producer")
@@ -132,25 +153,49 @@ class _Times(NamedTuple):
 
 
 COMPILED_FROM_BYTES = 16 << 10
-"""Smaller bodies are walked row by row."""
+"""Smaller bodies are walked row by row while the compiled walk is not there, and it is not loaded for one of them."""
+WORTH_LOADING = 100_000
+"""Records of small bodies that were walked row by row; the next ones are worth it."""
 MOST_ROW_BY_ROW = 100_000
-"""Records and their headers; a batch of more waits for the compiled walk, since a few bytes can become millions."""
+"""Records and their headers of a request, however small it is; where there are more, the compiled walk is waited for.
+
+A few bytes can become millions. Where there is no compiled walk (`pip install muster` without numba) such a batch is
+refused: a third of a second is what this many take. Batches of a megabyte have some 10,000 records."""
 
 
+WORTH_SEARCHING = 1_000
+"""Records of a batch that is searched by time."""
+
+Found = tuple[int, int]
 _Walk = Callable[[bytes | memoryview, int, int, bool], tuple[int, int, int]]
+_FirstSince = Callable[[bytes | memoryview, int, int, int, int], Found]
 
 
 class _CompiledWalk:
     """The walk of `codec/columns/walk.py`, once it is there.
 
     Importing it takes a second, more where it has to be compiled, and a server has no second: a thread does it when the
-    first large batch comes, and batches are walked row by row until then, or for good where it cannot be imported. One
-    that would take longer than the import waits for it.
+    first large batch comes, or very many small ones have, and batches are walked row by row until then, or for good
+    where it cannot be imported. One that would take longer than the import waits for it.
     """
 
     def __init__(self) -> None:
         self._walk: _Walk | None = None
+        self._first_since: _FirstSince | None = None
         self._loading: threading.Thread | None = None
+        self._row_by_row = 0
+
+    def for_batch(self, size_bytes: int, records: int) -> "_Walk | None":
+        """None where records are to be walked row by row."""
+        if records > size_bytes:
+            return None  # it lies: the rows will tell
+        if size_bytes < COMPILED_FROM_BYTES:
+            if self._walk is not None:
+                return self._walk if records > 1 else None
+            self._row_by_row += records
+            if self._row_by_row < WORTH_LOADING:
+                return None
+        return self.ready()
 
     def ready(self) -> "_Walk | None":
         if self._loading is None:
@@ -164,17 +209,31 @@ class _CompiledWalk:
             self._loading.join()
         return self._walk
 
+    def first_since(self, records: int) -> "_FirstSince | None":
+        """To search a batch of a log by time; None where it is small, or that has to be done row by row."""
+        if records < WORTH_SEARCHING:
+            return None
+        if records > MOST_ROW_BY_ROW:
+            self.wait()
+        return self._first_since
+
     def load(self) -> None:
         with suppress(ImportError):
             import numpy as np
 
-            from muster.codec.columns.walk import walk
+            from muster.codec.columns.walk import first_since, walk
+
+            def searched(body: bytes | memoryview, count: int, base_ms: int, since_ms: int, from_delta: int) -> Found:
+                view = np.frombuffer(memoryview(body).toreadonly(), np.uint8)
+                found: Found = first_since(view, len(view), count, base_ms, since_ms, from_delta)
+                return found
 
             def over(body: bytes | memoryview, count: int, base_ms: int, need_keys: bool) -> tuple[int, int, int]:
                 view = np.frombuffer(memoryview(body).toreadonly(), np.uint8)
                 found: tuple[int, int, int] = walk(view, len(view), count, base_ms, need_keys)
                 return found
 
+            self._first_since = searched
             self._walk = over
 
 
@@ -182,18 +241,24 @@ COMPILED_WALK = _CompiledWalk()
 _FINE = -1
 
 
-def _times_of(header: BatchHeader, body: bytes | memoryview, need_keys: bool) -> _Times:
-    walk = COMPILED_WALK.ready() if len(body) >= COMPILED_FROM_BYTES and header.record_count <= len(body) else None
+def _times_of(header: BatchHeader, body: bytes | memoryview, need_keys: bool, budget: UnpackBudget) -> _Times:
+    size_bytes = header.size_bytes
+    walk = COMPILED_WALK.for_batch(len(body), header.record_count)
     if walk is None:
         try:
-            return _walk_records(header, body, need_keys, MOST_ROW_BY_ROW)
+            return _walk_records(header, body, need_keys, budget)
         except _TooMany:
             walk = COMPILED_WALK.wait()
         if walk is None:
-            return _walk_records(header, body, need_keys)
+            raise TooCostly(
+                f"a batch of {size_bytes} bytes with more than {budget.rows_left} records and headers; "
+                "a server takes such ones where muster[columns] is installed"
+            )
     at_fault, *times = walk(body, header.record_count, header.base_timestamp_ms, need_keys)
     if at_fault == _FINE:
         return _Times(*times)
+    if len(body) < COMPILED_FROM_BYTES:
+        return _walk_records(header, body, need_keys)  # it finds the words
     if need_keys and walk(body, header.record_count, header.base_timestamp_ms, False)[0] != at_fault:
         raise _without_keys([at_fault])
     raise Malformed(f"record {at_fault} of {header.record_count} is not whole, or does not fit its batch")
@@ -203,11 +268,13 @@ class _TooMany(Exception):
     """More records and headers than may be walked row by row."""
 
 
-def _walk_records(header: BatchHeader, body: bytes | memoryview, need_keys: bool, most: int = UNLIMITED) -> _Times:
+def _walk_records(
+    header: BatchHeader, body: bytes | memoryview, need_keys: bool, budget: UnpackBudget | None = None
+) -> _Times:
     """Step over all records, looking at their lengths, offsets, times and keys; nothing is copied."""
     position, end, smallest_ms, largest_ms = 0, len(body), 1 << 63, NO_TIMESTAMP
     without_key: list[int] = []
-    left = most
+    left = UNLIMITED if budget is None else budget.rows_left
     for number in range(header.record_count):
         length, position = _varint(body, position, end)
         record_end = position + length
@@ -239,6 +306,8 @@ def _walk_records(header: BatchHeader, body: bytes | memoryview, need_keys: bool
         raise Malformed(f"{end - position} bytes behind the last record")
     if without_key:
         raise _without_keys(without_key)
+    if budget is not None:
+        budget.rows_left = left
     return _Times(smallest_ms, largest_ms)
 
 
@@ -298,23 +367,68 @@ def _check_times(header: BatchHeader, body: bytes | memoryview, times: _Times, c
     raise AppendRefused(ErrorCode.INVALID_TIMESTAMP, reason, at_fault)
 
 
+def repacked(batch: ClientBatch, codec: int, level: int | None, budget: UnpackBudget) -> ClientBatch:
+    """The batch with its records packed by another codec, as a log keeps it whose topic asks for that.
+
+    Kafka makes a new batch of the records, whose times are counted from that of the first one. Clients count like that
+    anyway. Where one does not, and it would be too much work, or times so far apart that 64 bits do not hold what is
+    between them, they are counted as the client did: readers see the same times.
+    """
+    header, body = batch.header, batch.body
+    base_ms = header.base_timestamp_ms
+    _, position = _varint(body, 0, len(body))
+    delta_ms, _ = _varint(body, position + 1, len(body), LONG_BITS)
+    if delta_ms and header.record_count <= budget.rows_left:
+        budget.rows_left -= header.record_count
+        moved = _counted_later(memoryview(body), header.record_count, delta_ms)
+        if moved is not None:
+            base_ms, body = base_ms + delta_ms, moved
+    if len(body) > compression.DEFAULT_LIMIT:
+        raise TooCostly(f"a batch of {len(body)} bytes to be packed; readers unpack {compression.DEFAULT_LIMIT}")
+    attributes = header.attributes & ~CODEC_MASK | codec
+    data = assembled(
+        header, attributes, base_ms, header.max_timestamp_ms, header.record_count,
+        compression.compress(codec, body, level),
+    )  # fmt: skip
+    return batch._replace(header=read_header(data), data=memoryview(data), body=body)
+
+
+def _counted_later(body: memoryview, count: int, by_ms: int) -> bytes | None:
+    """Records whose times are counted from another time; what is behind a time is not looked at."""
+    parts: list[bytes | memoryview] = []
+    position = 0
+    for _ in range(count):
+        length, position = _varint(body, position, len(body))
+        end = position + length
+        delta_ms, position = _varint(body, position + 1, end, LONG_BITS)
+        if not -(1 << 63) <= delta_ms - by_ms < 1 << 63:
+            return None
+        time = b"\0" + varint(delta_ms - by_ms)
+        parts += (varint(len(time) + end - position), time, body[position:end])
+        position = end
+    return b"".join(parts)
+
+
 _OFFSET = struct.Struct(">q")
 _LEADER_EPOCH = struct.Struct(">i")
 _CRC = struct.Struct(">I")
 _ATTRIBUTES = struct.Struct(">h")
 
 
-def assigned(batch: ClientBatch, base_offset: int, leader_epoch: int, append_time_ms: int | None) -> bytearray:
-    """The batch as the log keeps it. Offset and leader epoch are outside the checksum; a changed time is inside."""
-    data = bytearray(batch.data)
-    _OFFSET.pack_into(data, 0, base_offset)
-    _LEADER_EPOCH.pack_into(data, 12, leader_epoch)
+def assigned(
+    batch: ClientBatch, base_offset: int, leader_epoch: int, append_time_ms: int | None
+) -> tuple[bytearray, memoryview]:
+    """The header as the log keeps it, and the records, which are not copied.
+
+    Offset and leader epoch are outside the checksum; a changed time is inside.
+    """
+    header, records = bytearray(batch.data[:HEADER_SIZE]), batch.data[HEADER_SIZE:]
+    _OFFSET.pack_into(header, 0, base_offset)
+    _LEADER_EPOCH.pack_into(header, 12, leader_epoch)
     max_timestamp_ms = batch.max_timestamp_ms if append_time_ms is None else append_time_ms
     attributes = batch.header.attributes & ~LOG_APPEND_TIME | (0 if append_time_ms is None else LOG_APPEND_TIME)
     if max_timestamp_ms != batch.header.max_timestamp_ms or attributes != batch.header.attributes:
-        _ATTRIBUTES.pack_into(data, 21, attributes)
-        _OFFSET.pack_into(data, 35, max_timestamp_ms)
-        with memoryview(data) as view:
-            crc = crc32c(view[21:])
-        _CRC.pack_into(data, 17, crc)
-    return data
+        _ATTRIBUTES.pack_into(header, 21, attributes)
+        _OFFSET.pack_into(header, 35, max_timestamp_ms)
+        _CRC.pack_into(header, 17, crc32c(records, crc32c(header[21:])))
+    return header, records

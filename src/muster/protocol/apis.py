@@ -42,17 +42,25 @@ class ApiKey(IntEnum):
     ADD_OFFSETS_TO_TXN = 25
     END_TXN = 26
     TXN_OFFSET_COMMIT = 28
+    DESCRIBE_ACLS = 29
+    CREATE_ACLS = 30
+    DELETE_ACLS = 31
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
     DESCRIBE_LOG_DIRS = 35
     SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
+    ELECT_LEADERS = 43
     INCREMENTAL_ALTER_CONFIGS = 44
+    ALTER_PARTITION_REASSIGNMENTS = 45
+    LIST_PARTITION_REASSIGNMENTS = 46
     OFFSET_DELETE = 47
+    DESCRIBE_QUORUM = 55
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
     CONSUMER_GROUP_HEARTBEAT = 68
+    LIST_CONFIG_RESOURCES = 74
     DESCRIBE_TOPIC_PARTITIONS = 75
 
 
@@ -110,17 +118,25 @@ APIS: dict[int, Api] = {
         _api(ApiKey.ADD_OFFSETS_TO_TXN, "AddOffsetsToTxn", (0, 4), 3),
         _api(ApiKey.END_TXN, "EndTxn", (0, 5), 3),
         _api(ApiKey.TXN_OFFSET_COMMIT, "TxnOffsetCommit", (0, 5), 3),
+        _api(ApiKey.DESCRIBE_ACLS, "DescribeAcls", (1, 3), 2),
+        _api(ApiKey.CREATE_ACLS, "CreateAcls", (1, 3), 2),
+        _api(ApiKey.DELETE_ACLS, "DeleteAcls", (1, 3), 2),
         _api(ApiKey.DESCRIBE_CONFIGS, "DescribeConfigs", (1, 4), 4),
         _api(ApiKey.ALTER_CONFIGS, "AlterConfigs", (0, 2), 2),
         _api(ApiKey.DESCRIBE_LOG_DIRS, "DescribeLogDirs", (1, 5), 2),
         _api(ApiKey.SASL_AUTHENTICATE, "SaslAuthenticate", (0, 2), 2),
         _api(ApiKey.CREATE_PARTITIONS, "CreatePartitions", (0, 3), 2),
         _api(ApiKey.DELETE_GROUPS, "DeleteGroups", (0, 2), 2),
+        _api(ApiKey.ELECT_LEADERS, "ElectLeaders", (0, 2), 2),
         _api(ApiKey.INCREMENTAL_ALTER_CONFIGS, "IncrementalAlterConfigs", (0, 1), 1),
+        _api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, "AlterPartitionReassignments", (0, 1), 0),
+        _api(ApiKey.LIST_PARTITION_REASSIGNMENTS, "ListPartitionReassignments", (0, 0), 0),
         _api(ApiKey.OFFSET_DELETE, "OffsetDelete", (0, 0), NEVER),
+        _api(ApiKey.DESCRIBE_QUORUM, "DescribeQuorum", (0, 2), 0),
         _api(ApiKey.DESCRIBE_CLUSTER, "DescribeCluster", (0, 2), 0),
         _api(ApiKey.DESCRIBE_PRODUCERS, "DescribeProducers", (0, 0), 0),
         _api(ApiKey.CONSUMER_GROUP_HEARTBEAT, "ConsumerGroupHeartbeat", (0, 1), 0),
+        _api(ApiKey.LIST_CONFIG_RESOURCES, "ListConfigResources", (0, 1), 0),
         _api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, "DescribeTopicPartitions", (0, 0), 0),
     )
 }

@@ -147,13 +147,13 @@ def _decode(form: Layout, reader: WireReader) -> StructData:
         raise BadBody(f"{form.name} version {form.version}: {error}") from error
 
 
-def _encode(form: Layout, body: StructData) -> bytes:
+def _encode(form: Layout, body: StructData) -> bytearray:
     writer = Writer()
     try:
         form.write(writer, body)
     except CodecError as error:
         raise BadBody(f"{form.name} version {form.version}: {error}") from error
-    return writer.finish()
+    return writer.finish_uncopied()
 
 
 # The header of a request, as a server reads it.

@@ -3,9 +3,11 @@
 from muster.codec.primitives import Buffer, Reader
 from muster.errors import Malformed
 
-MAX_ELEMENTS = 250_000
-"""Elements of arrays in one message, all together. Two bytes on the wire can become half a kilobyte here, and a frame
-may be a hundred megabytes; an honest request of this size has not been seen."""
+MAX_ELEMENTS = 50_000
+"""Elements of arrays in one request, all together. Two bytes on the wire can become half a kilobyte here, a frame may
+be a hundred megabytes, and an element takes 5 to 15 microseconds of the one loop that serves everybody. The largest
+that clients really ask is a consumer of every partition, each in a topic of its own, that leaves as many others:
+four times `muster.max.partitions`. (Kafka has no such limit, and a thread for each of such requests.)"""
 
 MAX_RESPONSE_ELEMENTS = 10_000_000
 """The same for a response that a client reads: the metadata of a large cluster has millions of elements."""

@@ -804,9 +804,181 @@ EndTxnResponse 0-5 flexible 3+
   producerEpoch int16 5+ =-1
 """
 
+# What admin tools ask of a cluster of many nodes, and of access control.
+
+NODES = """
+DescribeAclsRequest 1-3 flexible 2+
+  resourceTypeFilter int8
+  resourceNameFilter string ?
+  patternTypeFilter int8 =3
+  principalFilter string ?
+  hostFilter string ?
+  operation int8
+  permissionType int8
+
+DescribeAclsResponse 1-3 flexible 2+
+  throttleTimeMs int32
+  errorCode int16
+  errorMessage string ?
+  resources []struct
+    resourceType int8
+    resourceName string
+    patternType int8 =3
+    acls []struct
+      principal string
+      host string
+      operation int8
+      permissionType int8
+
+CreateAclsRequest 1-3 flexible 2+
+  creations []struct
+    resourceType int8
+    resourceName string
+    resourcePatternType int8 =3
+    principal string
+    host string
+    operation int8
+    permissionType int8
+
+CreateAclsResponse 1-3 flexible 2+
+  throttleTimeMs int32
+  results []struct
+    errorCode int16
+    errorMessage string ?
+
+DeleteAclsRequest 1-3 flexible 2+
+  filters []struct
+    resourceTypeFilter int8
+    resourceNameFilter string ?
+    patternTypeFilter int8 =3
+    principalFilter string ?
+    hostFilter string ?
+    operation int8
+    permissionType int8
+
+DeleteAclsResponse 1-3 flexible 2+
+  throttleTimeMs int32
+  filterResults []struct
+    errorCode int16
+    errorMessage string ?
+    matchingAcls []struct
+      errorCode int16
+      errorMessage string ?
+      resourceType int8
+      resourceName string
+      patternType int8 =3
+      principal string
+      host string
+      operation int8
+      permissionType int8
+
+ElectLeadersRequest 0-2 flexible 2+
+  electionType int8 1+
+  topicPartitions []struct ?
+    topic string
+    partitions []int32
+  timeoutMs int32 =60000
+
+ElectLeadersResponse 0-2 flexible 2+
+  throttleTimeMs int32
+  errorCode int16 1+
+  replicaElectionResults []struct
+    topic string
+    partitionResult []struct
+      partitionId int32
+      errorCode int16
+      errorMessage string ?
+
+AlterPartitionReassignmentsRequest 0-1 flexible 0+
+  timeoutMs int32 =60000
+  allowReplicationFactorChange bool 1+ =true
+  topics []struct
+    name string
+    partitions []struct
+      partitionIndex int32
+      replicas []int32 ? =null
+
+AlterPartitionReassignmentsResponse 0-1 flexible 0+
+  throttleTimeMs int32
+  allowReplicationFactorChange bool 1+ =true
+  errorCode int16
+  errorMessage string ?
+  responses []struct
+    name string
+    partitions []struct
+      partitionIndex int32
+      errorCode int16
+      errorMessage string ?
+
+ListPartitionReassignmentsRequest 0 flexible 0+
+  timeoutMs int32 =60000
+  topics []struct ? =null
+    name string
+    partitionIndexes []int32
+
+ListPartitionReassignmentsResponse 0 flexible 0+
+  throttleTimeMs int32
+  errorCode int16
+  errorMessage string ?
+  topics []struct
+    name string
+    partitions []struct
+      partitionIndex int32
+      replicas []int32
+      addingReplicas []int32
+      removingReplicas []int32
+
+DescribeQuorumRequest 0-2 flexible 0+
+  topics []struct
+    topicName string
+    partitions []struct
+      partitionIndex int32
+
+DescribeQuorumResponse 0-2 flexible 0+
+  errorCode int16
+  errorMessage string 2+ ?
+  topics []struct
+    topicName string
+    partitions []struct
+      partitionIndex int32
+      errorCode int16
+      errorMessage string 2+ ?
+      leaderId int32
+      leaderEpoch int32
+      highWatermark int64
+      currentVoters []struct
+        replicaId int32
+        replicaDirectoryId uuid 2+
+        logEndOffset int64
+        lastFetchTimestamp int64 1+ =-1
+        lastCaughtUpTimestamp int64 1+ =-1
+      observers []struct
+        replicaId int32
+        replicaDirectoryId uuid 2+
+        logEndOffset int64
+        lastFetchTimestamp int64 1+ =-1
+        lastCaughtUpTimestamp int64 1+ =-1
+  nodes []struct 2+
+    nodeId int32
+    listeners []struct
+      name string
+      host string
+      port uint16
+
+ListConfigResourcesRequest 0-1 flexible 0+
+  resourceTypes []int8 1+
+
+ListConfigResourcesResponse 0-1 flexible 0+
+  throttleTimeMs int32
+  errorCode int16
+  configResources []struct
+    resourceName string
+    resourceType int8 1+ =16
+"""
+
 
 @cache
 def message_texts() -> dict[str, str]:
     """The lines of each message by its name."""
-    blocks = "\n".join((SESSIONS, GROUPS, OFFSETS, TOPICS, RECORDS)).strip().split("\n\n")
+    blocks = "\n".join((SESSIONS, GROUPS, OFFSETS, TOPICS, RECORDS, NODES)).strip().split("\n\n")
     return {block.split(maxsplit=1)[0]: block.strip("\n") for block in blocks if block.strip()}

@@ -250,11 +250,11 @@ def encode_meta(meta: MetaProperties) -> bytes:
     return ("\n".join(lines) + "\n").encode()
 
 
-def settle_meta(files: Files, directory: Path, cluster_id: str | None, node_id: int) -> MetaProperties:
+def settle_meta(files: Files, directory: Path, cluster_id: str | None, node_id: int | None) -> MetaProperties:
     """Read a directory's ids, or give it new ones. `ConfigError` where it belongs to another cluster or node."""
     path = directory / META_PROPERTIES
     if not files.exists(path):
-        meta = MetaProperties(cluster_id or new_cluster_id(), node_id, new_topic_id())
+        meta = MetaProperties(cluster_id or new_cluster_id(), 1 if node_id is None else node_id, new_topic_id())
         replace_file(files, path, encode_meta(meta), "meta")
         return meta
     meta = decode_meta(read_file(files, path, 65536).decode("utf-8", "replace"), path)
@@ -262,5 +262,10 @@ def settle_meta(files: Files, directory: Path, cluster_id: str | None, node_id: 
         raise ConfigError(
             f"{directory} belongs to cluster {meta.cluster_id}, and cluster {cluster_id} was asked for. Point at "
             "another directory, or leave the cluster id out to go on as the one that is there."
+        )
+    if node_id is not None and meta.node_id is not None and meta.node_id != node_id:
+        raise ConfigError(
+            f"{directory} belongs to node {meta.node_id}, and this is node {node_id} (node.id). Go on as the node that "
+            f"is there (--node-id {meta.node_id}), or choose another directory."
         )
     return meta

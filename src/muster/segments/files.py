@@ -255,6 +255,11 @@ def write_file(files: Files, path: Path, data: bytes, point: str) -> None:
 
     Which of the two a power cut leaves is open until the directory is synced; `replace_file` does that too.
     """
+    files.rename(write_beside(files, path, data, point), path)
+
+
+def write_beside(files: Files, path: Path, data: bytes, point: str) -> Path:
+    """The first half of `write_file`: the bytes are durable under another name, and the file is as it was."""
     temporary = path.with_name(path.name + ".tmp")
     file = files.open(temporary, create=True)
     try:
@@ -263,7 +268,7 @@ def write_file(files: Files, path: Path, data: bytes, point: str) -> None:
         file.sync(f"{point}.data")
     finally:
         file.close()
-    files.rename(temporary, path)
+    return temporary
 
 
 def write_hint(files: Files, path: Path, data: bytes) -> None:

@@ -24,7 +24,7 @@ from muster.segments.sources import OFFSETS_TOPIC
 from muster.server import process
 from muster.server.cluster import metadata
 from muster.server.cluster.cluster import MISSING_PARTITION, Cluster, DiskPartition, Node, PartitionOffsets
-from muster.server.cluster.topic_storage import DirectoryTopics, TopicChanges, fresh_topic_id, log_config
+from muster.server.cluster.topic_storage import DirectoryTopics, Patience, TopicChanges, fresh_topic_id, log_config
 from muster.server.cluster.topics import Topic, TopicChange, Topics
 from muster.server.cluster_requests import ClusterRequests, WaitingFetches
 from muster.server.compaction import Compaction
@@ -108,7 +108,7 @@ def open_directory(
         ) from refused
     if directory.is_new:
         server_log.say(
-            f"{data} was empty: a NEW data directory was made, of cluster {directory.meta.cluster_id}, "
+            f"{data} had no data of a broker: a NEW data directory was made, of cluster {directory.meta.cluster_id}, "
             "without any group or topic. If there should be some, the disk may not be mounted; --must-exist "
             "(muster.data.must.exist=true) refuses to start then.",
             event="new data directory",
@@ -146,17 +146,19 @@ def assemble(
     compaction = Compaction(directory, config, server_log, stats, logs_on_loan, clock)
     leadership = Leadership(led_partitions, directory, compaction, groups, server_log, logs_on_loan)
 
-    topic_changes = TopicChanges(topics, led_partitions.topics_deleted, report_topic)
+    patience = Patience(report_topic_from_thread)
+    directory.registry.try_again = patience
+    topic_changes = TopicChanges(topics, led_partitions.topics_deleted, report_topic, patience)
     fetches = WaitingFetches(
         partial(clock.make_timers, loop, of_clients=True),
+        partial(fetch.count, cluster=cluster),
         lambda parked: fetch.complete(parked, cluster),
-        lambda answer, parked: fetch.is_enough(answer, parked, cluster),
         loop.call_soon,
         config.muster_max_parked_requests,
         config.muster_max_parked_partitions,
     )
     data_partitions = DataPartitions(
-        cluster, directory, flusher, compaction, logs_on_loan, server_log, clock, topic_changes.between,
+        cluster, directory, flusher, compaction, logs_on_loan, server_log, remarks, clock, topic_changes.between,
         lambda key: fetches.grown(*key),
     )  # fmt: skip
     producer_ids = ProducerIds(directory.files, directory.path, server_log, partial(_largest_producer_id, directory))

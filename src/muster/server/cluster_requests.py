@@ -6,7 +6,7 @@ Produce and Fetch are in `records/`. ConsumerGroupHeartbeat is advertised and re
 it among the APIs wait without a word; one line of the log says what to do.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -18,12 +18,12 @@ from muster.protocol.errors import NotServed
 from muster.protocol.messages import decode_request, encode_response
 from muster.server.cluster.cluster import Cluster, ClusterApi
 from muster.server.cluster.topic_storage import TopicChanges
-from muster.server.cluster.topics import TopicChange
+from muster.server.cluster.topics import Outcome, Plan, TopicChange
 from muster.server.connection import Connection, PendingReply
 from muster.server.dispatch import Handler, Request
 from muster.server.records import delete_records, describe_log_dirs, describe_producers, fetch, produce, producer_ids
 from muster.server.records.data_partitions import DataPartitions
-from muster.server.records.fetch import FetchAnswer, ParkedFetch
+from muster.server.records.fetch import FetchAnswer, Key, ParkedFetch
 from muster.server.records.fetch_sessions import FetchSessions
 from muster.server.records.producer_ids import ProducerIds
 from muster.server.server_log import RateLimitedLog
@@ -41,6 +41,14 @@ CLUSTER_MODULES = {
     ApiKey.INCREMENTAL_ALTER_CONFIGS: "alter_configs",
     ApiKey.LIST_OFFSETS: "list_offsets",
     ApiKey.OFFSET_FOR_LEADER_EPOCH: "list_offsets",
+    ApiKey.DESCRIBE_ACLS: "one_node",
+    ApiKey.CREATE_ACLS: "one_node",
+    ApiKey.DELETE_ACLS: "one_node",
+    ApiKey.ELECT_LEADERS: "one_node",
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: "one_node",
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: "one_node",
+    ApiKey.DESCRIBE_QUORUM: "one_node",
+    ApiKey.LIST_CONFIG_RESOURCES: "one_node",
 }
 """In `muster.server.cluster`; each module has a table `APIS` of those it knows."""
 AsSent = Callable[[FetchAnswer], FetchAnswer]
@@ -90,13 +98,33 @@ class ClusterRequests:
             reply.answer(api.answer(asked, self._cluster))
             return reply
         plan = api.plan(asked, self._cluster)
+        if plan.not_made:
+            self._unserved.topics_not_made(request.client_id, request.connection.peer, plan.not_made)
         # Metadata tells what there is now; the others are about what there is behind the changes before them.
         waits = self._changes.is_busy and api_key is not ApiKey.METADATA
         if plan.changes or waits:
-            self._changes.submit(partial(api.plan, asked, self._cluster), reply, end - start)
+            decide = partial(api.plan, asked, self._cluster)
+            if api_key is ApiKey.METADATA:
+                decide = partial(self._with_failures_told, decide, request)
+            self._changes.submit(decide, reply, end - start)
         else:
             reply.answer(plan.answer([]))
         return reply
+
+    def _with_failures_told(self, decide: Callable[[], Plan], request: Request) -> Plan:
+        """A client that only asked about a topic does not hear why it could not be made; the log does."""
+        plan = decide()
+
+        def answer(outcomes: Sequence[Outcome]) -> Any:
+            failed = [
+                (change.topic.name, str(error).rstrip("."))
+                for change, error in zip(plan.changes, outcomes, strict=True)
+                if error is not None
+            ]
+            self._unserved.topics_not_made(request.client_id, request.connection.peer, failed)
+            return plan.answer(outcomes)
+
+        return plan._replace(answer=answer)
 
     def _fetch(self, request: Request, data: bytes, start: int, end: int) -> PendingReply:
         asked = fetch.decode(request.version, data, start, end)
@@ -173,22 +201,22 @@ class WaitingFetches:
     def __init__(
         self,
         make_timers: Callable[[Callable[[Any], None]], Timers],
+        count: Callable[[ParkedFetch, Key], None],
         complete: Callable[[ParkedFetch], FetchAnswer],
-        is_enough: Callable[[FetchAnswer, ParkedFetch], bool],
         soon: Callable[[Callable[[], None]], object],
         max_requests: int,
         max_partitions: int,
     ) -> None:
         self._soon = soon
-        self._grown: set[tuple[str, int]] = set()
+        self._grown: set[Key] = set()
         self._timers = make_timers(self.due)
+        self._count = count
         self._complete = complete
-        self._is_enough = is_enough
         self._max_requests = max_requests
         self._max_partitions = max_partitions
         self._waiting: dict[PendingReply, tuple[ParkedFetch, AsSent]] = {}
         self._by_connection: dict[Connection, PendingReply] = {}
-        self._by_partition: dict[tuple[str, int], dict[PendingReply, None]] = {}
+        self._by_partition: dict[Key, dict[PendingReply, None]] = {}
         self._partitions = 0
 
     def __len__(self) -> int:
@@ -202,7 +230,7 @@ class WaitingFetches:
             return
         self._waiting[reply] = parked, as_sent
         self._by_connection[reply.connection] = reply
-        for key in parked.keys:
+        for key in parked.found:
             self._by_partition.setdefault(key, {})[reply] = None
         self._partitions += parked.partitions
         self._timers.set(reply, parked.deadline_ms)
@@ -228,7 +256,7 @@ class WaitingFetches:
         parked = waiting[0]
         self._partitions -= parked.partitions
         self._by_connection.pop(reply.connection, None)
-        for key in parked.keys:
+        for key in parked.found:
             of_partition = self._by_partition[key]
             del of_partition[reply]
             if not of_partition:
@@ -236,24 +264,29 @@ class WaitingFetches:
         return waiting
 
     def grown(self, topic: str, partition: int) -> None:
-        """There may be more to read in a partition: in this turn those who wait for it are looked at, once each."""
+        """There may be more to read in a partition: in this turn it is counted, once for each that waits for it."""
         if (topic, partition) in self._by_partition:
             if not self._grown:
-                self._soon(self._look)
+                self._soon(self._look_at_grown)
             self._grown.add((topic, partition))
 
-    def _look(self) -> None:
+    def _look_at_grown(self) -> None:
         """Answer those that have enough now."""
         grown, self._grown = self._grown, set()
-        for reply in {reply: None for key in grown for reply in self._by_partition.get(key, ())}:
+        grown_of: dict[PendingReply, list[Key]] = {}
+        for key in grown:
+            for reply in self._by_partition.get(key, ()):
+                grown_of.setdefault(reply, []).append(key)
+        for reply, keys in grown_of.items():
             if reply not in self._waiting:
                 continue
             parked, as_sent = self._waiting[reply]
             try:
-                answer = self._complete(parked)
-                if not self._is_enough(answer, parked):
+                for key in keys:
+                    self._count(parked, key)
+                if not parked.has_enough:
                     continue
-                answer = as_sent(answer)
+                answer = as_sent(self._complete(parked))
             except Exception as error:
                 self._taken_out(reply)
                 reply.fail(error)
@@ -305,6 +338,13 @@ class UnservedClients:
             f"begins transactions as {transactional_id[:LONGEST_ID]!r}, and muster serves none yet: it is refused with "
             "TRANSACTIONAL_ID_AUTHORIZATION_FAILED(53). Leave transactional.id unset",
         )  # fmt: skip
+
+    def topics_not_made(self, client_id: str, peer: str, topics: Iterable[tuple[str, str]]) -> None:
+        for name, why in topics:
+            self._say(
+                f"topic {name}", client_id, peer,
+                f"asks for topic {name[:LONGEST_ID]!r}, which is not there and cannot be made: {why}",
+            )  # fmt: skip
 
     def _say(self, kind: str, client_id: str, peer: str, what: str) -> None:
         shown_id = client_id[:LONGEST_ID]

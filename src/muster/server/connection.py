@@ -7,7 +7,8 @@ at a time; behind a commit that only waits for the disk the next ones go on.
 While a client does not read its answers, or holds up its own requests, nothing more is read from it: its requests stay
 in its own socket buffer. The same holds while there is no memory for a large request (`connections.py`). A client that
 sends a great many requests at once has them handled a few milliseconds' worth at a time, so that others get their turn
-in between.
+in between. If a turn of the loop has been a long one already, requests wait for a later one, but for small ones of
+group members (`OF_MEMBERS`): a request of few bytes may ask for much, such as a fetch of a session of all partitions.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from time import monotonic
 from typing import Any, cast
 
 from muster.errors import MusterError
-from muster.protocol.apis import APIS
+from muster.protocol.apis import APIS, ApiKey
 from muster.server.connections import RESERVE_BYTES, TURN_S, Connections
 
 _read_size = Struct(">i").unpack_from
@@ -33,6 +34,22 @@ _ENDED_BY_PEER = (7, 8)
 LOOK_AT_THE_CLOCK_EVERY = 16
 """Requests of the hot APIs; after any other, and after a large one, always."""
 LARGE_REQUEST_BYTES = 1 << 10
+OF_MEMBERS = frozenset(
+    api_key.to_bytes(2, "big")
+    for api_key in (
+        ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH, ApiKey.FIND_COORDINATOR, ApiKey.JOIN_GROUP, ApiKey.HEARTBEAT,
+        ApiKey.LEAVE_GROUP, ApiKey.SYNC_GROUP, ApiKey.API_VERSIONS,
+    )
+)  # fmt: skip
+"""APIs whose small requests never wait for others: a member that is not heard in time is expelled."""
+LARGE_PIECE_BYTES = 16 << 10
+"""Of a request that comes in pieces, those that are kept as they come; smaller ones are gathered, or a client that
+sends byte by byte would have an object kept for each."""
+"""One below that has a few hundred elements at most."""
+
+
+def _can_wait(data: bytes, start: int, size: int) -> bool:
+    return size > LARGE_REQUEST_BYTES or data[start : start + 2] not in OF_MEMBERS
 
 
 class PendingReply:
@@ -94,8 +111,9 @@ class Connection(asyncio.Protocol):
         """The group and member id of the last SyncGroup."""
         self.remembered: dict[int, Any] = {}
         """What the last request of each hot API looked like: see `repeated_requests.py`."""
-        self._held = bytearray()
+        self._held: list[bytes | bytearray] = []
         """What has come and is not handled yet: part of a request, or requests that are held up."""
+        self._held_bytes = 0
         self._needed = 4
         self.unfinished_since: float | None = None
         self._replies: deque[PendingReply] = deque()
@@ -105,6 +123,8 @@ class Connection(asyncio.Protocol):
         self.is_sending_soon = False
         """Whether what is answered will be sent in this turn anyway."""
         self._is_yielding = False
+        self._has_turn = False
+        """Whether it has waited for this turn of the loop: its next request is handled in it."""
         self._is_full = False
         self._is_muted = False
         self._is_paused = False
@@ -161,7 +181,7 @@ class Connection(asyncio.Protocol):
         self.last_heard = self._loop.time()
         if self._held or self._is_paused:
             self._hold(data)
-            if len(self._held) < self._needed or self._is_held_up:
+            if self._held_bytes < self._needed or self._is_held_up:
                 return
             data = self._let_go()
         self._take(data)
@@ -189,7 +209,8 @@ class Connection(asyncio.Protocol):
         position, end = 0, len(data)
         handle, replies = self.host.handle, self._replies
         max_bytes, max_waiting = self.host.max_request_bytes, self.host.max_waiting
-        taken, enough = 0, monotonic() + TURN_S
+        turns, began = self.host.turns, monotonic()
+        taken, enough = 0, began + TURN_S
         is_sending_soon, self.is_sending_soon = self.is_sending_soon, True  # at the end of this
         self.taken_at = self._loop.time()
         self._needed = 4
@@ -202,12 +223,18 @@ class Connection(asyncio.Protocol):
             if after > end:
                 self._needed = 4 + size
                 break
+            if turns.is_long and not (self._has_turn and not taken) and _can_wait(data, position + 4, size):
+                self._is_yielding = True
+                turns.wait(self._take_turn)
+                break
             try:
                 waits_for = handle(self, data, position + 4, after)
             except MusterError as error:
+                turns.spend(monotonic() - began)
                 self.drop(str(error))
                 return
             except Exception as error:
+                turns.spend(monotonic() - began)
                 self.fail("its request could not be handled", error)
                 return
             position = after
@@ -229,8 +256,9 @@ class Connection(asyncio.Protocol):
             is_time_to_look = waits_for is not None or not taken % LOOK_AT_THE_CLOCK_EVERY or size > LARGE_REQUEST_BYTES
             if is_time_to_look and position < end and monotonic() > enough:
                 self._is_yielding = True
-                self.host.turns.wait(self._take_turn)
+                turns.wait(self._take_turn)
                 break
+        turns.spend(monotonic() - began)
         self.is_sending_soon = is_sending_soon
         self._waiting_bytes += position
         if not replies:  # all were answered and sent on the way: nothing waits
@@ -245,27 +273,34 @@ class Connection(asyncio.Protocol):
         self._settle_reading()
 
     def _take_turn(self) -> None:
-        self._is_yielding = False
+        self._is_yielding, self._has_turn = False, True
         self._go_on()
+        self._has_turn = False
 
     def _hold(self, data: bytes) -> None:
         """Keep bytes that cannot be handled yet."""
-        self._held += data
-        if len(self._held) > RESERVE_BYTES and not self.host.intake.borrow(self, len(self._held)):
+        if len(data) >= LARGE_PIECE_BYTES:
+            self._held.append(data)
+        elif self._held and type(self._held[-1]) is bytearray:
+            self._held[-1] += data
+        else:
+            self._held.append(bytearray(data))
+        self._held_bytes += len(data)
+        if self._held_bytes > RESERVE_BYTES and not self.host.intake.borrow(self, self._held_bytes):
             self._is_muted = True
             self._settle_reading()
 
     def _let_go(self) -> bytes:
         """What was held, to be handled now."""
-        data = bytes(self._held)
+        data = b"".join(self._held)
         self._forget()
         return data
 
     def _forget(self) -> None:
-        if len(self._held) > RESERVE_BYTES:
+        if self._held_bytes > RESERVE_BYTES:
             self.host.intake.give_back(self)
             self._is_muted = False
-        self._held = bytearray()
+        self._held, self._held_bytes = [], 0
         self.unfinished_since = None
 
     def unmute(self) -> None:
@@ -295,7 +330,7 @@ class Connection(asyncio.Protocol):
         is_reading_already = not self._is_paused and not self._held
         if is_reading_already or self._transport is None or self._is_held_up:
             return
-        if self._held and len(self._held) >= self._needed:
+        if self._held and self._held_bytes >= self._needed:
             self._take(self._let_go())
         else:
             if self._held and self.unfinished_since is None:

@@ -15,9 +15,10 @@ those that are read from and send nothing more, and the largest first. A request
 Answers. A client that does not read is not read from, so it holds the answers to what it asked before, and no more
 (`Unread`). If all clients together hold too much, the ones that have not read for longest are dropped.
 
-Time. Of the clients that have sent more than can be handled at once, one goes on in each turn of the loop, the one that
-has waited longest, for a few milliseconds (`FairTurns`). So a client with one request waits for one of them at a time,
-however many there are.
+Time. Of the clients that have sent more than can be handled at once, those that have waited longest go on in each turn
+of the loop, for a few milliseconds in all (`FairTurns`). So a client with one request waits for one of them at a time,
+however many there are. The same holds for requests that take long one by one: when a turn of the loop has lasted
+`LONG_TURN_S`, requests wait for a later one, but for small ones of group members.
 """
 
 import asyncio
@@ -38,6 +39,7 @@ READ_BYTES = 256 << 10
 """The most that the event loop hands over at a time: a connection may pass the limit by so much."""
 PART_TO_FREE = 8
 TURN_S = 0.002
+LONG_TURN_S = 0.020
 SLOW_READER_S = 30.0
 LEFT_AFTER_S = 5.0
 """A connection that has been silent for so long may have been closed by the client behind a request that waits."""
@@ -316,6 +318,19 @@ class FairTurns:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._waiting: deque[Callable[[], None]] = deque()
+        self._spent_s = 0.0
+        self.is_long = False
+        """Whether requests have taken this turn of the loop for so long that those which can wait should."""
+
+    def spend(self, seconds: float) -> None:
+        """Requests were handled for so long."""
+        if not self._spent_s:
+            self._loop.call_soon(self._begin)
+        self._spent_s += seconds
+        self.is_long = self._spent_s > LONG_TURN_S
+
+    def _begin(self) -> None:
+        self._spent_s, self.is_long = 0.0, False
 
     def wait(self, go_on: Callable[[], None]) -> None:
         self._waiting.append(go_on)
@@ -323,10 +338,15 @@ class FairTurns:
             self._loop.call_soon(self._next)
 
     def _next(self) -> None:
-        go_on = self._waiting[0]  # stays until it has had its turn, so that `wait` does not call for the next one
         try:
-            go_on()
+            while self._waiting:
+                go_on = self._waiting[0]  # stays until it has had its turn: `wait` calls for none before
+                try:
+                    go_on()
+                finally:
+                    self._waiting.popleft()
+                if self._spent_s >= TURN_S:
+                    break
         finally:
-            self._waiting.popleft()
             if self._waiting:
                 self._loop.call_soon(self._next)

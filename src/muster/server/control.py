@@ -106,9 +106,10 @@ async def ask(data: Path, request: dict[str, Any], timeout_s: float = 10.0) -> d
         path = (data / ADDRESS_FILE).read_text(encoding="utf-8")
         reader, writer = await asyncio.wait_for(asyncio.open_unix_connection(path, limit=1 << 24), timeout_s)
     except (OSError, TimeoutError) as error:
-        raise BadInput(
-            f"No server has {data} open ({error}). Give the directory that `muster serve --data` was given."
-        ) from error
+        problem = f"no server has {data} open" if data.is_dir() else f"there is no directory {data}"
+        if isinstance(error, PermissionError):
+            problem = f"the server that has {data} open is another user's"
+        raise BadInput(f"{problem}. Give the directory that `muster serve --data` was given.") from error
     writer.write(json.dumps(request).encode() + b"\n")
     answer: dict[str, Any] = json.loads(await asyncio.wait_for(reader.readline(), timeout_s))
     writer.close()

@@ -13,7 +13,8 @@ has ended before the loan begins.
 
 Loading. A small log is read row by row, a large one through columns. The columnar reader is ten times as fast and costs
 a third of a second and a hundred megabytes to import, so a server with little to load never does. The size of all logs
-together decides: fifty small partitions are a large log too.
+together decides: fifty small partitions are a large log too. Where its libraries are not installed all logs are
+read row by row.
 """
 
 import asyncio
@@ -29,6 +30,7 @@ from muster.core.coordinator import Coordinator
 from muster.core.groups import LoadFailed, LoadReport, replay_batches, restore
 from muster.core.router import Ownership
 from muster.errors import LogDamaged, described
+from muster.extras import COLUMNS, is_installed
 from muster.log.directory import LogDirectory
 from muster.log.partition import DiskLog
 from muster.log.segment import LOG
@@ -295,7 +297,8 @@ def load(
     """
     started = time.perf_counter()
     coordinator = Coordinator(config)
-    if max(in_all_bytes, log.size_bytes) >= COLUMNS_FROM_BYTES and log.size_bytes > ROWS_UP_TO_BYTES:
+    is_large = max(in_all_bytes, log.size_bytes) >= COLUMNS_FROM_BYTES and log.size_bytes > ROWS_UP_TO_BYTES
+    if is_large and is_installed(COLUMNS):
         report = _through_columns(log, coordinator, progress)
     else:
         batches = log.batches(buffer_bytes=config.offsets_load_buffer_size)

@@ -79,7 +79,10 @@ def _only(endpoints: list[Endpoint], setting: str, config: BrokerConfig) -> Endp
             "by controller.listener.names."
         )
     if served[0].name in _NOT_PLAIN:
-        raise ConfigError(f"{setting} has a {served[0].name} listener; muster speaks PLAINTEXT only.")
+        raise ConfigError(
+            f"{setting} has a {served[0].name} listener; muster speaks PLAINTEXT only. Make it PLAINTEXT://HOST:PORT, "
+            "or give --listen HOST:PORT."
+        )
     return served[0]
 
 

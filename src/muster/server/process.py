@@ -1,4 +1,4 @@
-"""What the server asks of its own process: the number of open files, and the search for reference cycles.
+"""What the server asks of its own process: open files, the search for reference cycles, memory that was freed.
 
 Files. The system's soft limit is often 1,024, which is there for programs that use `select`; a server is expected to
 raise it to the hard limit, and a Java machine does so by itself.
@@ -7,10 +7,17 @@ Cycles. Python looks for reference cycles among all objects there are; with a mi
 time. Groups and offsets are not cyclic and live long. So the objects that have survived a full search are set aside and
 not searched again: the next search is among those that came since. An object that is set aside is still freed when the
 last reference to it goes; only cycles would stay. The one large cycle, a coordinator that gives up its partition, asks
-for a search of everything. Both concern the whole process, so only `muster serve` calls them, not `muster.Broker`.
+for a search of everything.
+
+Memory. A megabyte of records is a few blocks of a megabyte: as it came, as it is written, as it is sent. glibc gives
+memory back to the system as soon as two such blocks are free, and gets it again, page by page and cleared, for the next
+request; that was two thirds of all that a megabyte took. So it is told to keep up to 32 MB.
+
+All three concern the whole process, so only `muster serve` calls them, not `muster.Broker`.
 """
 
 import contextlib
+import ctypes
 import gc
 import os
 import resource
@@ -20,6 +27,10 @@ RESERVED = 128
 """Kept from clients: segments that are rolled and compacted, topics that are made, operators."""
 OLDEST = 2
 """The generation of objects that only a full search looks at."""
+KEPT_BYTES, MAPPED_FROM_BYTES = 32 << 20, 16 << 20
+"""Of free memory at the end of the heap; larger blocks have pages of their own, which go when the block goes."""
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+"""Names of glibc's <malloc.h>."""
 
 
 def raise_open_files_limit() -> int:
@@ -65,3 +76,12 @@ def search_everything_once() -> None:
 def _full_search_ended(phase: Literal["start", "stop"], info: dict[str, Any]) -> None:
     if phase == "stop" and info["generation"] == OLDEST:
         gc.freeze()
+
+
+def keep_freed_memory() -> bool:
+    """Do not give every free megabyte back to the system. False where the C library is not one that can be told."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None:
+        return False
+    settings = ((_M_TRIM_THRESHOLD, KEPT_BYTES), (_M_MMAP_THRESHOLD, MAPPED_FROM_BYTES))
+    return all(mallopt(name, size_bytes) == 1 for name, size_bytes in settings)

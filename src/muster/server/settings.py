@@ -40,8 +40,12 @@ class Ignored(NamedTuple):
     name: str
     is_kafkas: bool
     suggestion: str | None
+    reason: str | None = None
+    """Why its value is not used, of a setting that muster has."""
 
     def __str__(self) -> str:
+        if self.reason:
+            return f"{self.name} {self.reason}"
         if self.is_kafkas:
             return f"{self.name} is a setting of Kafka's that muster has no use for; it is ignored."
         hint = f" Did you mean {self.suggestion}?" if self.suggestion else ""
@@ -72,6 +76,13 @@ def settings_from(pairs: Iterable[tuple[str, str]] | Mapping[str, str]) -> Setti
             broker[field] = _value(name, broker_settings()[field].kind, text)
         else:
             ignored.append(_ignored(name))
+    replicas = broker.get("default_replication_factor", 1)
+    if replicas > 1:
+        reason = (
+            f"is {replicas}; it is ignored: this is one node, so topics made without saying how many have 1 replica."
+        )
+        ignored.append(Ignored("default.replication.factor", is_kafkas=True, suggestion=None, reason=reason))
+        broker["default_replication_factor"] = 1
     return Settings(GroupConfig(**groups), BrokerConfig(**broker), tuple(ignored))
 
 

@@ -12,7 +12,7 @@ from muster.codec.error_codes import ErrorCode
 from muster.config.broker import BrokerConfig
 from muster.core.config import GroupConfig
 from muster.log.partition import DiskLog
-from muster.log.reads import NOTHING
+from muster.log.reads import Extent
 from muster.segments.indexes import AbortedTransaction
 from muster.server.cluster.topics import Plan, Topic, Topics
 
@@ -66,7 +66,7 @@ class PartitionOffsets(Protocol):
     def youngest(self) -> FoundRecord | None:
         """The first record with the largest timestamp."""
 
-    def read(self, offset: int, max_bytes: int, up_to: int) -> memoryview:
+    def find(self, offset: int, max_bytes: int, up_to: int) -> Extent | None:
         """Whole batches from the one that holds an offset on, one at least if there is any; `LogDamaged`."""
 
     def aborted_transactions(self, from_offset: int, to_offset: int) -> Sequence[AbortedTransaction]:
@@ -97,8 +97,8 @@ class EmptyPartition:
     def youngest(self) -> FoundRecord | None:
         return None
 
-    def read(self, offset: int, max_bytes: int, up_to: int) -> memoryview:
-        return NOTHING
+    def find(self, offset: int, max_bytes: int, up_to: int) -> Extent | None:
+        return None
 
     def aborted_transactions(self, from_offset: int, to_offset: int) -> Sequence[AbortedTransaction]:
         return ()
@@ -169,8 +169,8 @@ class DiskPartition:
         found = self._log.offset_of_largest_timestamp()
         return None if found is None else FoundRecord(*found)
 
-    def read(self, offset: int, max_bytes: int, up_to: int) -> memoryview:
-        return self._log.read(offset, max_bytes, up_to)
+    def find(self, offset: int, max_bytes: int, up_to: int) -> Extent | None:
+        return self._log.find(offset, max_bytes, up_to)
 
     def aborted_transactions(self, from_offset: int, to_offset: int) -> Sequence[AbortedTransaction]:
         return self._log.aborted_transactions(from_offset, to_offset)

@@ -127,7 +127,8 @@ def plan_metadata(request: MetadataRequest, cluster: Cluster) -> Plan:
         tuple(described), cluster, ALL_CLUSTER_OPERATIONS if request.wants_cluster_operations else NOT_ASKED
     )
     may_create = request.may_create and cluster.config.auto_create_topics_enable
-    return Plan(_made_by_asking(unknown_names, cluster) if may_create else (), lambda outcomes: answer)
+    made, not_made = _made_by_asking(unknown_names, cluster) if may_create else ((), ())
+    return Plan(made, lambda outcomes: answer, not_made)
 
 
 def _request_problem(request: MetadataRequest) -> ErrorCode:
@@ -166,12 +167,14 @@ def _described(topic: Topic, cluster: Cluster, operations: int) -> TopicDescribe
     return TopicDescribed(ErrorCode.NONE, topic.name, topic.topic_id, epochs, operations)
 
 
-def _made_by_asking(names: Sequence[str], cluster: Cluster) -> list[TopicChange]:
-    """Topics that are made because a client asked about them; the first few of them."""
+def _made_by_asking(names: Sequence[str], cluster: Cluster) -> tuple[Sequence[TopicChange], Sequence[tuple[str, str]]]:
+    """Topics that are made because a client asked about them, the first few of them; those that cannot be, and why."""
     config = cluster.config
     if config.default_replication_factor != 1:
-        return []
+        why = f"default.replication.factor is {config.default_replication_factor}, and this is one node"
+        return (), [(name, why) for name in names]
     made: list[TopicChange] = []
+    not_made = []
     count = 0
     for name in names:
         partitions = config.num_partitions
@@ -181,12 +184,14 @@ def _made_by_asking(names: Sequence[str], cluster: Cluster) -> list[TopicChange]
         elif name in INTERNAL_TOPICS or name == METADATA_TOPIC or name_problem(name):
             continue
         if cluster.topics.partition_count + count + partitions > config.muster_max_partitions:
+            why = f"it has {partitions} partitions, there are {cluster.topics.partition_count + count}, and "
+            not_made.append((name, f"{why}muster.max.partitions is {config.muster_max_partitions}"))
             continue
         if made and (len(made) == MOST_MADE or count + partitions > MOST_PARTITIONS_MADE):
             break
         made.append(TopicChange(Happened.CREATED, Topic(name, cluster.fresh_topic_id(), partitions, configs)))
         count += partitions
-    return made
+    return made, not_made
 
 
 def offsets_topic_configs(cluster: Cluster) -> dict[str, str]:

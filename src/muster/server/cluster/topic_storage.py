@@ -5,16 +5,21 @@ topics that there are when its turn comes; made by a thread, since a disk takes 
 Heartbeats and commits are answered meanwhile. The answer to a deletion waits until the deletion of the topics' offsets
 is durable, too. Small requests may wait as many as there are clients. Large ones wait only as long as all that wait
 take little memory.
+
+If the disk fails so that it is not known whether a change was made, the request and those behind it wait until that is
+settled (`Patience`); logs of a topic that may be deleted are out of use meanwhile.
 """
 
 import asyncio
 import base64
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
+from muster.codec.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from muster.codec.error_codes import ErrorCode
 from muster.config.broker import BrokerConfig
 from muster.core.config import GroupConfig
@@ -45,6 +50,9 @@ from muster.server.connections import RESERVE_BYTES
 Result = TypeVar("Result")
 MOST_WAITING_BYTES = 16 << 20
 """Of requests that wait for their turn, besides the small ones."""
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 10.0
+RECOMPRESS_TO = {"uncompressed": NONE, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD}
+"""By `compression.type`; the other one is `producer`, whose batches are kept as they come."""
 FILES_OF_A_LOG = 3
 """That a log keeps open: records, and two indexes."""
 
@@ -57,6 +65,8 @@ def log_config(topic: StoredTopic, broker: BrokerConfig, groups: GroupConfig) ->
         assert isinstance(found, int)
         return found
 
+    codec = typed("compression.type", topic.configs, broker)
+    level = value(f"compression.{codec}.level") if codec in ("gzip", "lz4", "zstd") else None
     policy = typed("cleanup.policy", topic.configs, broker)
     config = LogConfig(
         segment_bytes=value("segment.bytes"),
@@ -68,6 +78,8 @@ def log_config(topic: StoredTopic, broker: BrokerConfig, groups: GroupConfig) ->
         timestamp_before_max_ms=value("message.timestamp.before.max.ms"),
         timestamp_after_max_ms=value("message.timestamp.after.max.ms"),
         compacted="compact" in (policy if isinstance(policy, tuple) else ()),
+        recompress_to=RECOMPRESS_TO.get(str(codec)),
+        compression_level=level,
         producer_id_expiration_ms=broker.producer_id_expiration_ms,
         flush=Flush(broker.muster_flush),
     )
@@ -127,7 +139,7 @@ class DirectoryTopics:
 
     def _configured(self, topics: Sequence[StoredTopic]) -> Outcome:
         try:
-            self._directory.registry.put(*topics)
+            self._directory.registry.put(*map(self._directory.registry.with_plan, topics))
         except OSError as error:
             return LogDamaged(f"the settings could not be written: {error}. Nothing was changed.")
         return None
@@ -181,6 +193,27 @@ def _sixteen_bytes(letters: str) -> bytes:
     return base64.urlsafe_b64decode(letters + "==")
 
 
+class Patience:
+    """Pauses before the registry is written once more, in the thread that changes topics, until the server stops."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell = tell
+        self._has_ended = threading.Event()
+
+    def __call__(self, failures: int, error: OSError) -> bool:
+        if failures == 1:
+            self._tell(
+                f"{error}: it is not known whether the last change of topics is on the disk. It is taken back as soon "
+                "as the disk can be written. Until then topics are not changed, and requests for that not answered. "
+                "Look after the disk"
+            )
+        pause_s = min(FIRST_PAUSE_S * 2 ** min(failures - 1, 16), LONGEST_PAUSE_S)
+        return not self._has_ended.wait(pause_s)
+
+    def end(self) -> None:
+        self._has_ended.set()
+
+
 class TopicChanges:
     """Requests that change topics, one after the other.
 
@@ -192,10 +225,12 @@ class TopicChanges:
         topics: Topics,
         forget_offsets: Callable[[Iterable[tuple[str, int]], Callable[[], None]], None],
         complain: Callable[[str], None],
+        patience: Patience,
     ) -> None:
         self._topics = topics
         self._forget_offsets = forget_offsets
         self._complain = complain
+        self._patience = patience
         self._loop = asyncio.get_running_loop()
         self._turn = asyncio.Lock()  # which lets its waiters in as they came
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="topics")
@@ -277,6 +312,7 @@ class TopicChanges:
     async def stop(self) -> None:
         """Let the one that is being made come to its end; the others are not begun any more."""
         self._is_stopping = True
+        self._patience.end()
         try:
             if self._under_way:
                 await asyncio.wait(self._under_way)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 from muster.codec.error_codes import ErrorCode
 from muster.errors import MusterError
-from muster.log.topics import TopicRefused
+from muster.log.topics import ChangeUnsettled, TopicRefused
 
 LONGEST_NAME = 249
 OFFSETS_TOPIC = "__consumer_offsets"
@@ -75,6 +75,8 @@ class Plan(NamedTuple):
 
     changes: Sequence[TopicChange]
     answer: Callable[[Sequence[Outcome]], Any]
+    not_made: Sequence[tuple[str, str]] = ()
+    """Topics that are wanted and not made, each with the reason, where no answer tells it: it is for the log."""
 
 
 def refusal_of(error: MusterError) -> tuple[ErrorCode, str]:
@@ -137,9 +139,11 @@ class Topics:
         self._storage.begin(changes)
 
     def make(self, changes: Sequence[TopicChange]) -> list[Outcome]:
-        """May run in another thread. Whatever goes wrong is an outcome."""
+        """May run in another thread. Whatever goes wrong is an outcome, unless that is not known: `ChangeUnsettled`."""
         try:
             return self._storage.make(changes)
+        except ChangeUnsettled:
+            raise
         except Exception as error:
             return [MusterError(f"unexpected: {type(error).__name__}: {error}")] * len(changes)
 

@@ -19,13 +19,16 @@ _LISTED_AS = {
     "partitionResponses": ("partitionData",),
     "partitions": ("partitions", "partitionIndexes"),
     "coordinators": ("coordinatorKeys",),
-    "results": ("groupsNames", "resources", "topics"),
+    "results": ("groupsNames", "resources", "topics", "creations"),
+    "filterResults": ("filters",),
+    "replicaElectionResults": ("topicPartitions",),
+    "partitionResult": ("partitions",),
     "resultsByTopicV3AndBelow": ("v3AndBelowTopics",),
     "resultsByPartition": ("partitions",),
 }
 """Where a request has the list that its response answers, if not under the same name."""
 _NAMED_AS = {"partitionIndex": "partition", "partition": "partitionIndex", "topic": "name", "name": "topic"}
-_NAMES = ("key", "groupId", "name", "topic", "partitionIndex", "partition")
+_NAMES = ("key", "groupId", "name", "topic", "partitionIndex", "partition", "partitionId")
 """What a response calls that of which a request has just the name or number."""
 
 

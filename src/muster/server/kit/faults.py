@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from muster.codec.error_codes import ErrorCode
-from muster.codec.layouts import StructData
+from muster.codec.layouts import Field, StructData
 from muster.codec.partitioning import partition_for
 from muster.core.router import Ownership
 from muster.errors import ConfigError, MusterError
 from muster.protocol.apis import APIS, ApiKey
-from muster.protocol.messages import decode_header, decode_request
+from muster.protocol.messages import REQUEST, decode_header, decode_request, message
 from muster.server.connection import Connection, PendingReply
 from muster.server.connections import Handle
 from muster.server.kit.error_answers import error_response
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 BACK_WITHIN_S = 10.0
 LOOK_EVERY_S = 0.003
+LAST_ERROR = 133
+"""Of Kafka 4.3; muster itself has not all of them."""
 _GROUPS = ("groupId", "groups", "groupsNames", "coordinatorKeys", "key")
 _TOPICS = ("name", "topic", "topicNames", "topicName", "resourceName")
 
@@ -111,10 +113,17 @@ class Faults:
         if times is not None and times < 1:
             raise ConfigError(f"a fault that is met {times} times is none; leave it out, or give null for always.")
         error = _error_code(code) if what == "error" else 0
+        api_key = _api_key(api)
+        for kind, name, fields in (("group", group, _GROUPS), ("topic", topic, (*_TOPICS, "topicId"))):
+            if name is not None and not _names_any(message(api_key, REQUEST).fields, fields):
+                raise ConfigError(
+                    f"a fault for {APIS[api_key].name} of {kind} {name!r} would never be met: such requests name no "
+                    f"{kind}. Leave it out, or choose by client."
+                )
         if what == "delay" and not 0 < seconds <= 3600:
             raise ConfigError(f"a delay of {seconds} seconds; it should be up to an hour.")
         return self._add(
-            what, _api_key(api), client, group, topic, times, skip, error, seconds, after
+            what, api_key, client, group, topic, times, skip, error, seconds, after
         ).described()  # fmt: skip
 
     def _add(self, what: str, *about: Any, **more: Any) -> Fault:
@@ -131,14 +140,20 @@ class Faults:
         if partition not in partitions:
             raise ConfigError(f"there is no partition {partition}; there are 0 to {len(partitions) - 1}.")
         assert partition is not None
+        self._say(f"partition {partition} of the offsets topic is let go")
         if partition in self._parts.led_partitions.router.routed:
             self._parts.leadership.resign(partition)
         return self._add("unload", partition=partition).described() | {"partition": partition}
 
     def full_disk(self) -> dict[str, Any]:
         """Nothing more can be written, until the fault is undone."""
-        self._files().is_full = True
+        files = self._files()
+        self._say("the disk is full from now on")
+        files.is_full = True
         return self._add("full_disk").described()
+
+    def _say(self, what: str) -> None:
+        self._parts.server_log.say(f"{what}, as a fault that was ordered", event="fault ordered")
 
     def _files(self) -> KitFiles:
         files = self._parts.directory.files
@@ -301,6 +316,9 @@ class Faults:
         except MusterError as error:
             held.connection.drop(str(error))
             return
+        except Exception as error:
+            held.connection.fail("its request could not be handled", error)
+            return
         held.connection.wait_instead(held.place, waits_for)
 
     # What requests name.
@@ -353,6 +371,10 @@ def _error_code(code: int | str) -> int:
         if code.upper() not in ErrorCode.__members__:
             raise ConfigError(f"there is no error {code!r}; give Kafka's name, as NOT_COORDINATOR, or its number.")
         return int(ErrorCode[code.upper()])
-    if not -1 <= int(code) < 1 << 15 or not int(code):
-        raise ConfigError(f"{code} is not a number of an error.")
-    return int(code)
+    if not -1 <= code <= LAST_ERROR or not code:
+        raise ConfigError(f"{code} is not the number of an error; Kafka's are -1 and 1 to {LAST_ERROR}.")
+    return code
+
+
+def _names_any(fields: Iterable[Field], names: Iterable[str]) -> bool:
+    return any(one.name in names or _names_any(one.fields, names) for one in fields)

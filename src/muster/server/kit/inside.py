@@ -25,10 +25,10 @@ from muster.core.events import (
 from muster.core.groups import Group
 from muster.core.seats import CONSUMER_PROTOCOL, Member
 from muster.core.states import State
-from muster.errors import CodecError, ConfigError, MusterError, NotInTime
+from muster.errors import CodecError, ConfigError, LogDamaged, MusterError, NotInTime
 from muster.segments.checkpoints import TopicPartition
-from muster.server.cluster.topics import Happened, Plan, Topic, TopicChange
-from muster.server.kit.plain import packed, unpacked
+from muster.server.cluster.topics import INTERNAL_TOPICS, Happened, Plan, Topic, TopicChange
+from muster.server.kit.plain import COMMIT_KEYS, RECORD_KEYS, check_keys, packed, pairs, unpacked, whole
 from muster.server.records.produce import ALL, PartitionData, ProduceAnswer, ProduceRequest
 from muster.server.waiting_replies import Callback
 
@@ -124,13 +124,10 @@ class Inside:
 
     async def seed_commits(self, group: str, commits: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         """Commit offsets for a group that has no members, as an admin client does."""
-        partitions = tuple(
-            CommittedPartition(
-                str(one["topic"]), int(one["partition"]), int(one["offset"]), metadata=one.get("metadata"),
-                topic_id=self._topic_id(str(one["topic"])),
-            )
-            for one in commits
-        )  # fmt: skip
+        commits = list(commits)
+        for one in commits:
+            check_keys(one, COMMIT_KEYS, ("topic", "partition", "offset"), "a commit to be seeded")
+        partitions = tuple(map(self._committed, commits))
         answer = await self._submit(OffsetCommit(None, group, _NO_GENERATION, _NO_MEMBER, partitions))
         errors = answer.errors if isinstance(answer.errors, tuple) else (answer.errors,) if answer.errors else ()
         for error in errors:
@@ -139,9 +136,15 @@ class Inside:
                 raise ConfigError(f"offsets of group {group} cannot be seeded: {error.name}({error.value}).{hint}")
         return {"committed": len(partitions)}
 
-    def _topic_id(self, topic: str) -> bytes:
-        found = self._parts.cluster.topics.get(topic)
-        return bytes(16) if found is None else found.topic_id
+    def _committed(self, one: Mapping[str, Any]) -> CommittedPartition:
+        """A client could not commit for a partition that is not there either. Any offset will do."""
+        topic = self._named(one["topic"])
+        partition = self._partition_of(topic, one["partition"], None)
+        offset = whole(one["offset"], f"the offset of {topic.name}-{partition}")
+        metadata = one.get("metadata")
+        if metadata is not None and not isinstance(metadata, str):
+            raise ConfigError(f"the metadata of {topic.name}-{partition} is {metadata!r}; it should be text.")
+        return CommittedPartition(topic.name, partition, offset, metadata=metadata, topic_id=topic.topic_id)
 
     async def _submit(self, event: Event) -> Any:
         answered: asyncio.Future[Any] = self._loop.create_future()
@@ -160,7 +163,7 @@ class Inside:
     # Topics and records.
 
     def _topics(self) -> list[Topic]:
-        return [topic for topic in self._parts.cluster.topics.in_order() if not topic.name.startswith("__")]
+        return [topic for topic in self._parts.cluster.topics.in_order() if topic.name not in INTERNAL_TOPICS]
 
     def topics(self) -> list[dict[str, Any]]:
         return [
@@ -184,8 +187,8 @@ class Inside:
         numbers = range(found.partitions) if partition is None else [partition]
         return [record for number in numbers for record in self._records(found, number)]
 
-    def _named(self, name: str) -> Topic:
-        found = self._parts.cluster.topics.get(name)
+    def _named(self, name: Any) -> Topic:
+        found = self._parts.cluster.topics.get(name) if isinstance(name, str) else None
         if found is None:
             there = ", ".join(topic.name for topic in self._topics()) or "none"
             raise ConfigError(f"there is no topic {name} (there is {there}); create_topic or seed_records makes one.")
@@ -197,8 +200,13 @@ class Inside:
             raise ConfigError(f"topic {topic.name} has partitions 0 to {topic.partitions - 1}, and no {partition}.")
         start, end = self._bounds(topic, partition)
         for batch in log.batches():
-            if batch.header.is_control:
+            if batch.header.is_control or batch.header.last_offset < start or batch.header.base_offset >= end:
                 continue
+            if batch.problem is not None:
+                raise LogDamaged(
+                    f"{topic.name}-{partition}: the batch at offset {batch.header.base_offset} cannot be read: "
+                    f"{batch.problem}"
+                )
             for record in batch.records:
                 if start <= record.offset < end:
                     yield _record(partition, record)
@@ -211,6 +219,14 @@ class Inside:
 
     async def seed_records(self, topic: str, records: Iterable[Mapping[str, Any]]) -> list[dict[str, int]]:
         """Append records, one batch for each partition; the topic is made if there is none. Where each one went."""
+        records = list(records)
+        for given in records:
+            check_keys(given, RECORD_KEYS, (), "a record to be seeded")
+            if given.get("timestamp_ms") is not None:
+                whole(given["timestamp_ms"], "the timestamp_ms of a record")
+            if given.get("partition") is not None:
+                whole(given["partition"], "the partition of a record")
+            pairs(given.get("headers") or ())
         if self._parts.cluster.topics.get(topic) is None:
             await self.create_topic(topic, self._parts.cluster.config.num_partitions)
         found = self._named(topic)
@@ -221,9 +237,7 @@ class Inside:
             key = unpacked(given.get("key"), "the key of a record")
             partition = self._partition_of(found, given.get("partition"), key)
             batch = by_partition.setdefault(partition, [])
-            headers = tuple(
-                (str(name), unpacked(value, "a header")) for name, value in _pairs(given.get("headers") or ())
-            )
+            headers = tuple((name, unpacked(value, "a header")) for name, value in pairs(given.get("headers") or ()))
             timestamp_ms = int(given.get("timestamp_ms") or wall_ms)
             value = unpacked(given.get("value"), "the value of a record")
             batch.append(Record(len(batch), timestamp_ms, key, value, headers))
@@ -233,8 +247,10 @@ class Inside:
 
     def _partition_of(self, topic: Topic, partition: Any, key: bytes | None) -> int:
         if partition is not None:
-            if not 0 <= int(partition) < topic.partitions:
-                raise ConfigError(f"topic {topic.name} has partitions 0 to {topic.partitions - 1}, and no {partition}.")
+            if isinstance(partition, bool) or partition not in range(topic.partitions):
+                raise ConfigError(
+                    f"topic {topic.name} has partitions 0 to {topic.partitions - 1}, and no {partition!r}."
+                )
             return int(partition)
         if key is None:
             self._next_keyless += 1
@@ -265,12 +281,10 @@ class Inside:
 
     async def forget_everything(self) -> None:
         """Every topic, then every group; members hear that they are unknown. The log keeps their tombstones."""
-        gone = [TopicChange(Happened.DELETED, topic) for topic in self._topics()]
-        if gone:
-            outcomes = await self._parts.topic_changes.carry_out(lambda: Plan(gone, lambda outcomes: outcomes))
-            problem = next((error for error in outcomes if error is not None), None)
-            if problem is not None:
-                raise MusterError(f"the topics could not all be deleted: {problem}")
+        outcomes = await self._parts.topic_changes.carry_out(self._without_topics)
+        problem = next((error for error in outcomes if error is not None), None)
+        if problem is not None:
+            raise MusterError(f"the topics could not all be deleted: {problem}")
         deletions = []
         for group in list(self._groups()):
             leavers = tuple(Leaver(member_id) for member_id in (*group.seats.members, *group.seats.pending_members))
@@ -279,6 +293,10 @@ class Inside:
             deletions.append(self._loop.create_task(self._submit(DeleteGroup(None, group.group_id))))
         if deletions:
             await asyncio.wait(deletions)
+
+    def _without_topics(self) -> Plan:
+        """By the topics that there are when its turn has come: changes before it may have made some, or larger."""
+        return Plan([TopicChange(Happened.DELETED, topic) for topic in self._topics()], lambda outcomes: outcomes)
 
 
 def _described(group: Group) -> dict[str, Any]:
@@ -340,10 +358,6 @@ def _record(partition: int, record: Record) -> dict[str, Any]:
         "value": packed(record.value),
         "headers": [[name, packed(value)] for name, value in record.headers],
     }
-
-
-def _pairs(headers: Any) -> Iterable[tuple[str, Any]]:
-    return headers.items() if isinstance(headers, dict) else headers
 
 
 def _counted(number: int, what: str) -> str:

@@ -74,6 +74,7 @@ class TimeTravel:
         """Let so much time pass, at once."""
         by_ms = milliseconds(duration)
         async with self._turn:
+            self._parts.server_log.say(f"the clock is advanced by {duration}, as ordered", event="clock advanced")
             await self._advance(by_ms, keep_members)
         return self.now()
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from muster.errors import ConfigError, MusterError
 from muster.server.kit.faults import Faults
 from muster.server.kit.inside import Inside
+from muster.server.kit.plain import check_types
 from muster.server.kit.time_travel import TimeTravel
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ class Kit:
         self._parts.fetches.finish()
         await self.inside.forget_everything()
         self.clock.reset()
+        self._parts.fetches.finish()  # a topic that stays is fetched from all the time
         await self.inside.forget_everything()  # a client that came back meanwhile had deadlines of the turned clock
         return {}
 
@@ -68,10 +70,12 @@ class Kit:
         verb = self.verbs.get(name) if isinstance(name, str) else None
         if verb is None:
             raise ConfigError(f"there is no verb {name!r}; there are {', '.join(sorted(self.verbs))}.")
+        signature = inspect.signature(verb)
         try:
-            inspect.signature(verb).bind(**arguments)
+            signature.bind(**arguments)
         except TypeError as error:
             raise ConfigError(f"{name}: {error}.") from error
+        check_types({one.name: one.annotation for one in signature.parameters.values()}, arguments, str(name))
         try:
             answer = verb(**arguments)
             return await answer if inspect.isawaitable(answer) else answer

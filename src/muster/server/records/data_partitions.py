@@ -24,7 +24,7 @@ from muster.log.flush import Flusher
 from muster.log.partition import DiskLog
 from muster.log.reads import NOTHING
 from muster.log.steps import GrowingPause
-from muster.log.validation import AppendRefused, UnpackBudget
+from muster.log.validation import AppendRefused, TooCostly, UnpackBudget
 from muster.segments.checkpoints import TopicPartition
 from muster.segments.sources import OFFSETS_TOPIC
 from muster.server.cluster.cluster import NO_OFFSET, Cluster
@@ -42,7 +42,7 @@ from muster.server.records.produce import (
     one_batch,
     refusal,
 )
-from muster.server.server_log import ServerLog
+from muster.server.server_log import RateLimitedLog, ServerLog
 from muster.server.timers import Clock
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
@@ -109,6 +109,7 @@ class DataPartitions:
         compaction: Compaction,
         on_loan: set[TopicPartition],
         server_log: ServerLog,
+        remarks: RateLimitedLog,
         clock: Clock,
         between_changes: Callable[[Callable[[], DiskLog | None]], Awaitable[DiskLog | None]],
         grown: Callable[[TopicPartition], None],
@@ -119,6 +120,7 @@ class DataPartitions:
         self._compaction = compaction
         self._on_loan = on_loan
         self._server_log = server_log
+        self._remarks = remarks
         self._now = clock.now
         self._between_changes = between_changes
         self._grown = grown
@@ -151,7 +153,7 @@ class DataPartitions:
             answer(ProduceAnswer(kept, (Produced(refused),) * len(request.partitions)))
             return
         pending = Pending(kept, answer)  # its bytes are not kept while it waits
-        budget = UnpackBudget(sum(len(one.records) for one in request.partitions))
+        budget = UnpackBudget()
         for number, asked in enumerate(request.partitions):
             batch: memoryview | Produced = one_batch(asked.records, request.version)
             topic = found(asked, request, self._cluster)
@@ -173,6 +175,8 @@ class DataPartitions:
         try:
             base_offset, append_time_ms = log.append_batch(records, self._turn_ms(), budget)
         except AppendRefused as refused:
+            if isinstance(refused, TooCostly):
+                self._remarks.say(f"{key}: a batch was refused with {refused.error.name}: {refused.reason}.")
             pending.settle(number, _refused(refused, log))
             return
         produced = Produced(ErrorCode.NONE, base_offset, append_time_ms, log.start_offset)

@@ -12,8 +12,14 @@ Versions
     16  where the leader is, for one who asks with an outdated epoch
     17, 18  more about replicas
 
-A request is answered at once, or parked: `handle` says which. Whoever parks it calls `complete` when the deadline has
-come, or when something happens to a topic that it waits for; and looks whether it `is_enough` when a log has grown.
+A request is answered at once, or parked: `handle` says which. Whoever parks it has those partitions counted that have
+grown (`count`), until it `has_enough`. That counts bytes and reads none. Records are read once, when the request is
+answered (`complete`): when they are enough, when the deadline has come, or something happens to a topic that it waits
+for.
+
+What is enough is counted as in Kafka: of each partition what there is, up to its limit, though that may be in the midst
+of a batch; and a segment that is followed by another one is enough. Else a consumer whose limits are no multiple of its
+batches would wait before a log that is full.
 
 Batches are handed out whole. The first partition that has records gives one batch at least, however large it is, so
 that no consumer is stuck before it; all others keep to what the request allows.
@@ -22,13 +28,14 @@ Which partitions a request is about, if it is one of a session, `fetch_sessions.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from muster.codec.batches import read_header
 from muster.codec.error_codes import ErrorCode
 from muster.codec.primitives import Buffer
 from muster.errors import CodecError, LogDamaged
-from muster.log.reads import NOTHING
+from muster.log.reads import NOTHING, Extent
 from muster.protocol.apis import ApiKey
 from muster.protocol.messages import decode_request, encode_response
 from muster.segments.indexes import AbortedTransaction
@@ -47,6 +54,8 @@ from muster.server.cluster.topics import Topic
 
 FIRST_WITH_IDS = 13
 _FIRST_WITH_LEADER = 16
+ENOUGH = 1 << 62
+"""Bytes, as many as nobody waits for: of a partition that a client must be told of."""
 _KNOWS_THE_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
@@ -112,19 +121,57 @@ class FetchAnswer(NamedTuple):
     session_id: int = 0
 
 
-class ParkedFetch(NamedTuple):
+class PartitionSeen(NamedTuple):
+    """What there is to say of a partition now, but for its records, and where these lie."""
+
+    fetched: PartitionFetched
+    records: Extent | None = None
+    log: PartitionOffsets | None = None
+    """To be asked for aborted transactions: of a client that wants to know them."""
+    offset: int = NO_OFFSET
+    counted_bytes: int = 0
+
+    @property
+    def size_bytes(self) -> int:
+        return 0 if self.records is None else self.records.size_bytes
+
+
+Seen = Sequence[PartitionSeen]
+
+
+Key = tuple[str, int]
+"""A topic's name, and a partition."""
+
+
+@dataclass(slots=True, eq=False)
+class ParkedFetch:
     """A fetch that waits for records: until `deadline_ms`, or until something happens to one of `topics`."""
 
     request: FetchRequest
     """Without its partitions: `found` and `erroneous` have what is needed of them."""
     deadline_ms: int
-    found: tuple[tuple[PartitionAsked, Topic], ...]
+    wanted_bytes: int
+    found: dict[Key, tuple[PartitionAsked, Topic]]
+    """The partitions that it waits for."""
     erroneous: tuple[PartitionFetched, ...]
+    counted: dict[Key, int] = field(default_factory=dict)
+    """What there is of a partition, where there is anything."""
+    counted_bytes: int = 0
+
+    def note(self, key: Key, counted_bytes: int) -> None:
+        self.counted_bytes += counted_bytes - self.counted.get(key, 0)
+        if counted_bytes:
+            self.counted[key] = counted_bytes
+        else:
+            self.counted.pop(key, None)
 
     @property
-    def keys(self) -> frozenset[tuple[str, int]]:
-        """The partitions that it waits for."""
-        return frozenset((topic.name, asked.partition) for asked, topic in self.found)
+    def has_enough(self) -> bool:
+        """Whether a client need not wait any longer: it has as much as it wanted, or must hear something.
+
+        A topic that it made up is no such thing, as long as others are real.
+        """
+        return self.counted_bytes >= self.wanted_bytes
 
     @property
     def partitions(self) -> int:
@@ -173,34 +220,48 @@ def handle(request: FetchRequest, cluster: Cluster, now_ms: int) -> FetchAnswer 
         return _nonsense(request)
     found, erroneous = _looked_up(request, cluster)
     deadline_ms = now_ms + max(request.max_wait_ms, 0)
-    parked = ParkedFetch(request._replace(partitions=()), deadline_ms, tuple(found), tuple(erroneous))
-    answer = complete(parked, cluster)
-    is_due = request.max_wait_ms <= 0 or not found
-    return answer if is_due or is_enough(answer, parked, cluster) else parked
-
-
-def is_enough(answer: FetchAnswer, parked: ParkedFetch, cluster: Cluster) -> bool:
-    """Whether a client need not wait any longer: it has as much as it wanted, or must hear something."""
-    request, fetched = parked.request, answer.partitions[: len(parked.found)]
     wanted_bytes = min(request.min_bytes, request.max_bytes, cluster.config.fetch_max_bytes)
-    return sum(len(one.records) for one in fetched) >= wanted_bytes or any(map(_must_know, fetched))
+    parked = ParkedFetch(request._replace(partitions=()), deadline_ms, wanted_bytes, found, tuple(erroneous))
+    seen = look(parked, cluster)
+    for key, one in zip(found, seen, strict=True):
+        if one.counted_bytes:
+            parked.note(key, one.counted_bytes)
+    is_due = request.max_wait_ms <= 0 or not found
+    return complete(parked, cluster, seen) if is_due or parked.has_enough else parked
 
 
-def _must_know(fetched: PartitionFetched) -> bool:
-    """Whether a client must hear this at once. A topic it made up is not such a thing, as long as others are real."""
-    return fetched.error is not ErrorCode.NONE or fetched.diverging is not UNKNOWN_EPOCH_END
+def count(parked: ParkedFetch, key: Key, cluster: Cluster) -> None:
+    """Look at one partition that a fetch waits for, which has grown."""
+    asked, topic = parked.found[key]
+    parked.note(key, _seen(asked, topic, parked.request, cluster, asked.max_bytes, at_least_one=True).counted_bytes)
 
 
-def complete(parked: ParkedFetch, cluster: Cluster) -> FetchAnswer:
-    """What there is to say now. Partitions that were found come first, as in Kafka."""
+def _counted(extent: Extent, max_bytes: int) -> int:
+    if extent.is_followed:
+        return ENOUGH
+    return max(min(extent.readable_end - extent.start, max_bytes), extent.size_bytes)
+
+
+def look(parked: ParkedFetch, cluster: Cluster) -> Seen:
+    """What there is of the partitions that were found. No record is read."""
     request = parked.request
     left_bytes, is_first = min(request.max_bytes, cluster.config.fetch_max_bytes), True
-    fetched = []
-    for asked, topic in parked.found:
-        one = _fetched(asked, topic, request, cluster, left_bytes, at_least_one=is_first)
-        if len(one.records):
-            left_bytes, is_first = max(left_bytes - len(one.records), 0), False
-        fetched.append(one)
+    seen = []
+    for asked, topic in parked.found.values():
+        one = _seen(asked, topic, request, cluster, left_bytes, at_least_one=is_first)
+        if one.records is not None:
+            left_bytes, is_first = max(left_bytes - one.size_bytes, 0), False
+        seen.append(one)
+    return seen
+
+
+def complete(parked: ParkedFetch, cluster: Cluster, seen: Seen | None = None) -> FetchAnswer:
+    """The answer, with the records that are there now (and were `seen` just before).
+
+    Partitions that were found come first, as in Kafka.
+    """
+    request = parked.request
+    fetched = [_read(one) for one in (look(parked, cluster) if seen is None else seen)]
     names_leader = any(one.leader is not None for one in fetched)
     # A replica finds brokers in other ways.
     endpoint = cluster.node if names_leader and request.replica_id < 0 else None
@@ -217,15 +278,15 @@ def _nonsense(request: FetchRequest) -> FetchAnswer:
 
 def _looked_up(
     request: FetchRequest, cluster: Cluster
-) -> tuple[list[tuple[PartitionAsked, Topic]], list[PartitionFetched]]:
+) -> tuple[dict[Key, tuple[PartitionAsked, Topic]], list[PartitionFetched]]:
     """Partitions that are there, and answers for those that are not. Of two for one partition the last one counts."""
-    found = []
+    found = {}
     erroneous = []
     by_id = request.version >= FIRST_WITH_IDS
     for asked in {asked.key: asked for asked in request.partitions}.values():
         topic = cluster.topics.by_id(asked.topic_id) if by_id else cluster.topics.get(asked.topic)
         if topic is not None and 0 <= asked.partition < topic.partitions:
-            found.append((asked, topic))
+            found[topic.name, asked.partition] = asked, topic
             continue
         is_unknown_id = by_id and topic is None
         error = ErrorCode.UNKNOWN_TOPIC_ID if is_unknown_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -233,7 +294,7 @@ def _looked_up(
     return found, erroneous
 
 
-def _fetched(
+def _seen(
     asked: PartitionAsked,
     topic: Topic,
     request: FetchRequest,
@@ -241,17 +302,16 @@ def _fetched(
     left_bytes: int,
     *,
     at_least_one: bool,
-) -> PartitionFetched:
+) -> PartitionSeen:
     key = asked.key
     if cluster.topics.by_id(topic.topic_id) is None:
-        return PartitionFetched(*key, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return PartitionSeen(PartitionFetched(*key, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), counted_bytes=ENOUGH)
     log = cluster.partition_of(topic, asked.partition)
     error = _problem(asked, log, request.replica_id)
     if error is not ErrorCode.NONE:
         tells_leader = error in _KNOWS_THE_LEADER and request.version >= _FIRST_WITH_LEADER
-        return PartitionFetched(
-            *key, error, leader=Leader(cluster.node.node_id, log.leader_epoch) if tells_leader else None
-        )
+        leader = Leader(cluster.node.node_id, log.leader_epoch) if tells_leader else None
+        return PartitionSeen(PartitionFetched(*key, error, leader=leader), counted_bytes=ENOUGH)
     is_committed = request.isolation_level == READ_COMMITTED
     fetched = PartitionFetched(
         *key,
@@ -263,16 +323,32 @@ def _fetched(
         aborted=() if is_committed else None,
     )
     max_bytes = min(asked.max_bytes, left_bytes)
-    if fetched.diverging is not UNKNOWN_EPOCH_END or (max_bytes <= 0 and not at_least_one):
-        return fetched
+    if fetched.diverging is not UNKNOWN_EPOCH_END:
+        return PartitionSeen(fetched, counted_bytes=ENOUGH)
+    if max_bytes <= 0 and not at_least_one:
+        return PartitionSeen(fetched)
     try:
         up_to = fetched.last_stable_offset if is_committed else fetched.high_watermark
-        records = log.read(asked.offset, max_bytes, up_to)
-        if len(records) > max_bytes and not at_least_one:
-            return fetched
-        return fetched._replace(records=records, aborted=_aborted(log, asked.offset, records) if is_committed else None)
+        extent = log.find(asked.offset, max_bytes, up_to)
     except (LogDamaged, CodecError):
-        return PartitionFetched(*key, ErrorCode.KAFKA_STORAGE_ERROR)
+        return PartitionSeen(PartitionFetched(*key, ErrorCode.KAFKA_STORAGE_ERROR), counted_bytes=ENOUGH)
+    if extent is None:
+        return PartitionSeen(fetched)
+    counted_bytes = _counted(extent, asked.max_bytes)
+    if extent.size_bytes > max_bytes and not at_least_one:
+        return PartitionSeen(fetched, counted_bytes=counted_bytes)
+    return PartitionSeen(fetched, extent, log if is_committed else None, asked.offset, counted_bytes)
+
+
+def _read(seen: PartitionSeen) -> PartitionFetched:
+    fetched, extent, log, offset, _ = seen
+    if extent is None:
+        return fetched
+    try:
+        records = extent.read()
+        return fetched._replace(records=records, aborted=None if log is None else _aborted(log, offset, records))
+    except (LogDamaged, CodecError):
+        return PartitionFetched(*fetched.key, ErrorCode.KAFKA_STORAGE_ERROR)
 
 
 def _aborted(log: PartitionOffsets, from_offset: int, records: memoryview) -> tuple[AbortedTransaction, ...]:

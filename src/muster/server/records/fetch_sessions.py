@@ -143,7 +143,7 @@ class FetchSessions:
         if request.session_epoch in (FIRST_EPOCH, WITHOUT_SESSION_EPOCH):
             self._end(request.session_id)
             asked = tuple({one.key: one for one in request.partitions}.values())
-            if request.session_epoch == WITHOUT_SESSION_EPOCH or not asked:
+            if request.session_epoch == WITHOUT_SESSION_EPOCH:
                 return Visit(asked)
             return Visit(asked, open_session=lambda fetched: self._opened(asked, fetched, by_ids))
         session = self._sessions.get(request.session_id)
@@ -156,7 +156,7 @@ class FetchSessions:
         self._end(session.session_id)
         session.update(request.partitions, request.forgotten)
         if not session.partitions:
-            return Visit(())
+            return Visit(tuple({one.key: one for one in request.partitions}.values()))
         if self._partitions + len(session.partitions) > self._most_partitions:
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND  # the client names everything anew, and goes on without
         self._begin(session)

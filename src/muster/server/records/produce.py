@@ -22,7 +22,6 @@ from muster.codec.records import CODEC_MASK, TRANSACTIONAL
 from muster.protocol.apis import ApiKey
 from muster.protocol.messages import decode_request, encode_response
 from muster.server.cluster.cluster import NO_OFFSET, Cluster
-from muster.server.cluster.topic_configs import MIN_ISR, typed
 from muster.server.cluster.topics import INTERNAL_TOPICS, Topic
 
 FIRST_WITH_IDS = 13
@@ -34,8 +33,6 @@ MAGIC, ATTRIBUTES = 16, 22
 """Where they are in a batch; of the attributes the byte that matters."""
 _BEFORE_SIZE, _SHORTEST = 12, 26
 """What the size of a batch does not count; what Kafka takes for the smallest size of any version."""
-REPLICAS = 1
-"""In sync, of every partition: this cluster has one node."""
 
 
 class PartitionData(NamedTuple):
@@ -105,8 +102,11 @@ def one_batch(records: memoryview, version: int) -> memoryview | Produced:
         return Produced(ErrorCode.CORRUPT_MESSAGE, message=f"A batch of magic {records[MAGIC]}.")
     if records[MAGIC] != 2:
         return Produced(ErrorCode.INVALID_RECORD, message=f"A batch of magic {records[MAGIC]}; 2 is what is taken.")
-    if version < FIRST_WITH_ZSTD and records[ATTRIBUTES] & CODEC_MASK == CODEC_NAMES.index("zstd"):
-        return Produced(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, message="zstd needs Produce version 7.")
+    codec = records[ATTRIBUTES] & CODEC_MASK
+    if version < FIRST_WITH_ZSTD and codec >= CODEC_NAMES.index("zstd"):
+        if codec < len(CODEC_NAMES):
+            return Produced(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, message="zstd needs Produce version 7.")
+        return Produced(ErrorCode.UNKNOWN_SERVER_ERROR, message=f"There is no compression codec {codec}.")
     return records[:size]
 
 
@@ -119,7 +119,10 @@ def _whole_batch(records: memoryview) -> int | None:
 
 
 def found(asked: PartitionData, request: ProduceRequest, cluster: Cluster) -> Topic | Produced:
-    """The topic that a batch is for, or why it is not taken, before anything is known of its bytes."""
+    """The topic that a batch is for, or why it is not taken, before anything is known of its bytes.
+
+    `min.insync.replicas` refuses nothing: since 4.0 no more are waited for than a partition has, and here it has one.
+    """
     by_id = request.version >= FIRST_WITH_IDS
     topic = cluster.topics.by_id(asked.topic_id) if by_id else cluster.topics.get(asked.topic)
     if topic is None:
@@ -128,10 +131,6 @@ def found(asked: PartitionData, request: ProduceRequest, cluster: Cluster) -> To
         return Produced(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if topic.name in INTERNAL_TOPICS:
         return Produced(ErrorCode.INVALID_TOPIC_EXCEPTION)
-    wanted = typed(MIN_ISR, topic.configs, cluster.config)
-    assert isinstance(wanted, int)
-    if request.acks == ALL and wanted > REPLICAS:
-        return Produced(ErrorCode.NOT_ENOUGH_REPLICAS)
     return topic
 
 

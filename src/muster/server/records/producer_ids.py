@@ -35,6 +35,9 @@ LARGEST_ID = (1 << 63) - 1
 
 class InitProducerId(NamedTuple):
     transactional_id: str | None
+    producer_id: int = NO_ID
+    epoch: int = NO_EPOCH
+    """What the producer says it has had."""
 
 
 class ProducerIdAnswer(NamedTuple):
@@ -45,7 +48,7 @@ class ProducerIdAnswer(NamedTuple):
 
 def decode(version: int, data: Buffer, position: int = 0, end: int | None = None) -> InitProducerId:
     body = decode_request(ApiKey.INIT_PRODUCER_ID, version, data, position, end)
-    return InitProducerId(body["transactionalId"])
+    return InitProducerId(body["transactionalId"], body["producerId"], body["producerEpoch"])
 
 
 def encode(version: int, correlation_id: int, answer: ProducerIdAnswer) -> bytes:
@@ -71,6 +74,9 @@ class ProducerIds:
 
     def hand_out(self, asked: InitProducerId, reply: PendingReply) -> None:
         """Answer with an id, now or when a block of them is written down."""
+        if asked.transactional_id == "" or (asked.producer_id == NO_ID) != (asked.epoch == NO_EPOCH):
+            reply.answer(ProducerIdAnswer(ErrorCode.INVALID_REQUEST))
+            return
         if asked.transactional_id is not None:
             reply.answer(ProducerIdAnswer(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
             return
