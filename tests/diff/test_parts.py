@@ -149,16 +149,19 @@ def test_only_the_silence_of_a_rule_is_forgiven() -> None:
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 def test_what_is_forgiven_is_documented(rule: Any) -> None:
-    section = (DOCS / "protocol.md").read_text(encoding="utf-8").split("on purpose:")[1]
+    page = (DOCS / "protocol.md").read_text(encoding="utf-8")
+    section = page.split("## Where we differ from Kafka on purpose\n")[1].split("\n## ")[0]
     assert rule.documented in " ".join(section.split())
 
 
 # The scripts.
 
 
-@pytest.mark.parametrize("each", handwritten(), ids=lambda each: each.name)
-def test_a_script_is_read_back_as_it_was_written(each: Any) -> None:
-    assert list(parse(f"\n{each}")) == [each]
+def test_a_script_is_read_back_as_it_was_written() -> None:
+    scripts = handwritten()
+    assert len(scripts) > 100
+    for each in scripts:
+        assert list(parse(f"\n{each}")) == [each]
 
 
 def test_no_two_scripts_have_the_same_name() -> None:

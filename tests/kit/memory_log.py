@@ -173,7 +173,7 @@ class MemoryLog:
             self._producers.check_data(batch.header, from_client=True)
         base_offset = self.end_offset
         append_time_ms = wall_ms if self.config.log_append_time else None
-        self._take(bytes(assigned(batch, base_offset, self.leader_epoch, append_time_ms)))
+        self._take(b"".join(assigned(batch, base_offset, self.leader_epoch, append_time_ms)))
         return Appended(base_offset, NO_TIMESTAMP if append_time_ms is None else append_time_ms)
 
     def _take(self, batch: bytes) -> None:

@@ -4,11 +4,11 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from muster.codec.batches import HEADER_SIZE, encode_batch, iter_records, read_header
-from muster.codec.columns.walk import FINE, walk
+from muster.codec.batches import HEADER_SIZE, encode_batch, iter_records, iter_times, read_header
+from muster.codec.columns.walk import FINE, first_since, walk
+from muster.codec.primitives import varint
 from muster.codec.records import Record
 from muster.errors import CodecError
-from muster.log.staging import varint
 from muster.log.validation import AppendRefused, _walk_records
 
 NOW_MS = 1_700_000_000_000
@@ -86,3 +86,25 @@ def test_damaged_records(records, changes, more: int, cut: int) -> None:  # type
     for place, byte in changes:
         body[place % len(body)] = byte
     compare(bytes(body[: len(body) - cut]), max(len(records) + more, 0), False)
+
+
+def searched_row_by_row(data: bytes, since_ms: int, from_offset: int) -> tuple[int, int]:
+    try:
+        for offset, time_ms in iter_times(data, 0, read_header(data)):
+            if time_ms >= since_ms and offset >= from_offset:
+                return offset, time_ms
+    except CodecError:
+        return -2, 0
+    return -1, 0
+
+
+@given(lists_of_records, st.integers(-(10**6), 10**6), st.integers(0, 20), st.none() | st.integers(0, 10**6))
+def test_the_first_record_since(records, since: int, from_offset: int, cut: int | None) -> None:  # type: ignore[no-untyped-def]
+    made = [Record(number, NOW_MS + delta, *rest) for number, (delta, *rest) in enumerate(records)]
+    data = encode_batch(made, base_timestamp_ms=NOW_MS)
+    if cut is not None:
+        data = data[: HEADER_SIZE + cut % (len(data) - HEADER_SIZE)]
+        data = data[:8] + (len(data) - 12).to_bytes(4, "big") + data[12:]
+    body = np.frombuffer(data[HEADER_SIZE:], np.uint8)
+    found = first_since(body, len(body), len(made), NOW_MS, NOW_MS + since, from_offset)
+    assert found == searched_row_by_row(data, NOW_MS + since, from_offset)

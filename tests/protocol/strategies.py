@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from muster.codec.layouts import Field
-from muster.protocol.apis import APIS, ApiKey
+from muster.protocol.apis import APIS, Api
 from muster.protocol.messages import message
 
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -77,23 +77,17 @@ class _Bodies:
                 return st.binary(min_size=16, max_size=16)
             case "bool":
                 return st.booleans()
+            case "uint16":
+                return st.integers(0, 2**16 - 1)
             case integer:
                 bound = 1 << (INTEGERS[integer] - 1)
                 return st.integers(-bound, bound - 1)
 
 
-def every_version(*keys: ApiKey) -> list[tuple[int, int]]:
-    """(API, version) for all that is served, or for some of it."""
-    return [
-        (int(api.key), version)
-        for api in APIS.values()
-        if not keys or api.key in keys
-        for version in range(api.min_version, api.max_version + 1)
-    ]
+every_api = pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
+"""A test for each API. Versions are a loop in it: hundreds of tests of a millisecond are seconds of bookkeeping."""
 
 
-def label(value: object) -> str:
-    """Names for parametrised tests."""
-    if isinstance(value, tuple):
-        return f"{APIS[value[0]].name}-v{value[1]}"
-    return str(value)
+def versions_of(api: Api) -> range:
+    """Those that are served."""
+    return range(api.min_version, api.max_version + 1)

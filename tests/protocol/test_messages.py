@@ -24,12 +24,10 @@ from muster.protocol.messages import (
     layout,
 )
 from muster.protocol.reader import WireReader
-from tests.protocol.strategies import bodies, every_version, label, message, more_at_length, patient
+from tests.protocol.strategies import bodies, every_api, message, more_at_length, patient, versions_of
 
 INT64_MAX = 2**63 - 1
 some = settings(patient, max_examples=12)
-every_api = pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
-each_version = pytest.mark.parametrize("api_version", every_version(), ids=label)
 
 
 def a_version(api: Api, data: st.DataObject) -> int:
@@ -83,16 +81,16 @@ def test_a_response_comes_back_as_it_went(again: int, api: Api, data: st.DataObj
     assert decoded == filled(body, message(api_key, RESPONSE).fields)
 
 
-@each_version
-def test_a_response_is_read_without_its_length_too(api_version: tuple[int, int]) -> None:
-    api_key, version = api_version
-    frame = encode_response(api_key, version, 7, {})
-    correlation_id, position = decode_response_header(api_key, version, memoryview(frame)[4:])
-    assert (correlation_id, position) == (7, 4 + APIS[api_key].response_header_version(version))
-    body = decode_response_body(api_key, version, memoryview(frame)[4:], position)
-    assert (correlation_id, body) == decode_response(api_key, version, frame)
-    with pytest.raises(BadHeader):
-        decode_response_header(api_key, version, frame[4 : 3 + position])
+@every_api
+def test_a_response_is_read_without_its_length_too(api: Api) -> None:
+    for version in versions_of(api):
+        frame = encode_response(api.key, version, 7, {})
+        correlation_id, position = decode_response_header(api.key, version, memoryview(frame)[4:])
+        assert (correlation_id, position) == (7, 4 + api.response_header_version(version)), version
+        body = decode_response_body(api.key, version, memoryview(frame)[4:], position)
+        assert (correlation_id, body) == decode_response(api.key, version, frame), version
+        with pytest.raises(BadHeader):
+            decode_response_header(api.key, version, frame[4 : 3 + position])
 
 
 @pytest.mark.parametrize("version", range(4, 19))
@@ -107,12 +105,13 @@ def test_a_client_may_leave_records_where_they_are(version: int) -> None:
         decode_response_body(ApiKey.FETCH, version, frame[: second.stop - 1], position, leaves_records=True)
 
 
-@each_version
-def test_nothing_said_is_the_default(api_version: tuple[int, int]) -> None:
-    api_key, version = api_version
-    frame = encode_request(api_key, version, 7, None, {})
-    assert decode_request(api_key, version, frame, body_of(frame)) == defaults(api_key, REQUEST)
-    assert decode_response(api_key, version, encode_response(api_key, version, 7, {}))[1] == defaults(api_key, RESPONSE)
+@every_api
+def test_nothing_said_is_the_default(api: Api) -> None:
+    for version in versions_of(api):
+        frame = encode_request(api.key, version, 7, None, {})
+        assert decode_request(api.key, version, frame, body_of(frame)) == defaults(api.key, REQUEST), version
+        answer = encode_response(api.key, version, 7, {})
+        assert decode_response(api.key, version, answer)[1] == defaults(api.key, RESPONSE), version
 
 
 @settings(some, max_examples=4)
@@ -130,11 +129,11 @@ def test_a_request_cut_short_anywhere_is_an_error(again: int, api: Api, data: st
             decode_request(api_key, version, frame[start:end])
 
 
-@each_version
-def test_bytes_after_the_end_are_ignored(api_version: tuple[int, int]) -> None:
-    api_key, version = api_version
-    frame = encode_request(api_key, version, 7, "me", {}) + b"\xff\xff\xff"
-    assert decode_request(api_key, version, frame, body_of(frame)) == defaults(api_key, REQUEST)
+@every_api
+def test_bytes_after_the_end_are_ignored(api: Api) -> None:
+    for version in versions_of(api):
+        frame = encode_request(api.key, version, 7, "me", {}) + b"\xff\xff\xff"
+        assert decode_request(api.key, version, frame, body_of(frame)) == defaults(api.key, REQUEST), version
 
 
 @settings(some, max_examples=60)

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muster.protocol.apis import APIS, ApiKey
+from muster.protocol.apis import Api, ApiKey
 from muster.protocol.errors import BadHeader, NotServed, WireError
 from muster.protocol.messages import decode_header, decode_rest, encode_request
 from muster.protocol.reader import WireReader
-from tests.protocol.strategies import every_version, int32s, label, patient, texts
+from tests.protocol.strategies import every_api, int32s, patient, texts, versions_of
 
 # Laid out by hand: Heartbeat, versions 3 and 4, correlation id 258, client id "me"; version 4 has a section of tags.
 OLD = bytes.fromhex("000c 0003 00000102 0002 6d65")
@@ -61,13 +61,13 @@ def test_apiversions_of_any_version_has_a_header(version: int) -> None:
 
 @settings(patient, max_examples=10)
 @given(correlation_id=int32s, client_id=texts)
-@pytest.mark.parametrize("api_version", every_version(), ids=label)
-def test_every_header_is_read(api_version: tuple[int, int], correlation_id: int, client_id: str) -> None:
-    api_key, version = api_version
-    frame = encode_request(api_key, version, correlation_id, client_id, {})
+@every_api
+def test_every_header_is_read(api: Api, correlation_id: int, client_id: str) -> None:
     size = len(client_id.encode("utf-8", "surrogateescape"))
-    body = 4 + 10 + size + (version >= APIS[api_key].flexible_from)
-    assert decode_header(frame, 4) == (api_key, version, correlation_id, client_id, body)
+    for version in versions_of(api):
+        frame = encode_request(api.key, version, correlation_id, client_id, {})
+        body = 4 + 10 + size + (version >= api.flexible_from)
+        assert decode_header(frame, 4) == (api.key, version, correlation_id, client_id, body)
 
 
 @patient

@@ -1,11 +1,15 @@
 """`muster.Broker` as a developer meets it: names that are wrong, things that are too early, things done twice."""
 
 import io
+import re
+from pathlib import Path
 
 import pytest
 
 import muster
 from muster.errors import ConfigError
+from muster.protocol.apis import APIS, ApiKey
+from tests.server.raw import Raw
 
 
 def test_it_is_where_an_editor_looks_for_it() -> None:
@@ -60,3 +64,13 @@ def test_a_topic_that_exists_and_one_without_partitions_are_told_apart() -> None
             broker.create_topic("empty", 0)
         with pytest.raises(ConfigError, match="the empty string is not allowed"):
             broker.create_topic("")
+
+
+def test_the_page_lists_what_is_advertised() -> None:
+    with muster.Broker() as broker, Raw((broker.host, broker.port)) as raw:
+        told = raw.ask(ApiKey.API_VERSIONS, 3, clientSoftwareName="page", clientSoftwareVersion="1")["apiKeys"]
+    page = Path(__file__).parents[2].joinpath("docs/protocol.md").read_text()
+    listed = re.findall(r"(?m)^\| (\d+) \| (\w+) \| (\d+)(?:–(\d+))? \| .+ \|$", page)
+    assert {int(key): (name, int(first), int(last or first)) for key, name, first, last in listed} == {
+        one["apiKey"]: (api.name, api.min_version, api.max_version) for one in told if (api := APIS[one["apiKey"]])
+    }

@@ -22,6 +22,7 @@ def rounds(seed: int, count: int, folder: Path) -> Totals:
     assert totals.restarts >= count
     assert totals.commits >= 200 * count
     assert totals.checks >= 8 * count
+    assert totals.records >= 20 * count
     return totals
 
 

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from muster.protocol.apis import ApiKey
 from muster.server import connection as module
 from muster.server.connection import Connection, PendingReply
 from muster.server.connections import FairTurns, Intake, Unread
@@ -79,8 +80,8 @@ def connected(
     return host, made, transport
 
 
-def requests(count: int, size: int = 20) -> bytes:
-    return (struct.pack(">i", size) + bytes(size)) * count
+def requests(count: int, size: int = 20, api_key: int = 0) -> bytes:
+    return (struct.pack(">ih", size, api_key) + bytes(size - 2)) * count
 
 
 def answered(size: int) -> Callable[[Connection], PendingReply]:
@@ -111,6 +112,66 @@ def test_after_a_request_that_may_take_long_it_is_the_turn_of_others(monkeypatch
         assert host.handled == 1
         while host.handled < 100:
             await asyncio.sleep(0)
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(("api_key", "size"), [(ApiKey.OFFSET_COMMIT, 60_000), (ApiKey.FETCH, 70)])
+def test_of_many_requests_that_take_long_one_is_handled_in_a_turn_of_the_loop_and_those_of_members_in_between(
+    monkeypatch: pytest.MonkeyPatch, api_key: ApiKey, size: int
+) -> None:
+    """Ten clients with a request each that takes all of a turn, whatever its size, and a member of a group."""
+    order: list[str] = []
+    now_s = 0.0
+    monkeypatch.setattr(module, "monotonic", lambda: now_s)
+
+    def handle(connection: Connection) -> None:
+        nonlocal now_s
+        order.append(connection.peer)
+        now_s += 0.5 if connection.peer == "greedy" else 0.0001
+
+    async def story() -> None:
+        host, small, _ = connected(handle)
+        small.peer = "small"
+        greedy = [Connection(cast(Any, host), asyncio.get_running_loop()) for _ in range(10)]
+        for one in greedy:
+            one.connection_made(cast(Any, FakeTransport(one, is_read=True)))
+            one.peer = "greedy"
+        for one in greedy:  # what comes in one turn of the loop
+            one.data_received(requests(1, size, api_key))
+        small.data_received(requests(1, api_key=ApiKey.HEARTBEAT))
+        assert order == ["greedy", "small"]
+        for _ in range(9):
+            await asyncio.sleep(0)
+            small.data_received(requests(1, api_key=ApiKey.HEARTBEAT))
+        assert order == ["greedy", "small"] * 10
+
+    asyncio.run(story())
+
+
+def test_requests_that_waited_for_a_long_one_and_are_short_are_handled_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_s, handled_in = 0.0, [0]
+    monkeypatch.setattr(module, "monotonic", lambda: now_s)
+
+    def handle(connection: Connection) -> None:
+        nonlocal now_s
+        handled_in[-1] += 1
+        now_s += 0.5 if sum(handled_in) == 1 else 0.0003
+
+    async def story() -> None:
+        host, first, _ = connected(handle)
+        others = [Connection(cast(Any, host), asyncio.get_running_loop()) for _ in range(20)]
+        for one in others:
+            one.connection_made(cast(Any, FakeTransport(one, is_read=True)))
+        for one in (first, *others):
+            one.data_received(requests(1, api_key=ApiKey.FETCH))
+        while host.handled < 21:
+            handled_in.append(0)
+            await asyncio.sleep(0)
+        assert handled_in[0] == 1
+        assert len([count for count in handled_in if count]) <= 5, handled_in
 
     asyncio.run(story())
 

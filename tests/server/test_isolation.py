@@ -331,11 +331,11 @@ def test_an_expiration_that_breaks_off_in_one_partition_goes_on_in_the_others(mo
 def test_parked_fetches_are_answered_although_one_of_them_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
     complete, first = fetch.complete, []
 
-    def broken(parked: Any, cluster: Any) -> Any:
+    def broken(parked: Any, *more: Any) -> Any:
         if not first:
             first.append(parked)
             raise KeyError("a mistake")
-        return complete(parked, cluster)
+        return complete(parked, *more)
 
     asked = {
         "replicaId": -1, "minBytes": 1, "maxBytes": 1 << 20, "isolationLevel": 0, "sessionId": 0, "sessionEpoch": -1,

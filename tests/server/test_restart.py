@@ -94,7 +94,7 @@ def one_round(data: Path, first: int, how: str, rng: random.Random) -> int:
 
 def test_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
     rng, first = random.Random(2), 0
-    for how in ("kill", "stop", "kill"):
+    for how in ("stop", "kill"):
         first = one_round(tmp_path / "data", first, how, rng)
 
 
@@ -192,9 +192,63 @@ def test_a_disk_that_is_not_mounted_does_not_become_an_empty_cluster(tmp_path: P
     assert status == 3
     assert f"{data} holds no data of a broker or of muster" in said
     assert list(data.iterdir()) == []
+    (data / "lost+found").mkdir()
     with running(data) as server:
+        assert f"{data} had no data of a broker: a NEW" in server.log.read_text()
         assert sum("a NEW data directory was made" in line for line in server.log.read_text().splitlines()) == 1
         assert server.stop() == 0
     with running(data, "--must-exist") as server:
         assert server.stop() == 0
         assert server.log.read_text().count("a NEW data directory was made") == 1
+
+
+# Settings that say what the directory says too.
+
+
+def test_log_dirs_names_the_data_directory_and_the_option_counts_before_it(tmp_path: Path) -> None:
+    settings = tmp_path / "server.properties"
+    settings.write_text(f"log.dirs={tmp_path / 'kept'}\n")
+    by_setting = ServerProcess(tmp_path / "unused", "--config", str(settings))
+    option = by_setting._command.index("--data")
+    del by_setting._command[option : option + 2]
+    by_setting._command.append("--must-exist")
+    with pytest.raises(AssertionError, match="kept holds no data"):
+        by_setting.start()
+    by_setting._command.remove("--must-exist")
+    with by_setting as server:
+        assert server.stop() == 0
+    assert (tmp_path / "kept" / "meta.properties").exists()
+    assert not (tmp_path / "unused").exists()
+    with running(tmp_path / "data", "--set", f"log.dir={tmp_path / 'kept'}") as server:
+        assert f"log.dirs is {tmp_path / 'kept'}; it is ignored, because --data" in server.log.read_text()
+        assert server.stop() == 0
+    assert (tmp_path / "data" / "meta.properties").exists()
+
+
+def test_settings_that_the_directory_has_decided(tmp_path: Path) -> None:
+    with running(tmp_path / "data") as server:
+        assert server.stop() == 0
+    assert "is ignored" not in server.log.read_text()
+    with running(tmp_path / "data", "--set", "offsets.topic.num.partitions=8") as server:
+        assert "offsets.topic.num.partitions is 8; it is ignored, because the data directory has 4" in (
+            server.log.read_text()
+        )
+        assert server.stop() == 0
+    status, said = refused(tmp_path / "data", "--node-id", "7")
+    assert status == 3
+    assert "data belongs to node 1, and this is node 7 (node.id)" in said
+    assert "--node-id 1" in said
+
+
+def test_a_topic_that_cannot_be_made_by_asking_is_told_once_for_each_client(tmp_path: Path) -> None:
+    more = ("--set", "default.replication.factor=3", "--set", "muster.max.partitions=5")
+    with running(tmp_path / "data", *more) as server, Raw(server.address) as raw:
+        for name in ("one", "two", "two", "one"):
+            raw.ask(ApiKey.METADATA, 4, topics=[{"name": name}], allowAutoTopicCreation=True)
+        told = server.log.read_text()
+        assert "default.replication.factor is 3; it is ignored: this is one node" in told
+        assert "topic one: created" in told
+        assert server.stop() == 0
+    (line,) = [line for line in server.log.read_text().splitlines() if "cannot be made" in line]
+    assert "asks for topic 'two'" in line
+    assert "muster.max.partitions is 5" in line

@@ -69,6 +69,7 @@ def test_other_names_of_a_setting() -> None:
         ("log.cleanup.policy", "shred", "log.cleanup.policy is shred; it must be one of compact, delete."),
         ("muster.flush", "never", "muster.flush is never; it must be one of always, interval, os."),
         ("log.dirs", "/a,/b", "log.dirs names 2 directories; muster keeps its data in one."),
+        ("group.min.session.timeout.ms", "-1", "group.min.session.timeout.ms is -1; it must be at least 0."),
         ("group.max.size", "0", "group.max.size is 0; it must be at least 1."),
         ("group.max.size", "x" * 1000, "group.max.size is 'xxx"),
     ],
@@ -99,6 +100,12 @@ def test_names_that_are_not_used(name: str, sentence: str) -> None:
     (ignored,) = settings.ignored
     assert sentence in str(ignored)
     assert ignored.is_kafkas == ("setting of Kafka's" in sentence)
+
+
+def test_more_replicas_than_nodes_count_as_one() -> None:
+    settings = settings_from({"default.replication.factor": "3"})
+    assert settings.broker == BrokerConfig()
+    assert "default.replication.factor is 3; it is ignored: this is one node" in str(settings.ignored[0])
 
 
 def test_the_largest_request_must_find_room() -> None:
@@ -170,7 +177,7 @@ def test_listeners(listener: str, endpoint: tuple[str, str, int]) -> None:
         (BrokerConfig(listeners=("127.0.0.1:9092",)), "must look like PLAINTEXT://127.0.0.1:9092"),
         (BrokerConfig(listeners=("PLAINTEXT://h:99999",)), "must look like"),
         (BrokerConfig(listeners=("PLAINTEXT://h",)), "must look like"),
-        (BrokerConfig(listeners=("SSL://h:1",)), "muster speaks PLAINTEXT only"),
+        (BrokerConfig(listeners=("SSL://h:1",)), "Make it PLAINTEXT://HOST:PORT, or give --listen"),
         (BrokerConfig(listeners=()), "has 0 listeners for clients"),
         (BrokerConfig(listeners=("A://h:1", "B://h:2")), "has 2 listeners for clients"),
         (BrokerConfig(listeners=("A://h:1",), controller_listener_names=("A",)), "has 0 listeners for clients"),

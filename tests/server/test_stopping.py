@@ -193,6 +193,22 @@ def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
         assert "stopped at once" in server.log.read_text()
 
 
+def test_a_second_sigterm_at_the_same_time_is_the_same_wish(tmp_path: Path) -> None:
+    """`timeout` sends one to the process, and one to its group."""
+    with HangingServer(tmp_path / "data", DISK) as server, Raw(server.address) as raw:
+        assert isinstance(server, HangingServer)
+        assert server.process is not None
+        create_topic(server.address, "orders", 1)
+        server.hang()
+        raw.send(ApiKey.OFFSET_COMMIT, 8, **commit_body("g", "orders", {0: 1}))
+        server.wait_until_it_hangs()
+        server.process.send_signal(signal.SIGTERM)
+        until(lambda: "stopping" in server.log.read_text(), "it does not stop")
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(10) == 4
+        assert "at once" not in server.log.read_text()
+
+
 def test_with_a_thread_that_was_there_before(tmp_path: Path) -> None:
     """In a program of somebody else's, which may be told of the signal in any of its threads."""
     busy = "import threading\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
@@ -320,7 +336,7 @@ class SluggishFile(UnsyncedFile):
         time.sleep(0.0005)
 
 
-@pytest.mark.parametrize("count", [50, pytest.param(500, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [25, pytest.param(500, marks=pytest.mark.long)])
 def test_stops_during_flushes(tmp_path: Path, count: int) -> None:
     """News of a sync that has ended may come just then; nobody waits for it twice, and it is told in the loop alone."""
     settings = settings_from({"listeners": "PLAINTEXT://127.0.0.1:0", "offsets.topic.num.partitions": "4"})

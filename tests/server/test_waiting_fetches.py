@@ -7,7 +7,7 @@ from muster.server.cluster.cluster import Cluster
 from muster.server.cluster.topics import Happened, TopicChange
 from muster.server.cluster_requests import WaitingFetches
 from muster.server.connection import Connection, PendingReply
-from muster.server.records.fetch import FetchRequest, ParkedFetch, PartitionAsked, handle
+from muster.server.records.fetch import ENOUGH, FetchRequest, Key, ParkedFetch, PartitionAsked, handle
 from muster.server.timers import Timers
 from tests.server.cluster.asking import a_topic, memory_cluster
 
@@ -28,12 +28,12 @@ class Parking:
         self.cluster: Cluster = memory_cluster(a_topic("a", 10), a_topic("b", 10))
         self.timers = Timers(lambda: 0, lambda delay, call: NO_ALARM, lambda key: None)
         self.enough = False
-        self.looks = 0
+        self.counted: list[Key] = []
         self._turn: list[Callable[[], None]] = []
         self.parked = WaitingFetches(
             lambda due: self.timers,
-            self._completed,  # type: ignore
-            lambda answer, parked: self.enough,
+            self._count,
+            lambda parked: "done",  # type: ignore
             self._turn.append,
             max_requests,
             max_partitions,
@@ -54,9 +54,9 @@ class Parking:
         while self._turn:
             self._turn.pop()()
 
-    def _completed(self, parked: ParkedFetch) -> str:
-        self.looks += 1
-        return "done"
+    def _count(self, parked: ParkedFetch, key: Key) -> None:
+        self.counted.append(key)
+        parked.note(key, ENOUGH if self.enough else 0)
 
 
 class _NoAlarm:
@@ -102,14 +102,14 @@ def test_only_those_who_wait_for_a_partition_are_looked_at_when_it_has_grown() -
     assert (len(parking.parked), len(parking.timers)) == (1, 1)
 
 
-def test_partitions_that_grow_in_one_turn_make_a_fetch_be_looked_at_once() -> None:
+def test_partitions_that_grow_are_counted_once_in_a_turn_and_no_others() -> None:
     parking = Parking()
-    parking.park("a", 10)
-    parking.grown(*(("a", partition) for partition in range(10)))
-    assert parking.looks == 1
+    reply = parking.park("a", 10)
+    parking.grown(("a", 3), ("a", 4), ("a", 3), ("b", 5))
+    assert sorted(parking.counted) == [("a", 3), ("a", 4)]
     parking.enough = True
     parking.grown(("a", 3), ("a", 4))
-    assert (parking.looks, len(parking.parked)) == (2, 0)
+    assert (len(parking.counted), len(parking.parked), reply.answers) == (4, 0, ["done"])
 
 
 def test_a_client_that_is_gone_is_forgotten() -> None:

@@ -7,7 +7,7 @@ from muster.codec.error_codes import ErrorCode
 from muster.errors import LogDamaged
 from muster.log.directory import LogDirectory
 from muster.log.partition import DiskLog
-from muster.log.topics import Topic, TopicRefused
+from muster.log.topics import ChangeUnsettled, Topic, TopicRefused
 from muster.segments.checkpoints import new_topic_id
 
 
@@ -45,7 +45,7 @@ def delete_topic(directory: LogDirectory, name: str) -> None:
     logs = directory.let_go({name})
     try:
         left = directory.remove_topics([topic], logs)
-    except LogDamaged:
+    except (LogDamaged, ChangeUnsettled):
         directory.adopt(logs)
         raise
     if left is not None:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from muster.codec.error_codes import ErrorCode
 from muster.errors import ConfigError, LogDamaged, Malformed
 from muster.log.config import LogConfig
 from muster.log.directory import CLEAN_STOP, LogDirectory
+from muster.log.partition import DiskLog
 from muster.log.topics import REGISTRY, Topic, TopicRefused, decode_topics, encode_topics
 from muster.segments.checkpoints import (
     LOG_STARTS,
@@ -359,6 +361,38 @@ class TestCheckpoints:
         assert not epochs.truncate_from_start(12)
         assert epochs.truncate_from_end(15)
         assert epochs.entries == [(2, 12)]
+
+
+class LookedUp(dict[TopicPartition, DiskLog]):
+    """Logs that are found by their key, and never walked over."""
+
+    def __init__(self, logs: dict[TopicPartition, DiskLog]) -> None:
+        super().__init__(logs)
+        self.keys_asked: list[TopicPartition] = []
+
+    def get(self, key: TopicPartition, default: Any = None) -> Any:
+        self.keys_asked.append(key)
+        return super().get(key, default)
+
+    def walked(self, *_: object) -> Any:
+        raise AssertionError("all logs are walked over")
+
+    __iter__ = items = keys = values = copy = walked
+
+
+def test_other_settings_of_a_topic_are_brought_to_its_own_logs_alone() -> None:
+    directory = LogDirectory.open(
+        ROOT, lambda topic: LogConfig(max_message_bytes=int(topic.configs.get("max.message.bytes", 1_000))),
+        files=FaultyFiles(),
+    )  # fmt: skip
+    for name in ("a", "b", "c"):
+        create_topic(directory, name, 2)
+    set_configs(directory, "b", {"max.message.bytes": "77"})
+    logs = directory.logs
+    directory.logs = looked_up = LookedUp(logs)
+    directory.settings_changed("b")
+    assert looked_up.keys_asked == [TopicPartition("b", 0), TopicPartition("b", 1)]
+    assert [log.config.max_message_bytes for _, log in sorted(logs.items())] == [1_000, 1_000, 77, 77, 1_000, 1_000]
 
 
 def test_no_numpy_to_open_a_directory(tmp_path: Path) -> None:

@@ -167,6 +167,13 @@ def topics(files: FaultyFiles, journal: Journal) -> None:
     teller.configure("t", retention="short")
 
 
+def a_new_topic(files: FaultyFiles, journal: Journal) -> None:
+    """How `topics` begins."""
+    teller = Teller(files, journal)
+    teller.open()
+    teller.create("t", 2)
+
+
 def a_topic_of_an_old_name(files: FaultyFiles, journal: Journal) -> None:
     """The second `t` must not inherit what was written down about the first."""
     teller = Teller(files, journal)
@@ -454,15 +461,18 @@ POINTS = {
     "clean-stop.directory": a_clean_stop,
     "made.directory": a_new_directory,
     "opened.directory": work_after_a_clean_stop,
-    "topic.directories": topics,
+    "topic.directories": a_new_topic,
     "topic.half-made": a_growth_cut_off,
 }
 """Every sync there is, and a story that needs it."""
 
 
+SHORT = ("a_new_directory", "a_roll_behind_a_checkpoint")
+
+
 @pytest.mark.parametrize("name", STORIES)
 def test_nothing_that_was_promised_is_lost(name: str) -> None:
-    disks = cut_everywhere(STORIES[name], check, chances=3)
+    disks = cut_everywhere(STORIES[name], check, chances=3 if name in SHORT else 1)
     assert disks > (10 if name == "a_new_directory" else 50)
 
 

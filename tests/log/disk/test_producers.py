@@ -74,6 +74,11 @@ class TestSequences:
     def test_a_producer_nobody_remembers_may_begin_anywhere(self) -> None:
         assert MemoryLog().append_batch(client_batch(1000), T).base_offset == 0
 
+    def test_a_producer_without_an_epoch_is_taken_and_its_batches_once(self) -> None:
+        log = MemoryLog()
+        assert [log.append_batch(client_batch(0, epoch=-1), T).base_offset for _ in range(2)] == [0, 0]
+        assert log.append_batch(client_batch(0, epoch=0), T).base_offset == 1
+
     def test_outside_an_open_transaction(self) -> None:
         log = MemoryLog()
         log.append_batch(client_batch(0, attributes=TRANSACTIONAL), T)
@@ -144,7 +149,6 @@ class TestClientBatches:
             (client_batch(0, last_offset=5), ErrorCode.INVALID_RECORD),
             (client_batch(0, attributes=CONTROL), ErrorCode.INVALID_RECORD),
             (client_batch(-1), ErrorCode.INVALID_RECORD),
-            (client_batch(0, epoch=-1), ErrorCode.INVALID_RECORD),
             (client_batch(0, producer_id=-1, epoch=-1, attributes=TRANSACTIONAL), ErrorCode.INVALID_RECORD),
             (client_batch(0, attributes=5), ErrorCode.UNKNOWN_SERVER_ERROR),
             (client_batch(0, attributes=4), ErrorCode.UNKNOWN_SERVER_ERROR),  # says zstd, and is not
@@ -219,6 +223,35 @@ class TestClientBatches:
         assert not walked
         log.append_batch(data, T)
         assert len(walked) == 1
+
+    def test_small_batches_are_walked_compiled_when_there_were_many(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """One megabyte in batches of 16 KB is as many records as one in a single batch."""
+        fresh = validation._CompiledWalk()
+        monkeypatch.setattr(validation, "COMPILED_WALK", fresh)
+        monkeypatch.setattr(validation, "WORTH_LOADING", 10)
+        log, data = MemoryLog(), encode_batch([Record(number, T + number, b"k", b"v") for number in range(4)])
+        log.append_batch(data, T)
+        log.append_batch(data, T)
+        assert fresh._loading is None, "8 records are not worth a second"
+        log.append_batch(data, T)
+        assert fresh._loading is not None
+        assert fresh.wait() is not None
+        monkeypatch.setattr(validation, "_walk_records", lambda *_: pytest.fail("walked row by row"))
+        log.append_batch(data, T)
+        assert log.end_offset == 16
+
+    def test_a_small_batch_is_refused_with_the_same_words_by_either_walk(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        keyless = encode_batch([Record(number, T, None, b"v") for number in range(4)])
+        misnumbered = encode_batch([Record(0, T, b"a", b""), Record(2, T, b"b", b"")], last_offset=1)
+        told = []
+        for walk in (COMPILED_WALK.wait(), None):
+            monkeypatch.setattr(COMPILED_WALK, "_walk", walk)
+            for data in (keyless, misnumbered):
+                with pytest.raises(AppendRefused) as refused:
+                    MemoryLog(config=LogConfig(compacted=True)).append_batch(data, T)
+                told.append((refused.value.error, refused.value.reason, refused.value.records))
+        assert told[:2] == told[2:]
+        assert [number for number, _ in told[0][2]] == [0, 1, 2, 3]
 
     @settings(max_examples=300, deadline=None)
     @given(st.integers(0, 1 << 16), st.integers(0, 255), st.integers(0, 3))

@@ -11,9 +11,12 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+from crc32c import crc32c
+
 from muster.protocol.apis import ApiKey
 from muster.protocol.messages import encode_request
 from tests.server.raw import Raw, commit_body
+from tests.server.records.talking import FETCH, PRODUCE, batch, fetch_body, produce_body
 
 PATIENCE_S = 2.0
 MARK = "stretched-" * 4
@@ -317,11 +320,36 @@ def garbage(abuser: Abuser) -> None:
         abuser.say(bytes(frame))
 
 
+def odd_batches(abuser: Abuser) -> None:
+    """Batches with a few bytes changed, some with the right checksum again; and some that unpack to a great deal."""
+    bomb = batch("x" * 20_000_000, codec=abuser.rng.choice([1, 4]))
+    for _ in range(abuser.rng.randint(5, 30)):
+        data = bytearray(batch("odd" * 50, "one", codec=abuser.rng.randrange(5), producer_id=7, base_sequence=0))
+        for _ in range(abuser.rng.randint(1, 3)):
+            data[abuser.rng.randrange(8, len(data))] = abuser.rng.randrange(256)
+        if abuser.rng.random() < 0.7:
+            struct.pack_into(">I", data, 17, crc32c(bytes(data[21:])))
+        sent = bomb if abuser.rng.random() < 0.1 else bytes(data)
+        body = produce_body("orders", {abuser.rng.randrange(20): sent}, acks=abuser.rng.choice([0, 1, -1, -1]))
+        abuser.say(encode_request(ApiKey.PRODUCE, PRODUCE, 1, "odd", body))
+
+
+def endless_fetches(abuser: Abuser) -> None:
+    """Wait for more records than there will ever be, of all that there are."""
+    body = fetch_body("sales", {0: 0, 1: 0}, maxWaitMs=60_000, minBytes=2**31 - 1, maxBytes=2**31 - 1)
+    for partition in body["topics"][0]["partitions"]:
+        partition["partitionMaxBytes"] = 2**31 - 1
+    frame = encode_request(ApiKey.FETCH, FETCH, 1, "endless", body)
+    for _ in range(abuser.rng.choice([10, 100])):
+        abuser.say(frame)
+
+
 ABUSES: dict[str, Callable[[Abuser], None]] = {
     abuse.__name__.replace("_", " "): abuse
     for abuse in (
         long_client_ids, long_names, repeated_groups, repeated_configs, hoarders, large_members, parked_fetches, deaf,
         silent_static_members, leavers, auto_creation, many_partitions, large_commits, torn_frames, garbage,
+        odd_batches, endless_fetches,
     )
 }  # fmt: skip
 

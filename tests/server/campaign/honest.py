@@ -5,6 +5,9 @@ in between, it fetches what is committed: nothing below what was acknowledged, n
 are a request that is not answered in time, a connection that is cut while the server runs, and an error that no client
 could make sense of. Errors that ask for patience are answered with patience, but not for ever: `rounds` looks at when
 each client got on last.
+
+Producers number the records of a partition that nobody else writes to, so that each says its own offset. What they were
+promised is in the log, once and in its place; and a consumer finds again what it has read.
 """
 
 import contextlib
@@ -18,6 +21,7 @@ from typing import Any
 
 from muster.protocol.apis import ApiKey
 from tests.server.raw import Raw, commit_body, fetch_offsets
+from tests.server.records.talking import PRODUCE, batch, fetch, produce_body, records_in
 
 MOST_WAITED_S = 10.0
 TOPIC = "orders"
@@ -25,6 +29,10 @@ LOADING, NOT_AVAILABLE, NOT_COORDINATOR = 14, 15, 16
 ILLEGAL_GENERATION, UNKNOWN_MEMBER, REBALANCE, MEMBER_ID_REQUIRED = 22, 25, 27, 79
 PATIENCE = (LOADING, NOT_AVAILABLE, NOT_COORDINATOR)
 """Errors that every client answers by asking again."""
+RECORDS_TOPIC = "sales"
+NOT_LEADER, TIMED_OUT, STORAGE = 6, 7, 56
+PATIENCE_FOR_RECORDS = (NOT_LEADER, TIMED_OUT, STORAGE)
+"""The same for producers and consumers, while a log is opened again."""
 IN_FLIGHT = 8
 PAUSE_S = 0.02
 
@@ -299,6 +307,103 @@ class Observer(Honest):
     def _metadata(self, raw: Raw) -> int:
         answer = self.asked(raw, ApiKey.METADATA, 5, topics=[{"name": TOPIC}], allowAutoTopicCreation=False)
         return int(answer["topics"][0]["errorCode"])
+
+
+class OfRecords(Honest):
+    """Somebody who has to do with one partition of records."""
+
+    def __init__(self, situation: Situation, partition: int, rng: random.Random) -> None:
+        super().__init__(situation, f"{RECORDS_TOPIC}-{partition}", range(0), rng)
+        self.partition = partition
+        self.read_up_to = 0
+        """Records that were read, from the first on."""
+        self.records = 0
+        """Acknowledged, or read."""
+
+    def read_on(self, raw: Raw, wait_ms: int = 0) -> bool:
+        """Read what follows; whether there was something."""
+        at = self.read_up_to
+        told = fetch(raw, RECORDS_TOPIC, self.partition, at, maxWaitMs=wait_ms)
+        error = told["errorCode"]
+        if error:
+            if error not in PATIENCE_FOR_RECORDS:
+                self.situation.problem(f"LOST {self.name}: {at} records were read, and then Fetch said error {error}")
+            time.sleep(PAUSE_S)
+            return error in PATIENCE_FOR_RECORDS
+        self.got_on()
+        found = [(record.offset, record.value) for record in records_in(told["records"]) if record.offset >= at]
+        expected = [(offset, b"%d" % offset) for offset in range(at, at + len(found))]
+        if found != expected:
+            wrong = next(pair for pair in zip(found, expected, strict=True) if pair[0] != pair[1])
+            self.situation.problem(f"LOST {self.name}: {wrong[0]} where {wrong[1]} should be")
+        self.read_up_to += len(found)
+        return bool(found)
+
+
+class RecordProducer(OfRecords):
+    """Sends batches with sequences, each until it is acknowledged."""
+
+    def __init__(self, situation: Situation, partition: int, rng: random.Random) -> None:
+        super().__init__(situation, partition, rng)
+        self._batch = b""
+        self._batch_count = 0
+
+    def work(self, raw: Raw) -> None:
+        for turn in itertools.count():
+            if not self.goes_on():
+                return
+            if turn % 20 == 19:
+                self._catch_up(raw)
+            if not self._batch_count:
+                self._batch_count = self.rng.randint(1, 4)
+                values = [str(self.records + number) for number in range(self._batch_count)]
+                self._batch = batch(
+                    *values, producer_id=5_000 + self.partition, producer_epoch=0, base_sequence=self.records,
+                    codec=self.rng.randrange(5),
+                )  # fmt: skip
+            body = produce_body(RECORDS_TOPIC, {self.partition: self._batch})
+            answer = self.asked(raw, ApiKey.PRODUCE, PRODUCE, **body)
+            (told,) = answer["responses"][0]["partitionResponses"]
+            error = told["errorCode"]
+            if error == 0:
+                if told["baseOffset"] != self.records:
+                    self.situation.problem(f"ERROR {self.name}: record {self.records} is at {told['baseOffset']}")
+                self.records += self._batch_count
+                self._batch_count = 0
+                self.got_on()
+            elif error not in PATIENCE_FOR_RECORDS:
+                self.situation.problem(f"ERROR {self.name}: Produce was answered with error {error}")
+            time.sleep(PAUSE_S)
+
+    def check(self, raw: Raw) -> None:
+        """All of it, from the first record on."""
+        self.read_up_to = 0
+        self._catch_up(raw)
+
+    def _catch_up(self, raw: Raw) -> None:
+        acknowledged = self.records
+        while self.read_on(raw) and self.goes_on():
+            pass
+        self.checks += 1
+        if self.read_up_to < acknowledged and self.goes_on():
+            self.situation.problem(
+                f"LOST {self.name}: {acknowledged} records were acknowledged, {self.read_up_to} are there"
+            )
+        if self.read_up_to > self.records + self._batch_count:
+            self.situation.problem(f"INVENTED {self.name}: {self.read_up_to} records, {self.records} and a batch sent")
+
+
+class RecordConsumer(OfRecords):
+    """Reads on from where it was, and waits for what is not there yet."""
+
+    def check(self, raw: Raw) -> None:
+        self.read_on(raw)
+        self.checks += 1
+
+    def work(self, raw: Raw) -> None:
+        while self.goes_on():
+            self.read_on(raw, wait_ms=200)
+            self.records = self.read_up_to
 
 
 class RealClient(Honest):

@@ -9,6 +9,7 @@ from tests.server.campaign.abuse import ABUSES
 from tests.server.campaign.failing_files import CHANGES, Order
 
 OFFSETS_LOG = r"__consumer_offsets-\d+/\d+\.log$"
+RECORDS = r"sales-\d+/"
 PARTITION_LIMIT = 300
 """`muster.max.partitions` beside those of the offsets topic: each is a directory to open at every start."""
 
@@ -91,7 +92,7 @@ def rng_of(seed: int, number: int, step: int) -> random.Random:
 def disk_fault(rng: random.Random, partitions: int) -> tuple[str, Order]:
     """A name for it, and the order."""
     one = rf"__consumer_offsets-{rng.randrange(partitions)}/"
-    place = rng.choice([one, OFFSETS_LOG, r".", r"checkpoint|topics|\.snapshot|\.index"])
+    place = rng.choice([one, OFFSETS_LOG, RECORDS, RECORDS, r".", r"checkpoint|topics|\.snapshot|\.index"])
     name = rng.choice(["ENOSPC", "ENOSPC", "EIO sync", "EIO write", "EIO read", "EIO change", "EMFILE", "slow"])
     match name:
         case "ENOSPC":

@@ -31,12 +31,15 @@ from tests.server.campaign.failing_files import Order
 from tests.server.campaign.honest import (
     MOST_WAITED_S,
     PATIENCE,
+    RECORDS_TOPIC,
     TOPIC,
     Committer,
     Honest,
     Member,
     Observer,
     RealClient,
+    RecordConsumer,
+    RecordProducer,
     Situation,
 )
 from tests.server.campaign.process import CampaignServer, NotStarted
@@ -46,7 +49,7 @@ ROUNDS_A_WORLD = 20
 """Then a new directory, with other settings."""
 COMMITS_A_ROUND = 200
 MOST_RSS_MB = 1_000
-PARTITIONS = 16
+PARTITIONS, RECORD_PARTITIONS = 16, 2
 BAD_NEWS = ("Traceback (most recent call last)", "Exception in callback", "never retrieved")
 """What a server's log must never have."""
 LOG_TAIL_CHARS = 10_000
@@ -65,6 +68,7 @@ class Totals:
     restarts: int = 0
     commits: int = 0
     real_commits: int = 0
+    records: int = 0
     checks: int = 0
     disk_failures: int = 0
     longest_wait_s: float = 0.0
@@ -76,7 +80,7 @@ class Totals:
         happened = ", ".join(f"{name} {count}" for name, count in sorted(self.happened.items()))
         return (
             f"{self.rounds} rounds, {self.restarts} restarts, {self.commits} acknowledged commits "
-            f"({self.real_commits} of a real client's), {self.checks} checks; "
+            f"({self.real_commits} of a real client's), {self.records} records, {self.checks} checks; "
             f"{self.disk_failures} operations of the disk failed or were slow; longest honest wait "
             f"{self.longest_wait_s:.2f} s, longest start {self.longest_start_s:.2f} s, peak RSS "
             f"{self.most_rss_mb:.0f} MB\n  {happened}"
@@ -120,6 +124,8 @@ class Campaign:
               for number in range(2)),
             Member(situation, "static", range(4), rng("static"), "seat"),
             observer,
+            *(RecordProducer(situation, number, rng(f"producer {number}")) for number in range(RECORD_PARTITIONS)),
+            RecordConsumer(situation, 0, rng("consumer")),
             RealClient(situation, "librdkafka", range(4), rng("real")),
         ]  # fmt: skip
 
@@ -159,6 +165,8 @@ class Campaign:
             self.totals.commits += client.commits
             self.totals.checks += client.checks
             self.totals.longest_wait_s = max(self.totals.longest_wait_s, client.longest_wait_s)
+            if isinstance(client, RecordProducer):
+                self.totals.records += client.records
             if isinstance(client, RealClient):
                 self.totals.real_commits += client.commits
 
@@ -324,10 +332,12 @@ class Campaign:
 
     def _make_topic(self) -> None:
         with Raw(self.situation.address) as raw:
-            topic = {"name": TOPIC, "numPartitions": PARTITIONS, "replicationFactor": 1, "assignments": [],
-                     "configs": []}  # fmt: skip
-            answer = raw.ask(ApiKey.CREATE_TOPICS, 5, topics=[topic], timeoutMs=5_000, validateOnly=False)
-            assert answer["topics"][0]["errorCode"] == 0, answer
+            topics = [
+                {"name": name, "numPartitions": partitions, "replicationFactor": 1, "assignments": [], "configs": []}
+                for name, partitions in ((TOPIC, PARTITIONS), (RECORDS_TOPIC, RECORD_PARTITIONS))
+            ]
+            answer = raw.ask(ApiKey.CREATE_TOPICS, 5, topics=topics, timeoutMs=5_000, validateOnly=False)
+            assert all(topic["errorCode"] == 0 for topic in answer["topics"]), answer
 
     # Watching.
 

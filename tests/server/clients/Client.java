@@ -65,6 +65,8 @@ public class Client {
             case "committed" -> { return committed(group); }
             case "groups" -> { return admin.listGroups().all().get().stream().map(GroupListing::groupId).toList(); }
             case "describe" -> { return describe(group); }
+            case "alter_offsets" -> admin.alterConsumerGroupOffsets(group, Map.of(
+                new TopicPartition(topic, 0), new OffsetAndMetadata(order.get("offset").asLong()))).all().get();
             case "delete_offsets" -> admin.deleteConsumerGroupOffsets(group, Set.of(new TopicPartition(topic, 0)))
                 .all().get();
             case "delete_group" -> admin.deleteConsumerGroups(List.of(group)).all().get();
@@ -97,6 +99,7 @@ public class Client {
         if (text(order, "assignor") != null)
             given.put("partition.assignment.strategy", ASSIGNORS.get(text(order, "assignor")).getName());
         if (text(order, "instance") != null) given.put("group.instance.id", text(order, "instance"));
+        if (order.hasNonNull("max_poll_ms")) given.put("max.poll.interval.ms", order.get("max_poll_ms").asInt());
         var consumer = new KafkaConsumer<>(given, new StringDeserializer(), new StringDeserializer());
         consumer.subscribe(List.of(topic));
         members.put(member, consumer);

@@ -60,9 +60,11 @@ class AioKafka:
 
     @in_loop
     async def join(
-        self, member: str, group: str, topic: str, session_ms: int, assignor: str | None, instance: str | None
-    ) -> None:
-        given = {"partition_assignment_strategy": (ASSIGNORS[assignor],)} if assignor else {}
+        self, member: str, group: str, topic: str, session_ms: int, assignor: str | None, instance: str | None,
+        max_poll_ms: int | None = None,
+    ) -> None:  # fmt: skip
+        given: dict[str, Any] = {"partition_assignment_strategy": (ASSIGNORS[assignor],)} if assignor else {}
+        given |= {"max_poll_interval_ms": max_poll_ms} if max_poll_ms else {}
         self._seen[member] = []
         self._members[member] = AIOKafkaConsumer(
             topic,

@@ -30,8 +30,9 @@ class Confluent:
         assert errors == [None] * len(values), errors
 
     def join(
-        self, member: str, group: str, topic: str, session_ms: int, assignor: str | None, instance: str | None
-    ) -> None:
+        self, member: str, group: str, topic: str, session_ms: int, assignor: str | None, instance: str | None,
+        max_poll_ms: int | None = None,
+    ) -> None:  # fmt: skip
         given: dict[str, Any] = {
             "group.id": group,
             "client.id": member,
@@ -42,6 +43,7 @@ class Confluent:
         }
         given |= {"partition.assignment.strategy": assignor} if assignor else {}
         given |= {"group.instance.id": instance} if instance else {}
+        given |= {"max.poll.interval.ms": max_poll_ms} if max_poll_ms else {}
         self._members[member], self._seen[member] = Consumer(self._bootstrap | given), []
         self._members[member].subscribe([topic])
 
@@ -77,6 +79,11 @@ class Confluent:
     def describe(self, group: str) -> list[Any]:
         found = self._admin.describe_consumer_groups([group])[group].result(WAIT_S)
         return [found.state.name.title(), sorted(each.client_id for each in found.members)]
+
+    def alter_offsets(self, group: str, topic: str, offset: int) -> None:
+        wanted = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0, offset)])
+        (done,) = self._admin.alter_consumer_group_offsets([wanted]).values()
+        assert done.result(WAIT_S).topic_partitions[0].error is None
 
     def delete_group(self, group: str) -> None:
         self._admin.delete_consumer_groups([group])[group].result(WAIT_S)

@@ -51,9 +51,11 @@ class KafkaPython:
             each.get(timeout=WAIT_S)
 
     def join(
-        self, member: str, group: str, topic: str, session_ms: int, assignor: str | None, instance: str | None
-    ) -> None:
-        given = {"partition_assignment_strategy": (ASSIGNORS[assignor],)} if assignor else {}
+        self, member: str, group: str, topic: str, session_ms: int, assignor: str | None, instance: str | None,
+        max_poll_ms: int | None = None,
+    ) -> None:  # fmt: skip
+        given: dict[str, Any] = {"partition_assignment_strategy": (ASSIGNORS[assignor],)} if assignor else {}
+        given |= {"max_poll_interval_ms": max_poll_ms} if max_poll_ms else {}
         self._seen[member] = []
         self._members[member] = KafkaConsumer(
             topic,
@@ -116,6 +118,11 @@ class KafkaPython:
     def describe(self, group: str) -> list[Any]:
         found = self.admin.describe_groups([group])[group]
         return [found["group_state"], sorted(each["client_id"] for each in found["members"])]
+
+    def alter_offsets(self, group: str, topic: str, offset: int) -> None:
+        wanted = {TopicPartition(topic, 0): OffsetAndMetadata(offset, "", -1)}
+        (error,) = self.admin.alter_group_offsets(group, wanted).values()
+        assert error.errno == 0, error
 
     def delete_offsets(self, group: str, topic: str) -> None:
         (error,) = self.admin.delete_group_offsets(group, [TopicPartition(topic, 0)]).values()

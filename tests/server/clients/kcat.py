@@ -82,6 +82,14 @@ class Kcat:
             producer.kill()
             producer.communicate()
 
+    def pause(self) -> None:
+        for member in self._members.values():
+            member.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        for member in self._members.values():
+            member.process.send_signal(signal.SIGCONT)
+
     def _start(self, *arguments: str, **settings: Any) -> subprocess.Popen[str]:
         given = [f"-X{name.replace('_', '.')}={value}" for name, value in settings.items() if value is not None]
         return subprocess.Popen(

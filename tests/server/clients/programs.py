@@ -3,6 +3,9 @@
 A program is a process that reads orders and writes answers, a line of JSON each (python_program.py). All know the
 same orders, so that a behaviour is written once, in test_clients.py, and means the same for everybody. What is not in
 `cannot` is tested; what is has no way to be asked for in that client, whatever broker it talks to.
+
+    python -m tests.server.clients.programs             the table of docs/clients.md
+    python -m tests.server.clients.programs prepare     build the programs ahead of the tests, and say what is missing
 """
 
 import hashlib
@@ -10,6 +13,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -33,14 +37,24 @@ EVERYTHING = {
     "commit with metadata": "an offset is committed with metadata, read back, and the next member begins there",
     "seek": "a consumer goes back to the beginning",
     "a member dies": "a member is killed, and another has its partitions",
+    "a member stalls": "a member that stalls is removed, and comes back when it goes on",
     "server restart": "an idempotent producer goes on through a restart; each record is there once, in order",
     "groups": "groups are listed and described",
+    "alter offsets": "a committed offset is altered",
     "delete offsets": "a committed offset is deleted",
     "delete group": "a group is deleted",
     "delete topic": "a topic is deleted, and what was committed for it",
 }
 """Behaviours beside the codecs and assignors, with what they are."""
-KCAT_HAS_NOT = ("commit with metadata", "seek", "groups", "delete offsets", "delete group", "delete topic")
+KCAT_HAS_NOT = (
+    "commit with metadata",
+    "seek",
+    "groups",
+    "alter offsets",
+    "delete offsets",
+    "delete group",
+    "delete topic",
+)
 
 
 class Program:
@@ -68,6 +82,12 @@ class Program:
         assert "error" not in answer, answer["error"]
         return answer.get("result")
 
+    def pause(self) -> None:
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
+
     def kill(self) -> None:
         """As kill -9: nobody says goodbye."""
         self._process.kill()
@@ -85,6 +105,8 @@ class Client:
     """Behaviours that the client has not got, with the reason."""
     is_quick: bool = False
     """Tested every day, not only in `make real`."""
+    has_poll_interval: bool = True
+    """It leaves its group when nobody polls; any other stalls only when its process is stopped."""
 
 
 def missing(what: str) -> None:
@@ -104,17 +126,27 @@ def _java(bootstrap: str) -> Program:
 
 
 def _franz_go(bootstrap: str) -> Program:
+    return Program([str(prepared_franz_go() / "client")], bootstrap)
+
+
+def prepared_franz_go() -> Path:
+    """A folder with the program, built."""
     go = shutil.which("go", path=os.environ.get("PATH", "") + ":/usr/local/go/bin")
     if go is None:
         missing("franz-go needs Go, and there is none here: install it, for instance with your system's package golang")
-    return Program([str(_prepared("franz_go", [str(go), "build", "-o", "client", "."]) / "client")], bootstrap)
+    return _prepared("franz_go", [str(go), "build", "-o", "client", "."])
 
 
 def _kafkajs(bootstrap: str) -> Program:
-    node, npm = shutil.which("node"), shutil.which("npm")
-    if node is None or npm is None:
+    return Program(["node", str(prepared_kafkajs() / "client.mjs")], bootstrap)
+
+
+def prepared_kafkajs() -> Path:
+    """A folder with its modules."""
+    npm = shutil.which("npm")
+    if npm is None or shutil.which("node") is None:
         missing("KafkaJS needs Node and npm, and they are not here: install your system's packages nodejs and npm")
-    return Program([str(node), str(_prepared("kafkajs", [str(npm), "ci"]) / "client.mjs")], bootstrap)
+    return _prepared("kafkajs", [str(npm), "ci"])
 
 
 def _kcat(bootstrap: str) -> Kcat:
@@ -166,7 +198,7 @@ CLIENTS = {
             _python("aiokafka_client"),
             CODECS,
             ("range", "roundrobin", "sticky"),
-            {"delete offsets": "no such call", "delete group": "no such call"},
+            dict.fromkeys(("alter offsets", "delete offsets", "delete group"), "no such call"),
             is_quick=True,
         ),
         Client(
@@ -190,6 +222,7 @@ CLIENTS = {
             _franz_go,
             CODECS,
             ("range", "roundrobin", "sticky", "cooperative-sticky"),
+            has_poll_interval=False,
         ),
         Client(
             "KafkaJS",
@@ -198,6 +231,7 @@ CLIENTS = {
             ("none", "gzip", "snappy"),  # the last with a plug-in
             ("RoundRobinAssigner",),
             {"static member": "no such setting", "delete offsets": "no such call"},
+            has_poll_interval=False,
         ),
         Client(
             "kcat",
@@ -206,6 +240,7 @@ CLIENTS = {
             CODECS,
             ("range", "roundrobin", "cooperative-sticky"),
             dict.fromkeys(KCAT_HAS_NOT, "no such command"),
+            has_poll_interval=False,
         ),
     )
 }
@@ -230,5 +265,23 @@ def _cell(client: Client, behaviour: str) -> str:
     return "yes" if reason is None else f"– ({reason})"
 
 
+def prepare() -> None:
+    """Build and bring what the programs need, and say what is missing."""
+
+    def java() -> Path:
+        return compiled(require_kafka(), "Client", FOLDER)
+
+    for name, make in (("Java", java), ("franz-go", prepared_franz_go), ("KafkaJS", prepared_kafkajs)):
+        try:
+            make()
+        except (pytest.skip.Exception, pytest.fail.Exception) as problem:
+            print(f"  {name}: {problem}")
+        else:
+            print(f"  {name}: ready")
+
+
 if __name__ == "__main__":
-    print(table(), end="")
+    if sys.argv[1:] == ["prepare"]:
+        prepare()
+    else:
+        print(table(), end="")

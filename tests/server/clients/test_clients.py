@@ -58,9 +58,10 @@ class World:
 
     def join(
         self, member: str, assignor: str | None = None, instance: str | None = None, session_ms: int = 10_000,
-        program: Program | None = None,
+        program: Program | None = None, max_poll_ms: int | None = None,
     ) -> None:  # fmt: skip
-        about = {"group": self.group, "topic": self.topic, "session_ms": session_ms}
+        about: dict[str, Any] = {"group": self.group, "topic": self.topic, "session_ms": session_ms}
+        about |= {"max_poll_ms": max_poll_ms} if max_poll_ms else {}
         (program or self.program).ask("join", member=member, assignor=assignor, instance=instance, **about)
 
     def poll_until(self, is_so: Callable[[Any], bool], *members: str, **elsewhere: Program) -> Any:
@@ -222,6 +223,26 @@ def test_another_has_the_partitions_of_one_that_dies(client: Client, broker: Bro
     world.program.ask("leave", member="survivor")
 
 
+@of_those_that_can("a member stalls")
+def test_a_member_that_stalls_is_removed_and_comes_back(client: Client, broker: Broker, programs: Any) -> None:
+    world = World(client, programs(client), broker, "stalls")
+    sleeper = client.start(broker.bootstrap_servers)
+    try:
+        world.join("other", session_ms=3_000)
+        limit = {"max_poll_ms": 3_000} if client.has_poll_interval else {}
+        world.join("sleeper", session_ms=3_000, program=sleeper, **limit)
+        world.poll_until(are_shared, "other", sleeper=sleeper)
+        if not client.has_poll_interval:
+            sleeper.pause()
+        world.poll_until(has_all, "other")
+        broker.wait_for_members(world.group, 1)
+        sleeper.resume()
+        world.poll_until(are_shared, "other", sleeper=sleeper)
+    finally:
+        sleeper.kill()
+    world.program.ask("leave", member="other")
+
+
 @of_those_that_can("server restart")
 def test_an_idempotent_producer_goes_on_after_a_restart(client: Client, broker: Broker, programs: Any) -> None:
     world = World(client, programs(client), broker, "restart")
@@ -250,6 +271,14 @@ def test_groups_are_listed_and_described(client: Client, broker: Broker, program
     world.program.ask("leave", member="seen")
     broker.wait_for_members(world.group, 0)
     assert world.program.ask("describe", group=world.group) == ["Empty", []]
+
+
+@of_those_that_can("alter offsets")
+def test_a_committed_offset_is_altered(client: Client, broker: Broker, programs: Any) -> None:
+    world = World(client, programs(client), broker, "altered")
+    broker.seed_commits(world.group, {(world.topic, 0): 3, (world.topic, 1): 4})
+    world.program.ask("alter_offsets", group=world.group, topic=world.topic, offset=7)
+    assert broker.committed(world.group) == {(world.topic, 0): 7, (world.topic, 1): 4}
 
 
 @of_those_that_can("delete offsets")

@@ -6,8 +6,11 @@ from typing import Any
 import pytest
 
 from muster.broker import Broker
+from muster.codec.batches import iter_batches
 from muster.codec.error_codes import ErrorCode
 from muster.protocol.apis import ApiKey
+from muster.server.cluster import alter_configs
+from tests.server.cluster.asking import a_topic, memory_cluster
 from tests.server.raw import Raw
 from tests.server.records.talking import batch, fetch, produce, records_in
 
@@ -65,6 +68,24 @@ def test_segments_become_as_large_as_is_said(tmp_path: Path) -> None:
         assert len(list((tmp_path / "data" / "orders-0").glob("*.log"))) == 3
 
 
+def test_records_are_packed_as_the_topic_asks() -> None:
+    """Large ones too, which are checked in compiled code if it is there."""
+    values = [letter * 30_000 for letter in "ab"]
+    with Broker() as broker, Raw((broker.host, broker.port)) as raw:
+        broker.create_topic("orders", configs={"compression.type": "gzip", "compression.gzip.level": "1"})
+        for kind in ("gzip", "snappy", "lz4", "zstd", "uncompressed", "producer"):
+            assert alter(raw, "orders", compression_type=kind) == (0, None)
+            for codec in (0, 1):
+                assert produce(raw, "orders", 0, batch(*values, codec=codec))[0] == 0
+        kept: list[int] = []
+        while data := fetch(raw, "orders", 0, 2 * len(kept))["records"]:
+            for read in iter_batches(data):
+                assert read.problem is None
+                assert [(record.value or b"").decode() for record in read.records] == values
+                kept.append(read.header.codec)
+        assert kept == [1, 1, 2, 2, 3, 3, 4, 4, 0, 0, 0, 1]
+
+
 def test_a_disk_that_fails_leaves_everything_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     with Broker() as broker, Raw((broker.host, broker.port)) as raw:
         broker.create_topic("orders")
@@ -81,6 +102,42 @@ def test_a_disk_that_fails_leaves_everything_as_it_was(monkeypatch: pytest.Monke
         assert "No space left on device" in (message or "")
         assert described(raw, "orders") == before
         assert produce(raw, "orders", 0, batch("x" * 100))[0] == 0
+
+
+class Part(str):
+    """Counts how often it is compared with another."""
+
+    __slots__ = ()
+    comparisons = 0
+
+    def __eq__(self, other: object) -> bool:
+        Part.comparisons += 1
+        return str.__eq__(self, other)
+
+    __hash__ = str.__hash__
+
+
+class Parts(str):
+    __slots__ = ()
+
+    def split(self, *_: Any) -> list[Any]:
+        return [Part(part) for part in super().split(",")]
+
+
+@pytest.mark.parametrize("operation", [alter_configs.APPEND, alter_configs.SUBTRACT])
+def test_a_list_of_very_many_parts_is_not_compared_part_by_part(operation: int) -> None:
+    count = 3_000
+    there = Parts(",".join(f"there-{number}" for number in range(count)))
+    given = Parts(",".join([f"given-{number}" for number in range(count)] * 2))
+    topic = a_topic("orders")._replace(configs={"cleanup.policy": there})
+    change = alter_configs.Change("cleanup.policy", operation, given)
+    request = alter_configs.AlterConfigsRequest(
+        (alter_configs.ResourceToAlter(TOPIC, "orders", (change,)),), validate_only=True, is_incremental=True
+    )
+    Part.comparisons = 0
+    (told,) = alter_configs.plan_alter_configs(request, memory_cluster(topic)).answer([]).resources
+    assert told.error is ErrorCode.INVALID_CONFIG
+    assert Part.comparisons < 4 * count
 
 
 def test_settings_of_the_server_are_not_changed() -> None:

@@ -1,4 +1,4 @@
-"""Other people's admin clients over the wire: Kafka's own tools and librdkafka, against a muster server."""
+"""librdkafka's admin client over the wire, against a muster server. Kafka's tools: `real/test_java_tools.py`."""
 
 from collections.abc import Iterator
 
@@ -15,46 +15,12 @@ from confluent_kafka.admin import (
 )
 
 import muster
-from tests.kit.kafka import require_kafka
-
-TOPICS, CONFIGS = "org.apache.kafka.tools.TopicCommand", "kafka.admin.ConfigCommand"
-LOG_DIRS = "org.apache.kafka.tools.LogDirsCommand"
-OFFSETS = "org.apache.kafka.tools.GetOffsetShell"
 
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
     with muster.Broker() as broker:
         yield broker.bootstrap_servers
-
-
-@pytest.mark.kafka
-def test_kafkas_own_tools(address: str) -> None:
-    kafka = require_kafka()
-
-    def run(tool: str, *arguments: str) -> str:
-        return kafka.checked(tool, "--bootstrap-server", address, *arguments)
-
-    assert "Created topic jt." in run(
-        TOPICS, "--create", "--topic", "jt", "--partitions", "2", "--config", "segment.ms=77"
-    )
-    run(TOPICS, "--alter", "--topic", "jt", "--partitions", "3")
-    described = run(TOPICS, "--describe", "--topic", "jt")
-    assert "PartitionCount: 3\tReplicationFactor: 1\tConfigs: min.insync.replicas=1,segment.ms=77" in described
-    assert "Topic: jt\tPartition: 2\tLeader: 1\tReplicas: 1\tIsr: 1\tElr: \tLastKnownElr: " in described
-    configs = run(CONFIGS, "--entity-type", "topics", "--entity-name", "jt", "--describe", "--all")
-    assert "segment.ms=77 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:segment.ms=77}" in configs
-    run(CONFIGS, "--entity-type", "topics", "--entity-name", "jt", "--alter", "--add-config", "retention.ms=5000",
-        "--delete-config", "segment.ms")  # fmt: skip
-    described = run(TOPICS, "--describe", "--topic", "jt")
-    assert "Configs: min.insync.replicas=1,retention.ms=5000" in described
-    assert '"partition":"jt-2"' in run(LOG_DIRS, "--describe", "--topic-list", "jt")
-    assert run(OFFSETS, "--topic", "jt").split() == ["jt:0:0", "jt:1:0", "jt:2:0"]
-    run(TOPICS, "--delete", "--topic", "jt")
-    assert run(TOPICS, "--list").split() == ["__consumer_offsets"]
-    refused = kafka.run(TOPICS, "--bootstrap-server", address, "--create", "--topic", "bad name")
-    assert refused.returncode == 1
-    assert "Topic name is invalid: 'bad name' contains one or more characters" in refused.stdout
 
 
 def test_librdkafkas_admin(address: str) -> None:

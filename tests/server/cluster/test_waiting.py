@@ -1,12 +1,14 @@
 """Fetches that wait, and offsets of partitions that are not empty."""
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import pytest
 
 from muster.codec.error_codes import ErrorCode
 from muster.config.broker import BrokerConfig
+from muster.log.reads import Extent
+from muster.log.segment import Segment
 from muster.segments.indexes import AbortedTransaction
 from muster.server.cluster.cluster import NO_EPOCH, UNKNOWN_EPOCH_END, Cluster, EpochEnd, FoundRecord
 from muster.server.cluster.list_offsets import (
@@ -27,6 +29,14 @@ class Written(NamedTuple):
     epoch: int
 
 
+class Zeros:
+    def read(self, position: int, end: int) -> memoryview:
+        return memoryview(bytes(end - position))
+
+
+ZEROS = Zeros()
+
+
 @dataclass
 class FakeLog:
     """Records from `start_offset` on, of which the last ones are not settled or not readable yet."""
@@ -36,6 +46,7 @@ class FakeLog:
     unstable: int = 0
     unreadable: int = 0
     leader_epoch: int = 0
+    is_followed: bool = False
 
     @property
     def end_offset(self) -> int:
@@ -67,8 +78,10 @@ class FakeLog:
     def youngest(self) -> FoundRecord | None:
         return self.first_since(max(one.timestamp_ms for one in self.records)) if self.records else None
 
-    def read(self, offset: int, max_bytes: int, up_to: int) -> memoryview:
-        return memoryview(bytes(max(up_to - offset, 0)))
+    def find(self, offset: int, max_bytes: int, up_to: int) -> Extent | None:
+        """A byte for each record, and two records in a batch."""
+        end = min(up_to, offset + max(max_bytes // 2 * 2, 2))
+        return Extent(cast(Segment, ZEROS), offset, end, up_to, self.is_followed) if up_to > offset else None
 
     def aborted_transactions(self, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
         return []
@@ -111,7 +124,7 @@ def at_once(request: FetchRequest, cluster: Cluster) -> FetchAnswer:
 def test_a_fetch_waits_until_its_deadline(cluster: Cluster) -> None:
     waiting = parked(FetchRequest(12, (asked("empty"), asked("full", offset=13)), max_wait_ms=500), cluster, 1_000)
     assert waiting.deadline_ms == 1_500
-    assert waiting.keys == {("empty", 0), ("full", 0)}
+    assert set(waiting.found) == {("empty", 0), ("full", 0)}
     answer = fetch.complete(waiting, cluster)
     assert [(one.topic, one.error, one.high_watermark) for one in answer.partitions] == [
         ("empty", 0, 0),
@@ -148,6 +161,51 @@ def test_a_topic_made_anew_is_another_one(cluster: Cluster) -> None:
 def test_the_brokers_own_limit_on_bytes_counts_too() -> None:
     cluster = memory_cluster(a_topic("empty"), config=BrokerConfig(fetch_max_bytes=1024))
     assert parked(FetchRequest(12, (asked("empty"),), max_wait_ms=500, min_bytes=2_000), cluster)
+
+
+@pytest.mark.parametrize(
+    ("limit", "wanted", "in_all", "is_followed", "waits"),
+    [
+        (5, 5, 1 << 20, False, False),  # whole batches of it would be four bytes
+        (5, 6, 1 << 20, False, True),
+        (100, 9, 1 << 20, False, True),
+        (100, 8, 1 << 20, False, False),
+        (100, 100, 1 << 20, True, False),  # what follows is in the next segment, which is another read
+        (1, 2, 1 << 20, False, False),  # a batch that is larger than the limit is handed out all the same
+        (100, 9, 4, False, False),
+    ],
+)
+def test_bytes_are_counted_up_to_the_limit_and_not_by_whole_batches(
+    limit: int, wanted: int, in_all: int, is_followed: bool, waits: bool
+) -> None:
+    log = FakeLog([Written(1, 0)] * 8, is_followed=is_followed)
+    cluster = memory_cluster(a_topic("full"), partition_of=lambda topic, partition: log)
+    one = asked("full")._replace(max_bytes=limit)
+    outcome = fetch.handle(FetchRequest(12, (one,), 500, wanted, in_all), cluster, 1_000)
+    assert isinstance(outcome, ParkedFetch) == waits
+
+
+def test_partitions_are_counted_together_although_not_all_fit_into_one_answer() -> None:
+    log = FakeLog([Written(1, 0)] * 6)
+    cluster = memory_cluster(a_topic("full", 2), partition_of=lambda topic, partition: log)
+    both = asked("full"), asked("full", 1)
+    assert [len(one.records) for one in at_once(FetchRequest(12, both, 500, 7, 7), cluster).partitions] == [6, 0]
+
+
+def test_a_waiting_fetch_counts_a_partition_anew_when_it_has_grown() -> None:
+    logs = [FakeLog([Written(1, 0)] * 3), FakeLog()]
+    cluster = memory_cluster(a_topic("full", 2), partition_of=lambda topic, partition: logs[partition])
+    waiting = parked(FetchRequest(12, (asked("full"), asked("full", 1)), 500, min_bytes=5), cluster)
+    for partition, records, counted in ((1, 1, 4), (1, 1, 4), (0, 2, 3), (0, 4, 5)):
+        logs[partition].records = [Written(1, 0)] * records
+        fetch.count(waiting, ("full", partition), cluster)
+        assert (waiting.counted_bytes, waiting.has_enough) == (counted, counted >= 5)
+    logs[1].start_offset = 1  # its records are deleted: the consumer must hear that
+    logs[0].records = []
+    fetch.count(waiting, ("full", 0), cluster)
+    assert not waiting.has_enough
+    fetch.count(waiting, ("full", 1), cluster)
+    assert waiting.has_enough
 
 
 @pytest.mark.parametrize(

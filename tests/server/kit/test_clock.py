@@ -1,5 +1,6 @@
 """A clock that is turned: what is due happens, in order, without anybody sleeping."""
 
+import asyncio
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -138,6 +139,35 @@ def test_a_fetch_that_waits_is_answered_in_its_time(broker: Broker, monkeypatch:
         monkeypatch.setattr(TimeTravel, "_go_to", lambda self, ms: (stops.append(ms), go_to(self, ms)))
         broker.clock.advance(3600)
         assert deadline_ms in stops
+        assert raw.hear(ApiKey.FETCH, 4)[1]["responses"][0]["partitions"][0]["errorCode"] == 0
+
+
+def test_reset_answers_a_fetch_that_came_in_the_turned_time(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader of the topic that stays, which fetches again while the others are deleted."""
+    partitions = [{"partition": 0, "fetchOffset": 0, "partitionMaxBytes": 1 << 30}]
+    broker.clock.advance("7 days")
+    with Raw((broker.host, broker.port)) as raw:
+        assert broker._server is not None
+        assert broker._kit is not None
+        fetches = broker._server.parts.fetches
+        asked: list[Raw] = []
+        kit = broker._kit
+        forget = kit.inside.forget_everything
+
+        async def meanwhile() -> None:
+            if not asked:
+                asked.append(raw)
+                raw.send(
+                    ApiKey.FETCH, 4, replicaId=-1, maxWaitMs=1000, minBytes=1 << 30, maxBytes=1 << 30, isolationLevel=0,
+                    topics=[{"topic": "__consumer_offsets", "partitions": partitions}],
+                )  # fmt: skip
+                while not len(fetches):
+                    await asyncio.sleep(0.001)
+            await forget()
+
+        monkeypatch.setattr(kit.inside, "forget_everything", meanwhile)
+        broker.reset()
+        assert len(fetches) == 0
         assert raw.hear(ApiKey.FETCH, 4)[1]["responses"][0]["partitions"][0]["errorCode"] == 0
 
 

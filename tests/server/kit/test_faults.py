@@ -147,6 +147,7 @@ def test_a_partition_that_is_let_go_is_served_again_when_that_is_undone(broker: 
     assert broker.committed("app") == {("orders", 0): 1}
     broker.faults.unload(group="app")
     broker.reset()
+    broker.create_topic("orders")
     broker.seed_commits("app", {("orders", 0): 9})
 
 
@@ -177,7 +178,37 @@ def test_orders_that_cannot_be_are_refused(broker: Broker) -> None:
         (lambda: broker.faults.error("OffsetCommit", 16, times=0), "met 0 times is none"),
         (lambda: broker.faults.error("OffsetCommit", 16, grup="app"), "unexpected keyword argument 'grup'"),
         (lambda: broker.faults.delay("OffsetCommit", 0), "a delay of 0 seconds"),
+        (lambda: broker.faults.delay("Fetch", "soon"), "fault: seconds is 'soon'; it should be a number"),
+        (lambda: broker.faults.error("Fetch", 999), "999 is not the number of an error; Kafka's are -1 and 1 to 133"),
+        (lambda: broker.faults.error("Fetch", 0), "0 is not the number of an error"),
+        (lambda: broker.faults.error("Metadata", 5, group="x"), "for Metadata of group 'x' would never be met"),
+        (lambda: broker.faults.error("Heartbeat", 5, topic="x"), "for Heartbeat of topic 'x' would never be met"),
         (lambda: broker.faults.unload(99), "there is no partition 99; there are 0 to 7"),
     ):
         with pytest.raises(ConfigError, match=said):
             order()
+
+
+def test_a_late_request_that_cannot_be_handled_ends_its_connection(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*request: object) -> None:
+        raise KeyError("a mistake")
+
+    assert broker._kit is not None
+    with broker.faults.delay("FindCoordinator", 0.01), Raw((broker.host, broker.port), 5) as raw:
+        monkeypatch.setattr(broker._kit.faults, "_handled", broken)
+        with pytest.raises(EOFError):
+            raw.ask(ApiKey.FIND_COORDINATOR, 3, key="app", keyType=0)
+        monkeypatch.undo()
+    assert "was sent away: its request could not be handled (KeyError: 'a mistake')" in broker.log_text
+
+
+def test_the_log_says_what_was_ordered(broker: Broker) -> None:
+    before = len(broker.log_text)
+    with broker.faults.full_disk(), broker.faults.unload(3):
+        broker.clock.advance("2 s")
+    said = broker.log_text[before:]
+    assert "the disk is full from now on, as a fault that was ordered" in said
+    assert "partition 3 of the offsets topic is let go, as a fault that was ordered" in said
+    assert "the clock is advanced by 2 s, as ordered" in said

@@ -26,7 +26,7 @@ def test_many(muster_brokers):
     one.seed_records("orders", "x")
     assert (one.topics()["orders"].partitions, other.topics()) == (3, {})
 
-def test_that_fails(muster_broker, muster_brokers):
+def test_that_fails(muster_broker, muster_fresh_broker, muster_brokers):
     muster_broker.create_topic("told")
     muster_brokers().create_topic("told-too")
     assert False, "on purpose"
@@ -46,7 +46,7 @@ def test_scopes_a_factory_and_the_log_of_a_test_that_fails(tmp_path: Path) -> No
     assert "1 failed, 4 passed" in run.stdout, run.stdout + run.stderr
     assert "FAILED test_a.py::test_that_fails" in run.stdout
     said = run.stdout.split("on purpose", 1)[1]
-    assert said.count("Log of the broker at port") == 2
+    assert said.count("Log of the broker at port") == 3  # each once
     assert "topic told: created" in said
     assert "topic told-too: created" in said
     assert "topic left: created" not in said  # another test's

@@ -1,12 +1,15 @@
 """Looking inside a broker and putting things into it, without a client and beside one."""
 
+import asyncio
 import time
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
 from muster.broker import Broker
 from muster.errors import ConfigError, NotInTime
+from muster.server.cluster.create_topics import CreatePartitionsRequest, MorePartitions, plan_create_partitions
 from muster.server.kit.inside import murmur2
 from tests.server.kit.consumers import consumer, values
 
@@ -119,3 +122,105 @@ def test_reset_leaves_nothing_and_takes_milliseconds(broker: Broker) -> None:
         assert [name for name in broker.groups() if name.startswith("group-")] == []
     broker.reset()
     assert (broker.topics(), broker.groups()) == ({}, {})
+
+
+def test_reset_deletes_a_topic_with_the_partitions_that_it_gets_meanwhile(broker: Broker) -> None:
+    broker.create_topic("orders", 1)
+    assert broker._server is not None
+    assert broker._kit is not None
+    assert broker._loop is not None
+    parts, kit = broker._server.parts, broker._kit
+    more = CreatePartitionsRequest((MorePartitions("orders", 4),))
+
+    async def grow_and_reset() -> None:
+        grown = parts.topic_changes.carry_out(partial(plan_create_partitions, more, parts.cluster))
+        await asyncio.gather(grown, kit.reset())
+
+    asyncio.run_coroutine_threadsafe(grow_and_reset(), broker._loop).result(20)
+    assert [entry.name for entry in parts.directory.path.iterdir() if entry.name.startswith("orders-")] == []
+    broker.create_topic("orders", 4)
+
+
+def test_reset_deletes_every_topic_that_is_not_internal(broker: Broker) -> None:
+    broker.create_topic("__mine")
+    assert list(broker.topics()) == ["__mine"]
+    broker.reset()
+    assert broker.topics() == {}
+
+
+@pytest.mark.parametrize(
+    ("record", "sentence"),
+    [
+        ({"vaule": "x"}, "a record to be seeded has no 'vaule'. Did you mean 'value'?"),
+        ({"timestamp": 5, "value": b"\xff"}, "a record to be seeded has no 'timestamp'. Did you mean 'timestamp_ms'?"),
+        (
+            {"offset": 5},
+            "a record to be seeded has no 'offset'. There are: key, value, headers, partition, timestamp_ms.",
+        ),
+    ],
+)
+def test_a_record_with_a_key_that_nobody_knows_is_refused(
+    broker: Broker, record: dict[str, object], sentence: str
+) -> None:
+    with pytest.raises(ConfigError) as told:
+        broker.seed_records("orders", record)
+    assert str(told.value) == sentence
+    assert "orders" not in broker.topics()
+    with pytest.raises(ConfigError, match="to be seeded has no"):  # as other languages ask
+        broker.do("seed_records", topic="orders", records=[dict.fromkeys(record, "x")])
+
+
+def test_values_of_another_kind_are_refused_in_a_sentence(broker: Broker) -> None:
+    broker.create_topic("there", 2)
+    for asked, sentence in (
+        ({"do": "create_topic", "topic": "x", "partitions": "3"}, "partitions is '3'; it should be a whole number."),
+        ({"do": "create_topic", "topic": "x", "partitions": True}, "partitions is True; it should be a whole number."),
+        ({"do": "create_topic", "topic": "x", "configs": []}, "configs is []; it should be an object or null."),
+        ({"do": "advance", "duration": None}, "advance: duration is None; it should be a number or text."),
+        ({"do": "seed_records", "topic": "x", "records": "abc"}, "records is 'abc'; it should be a list."),
+        ({"do": "seed_records", "topic": "x", "records": ["abc"]}, "seeded is 'abc'; it should be an object of key, "),
+        ({"do": "seed_records", "topic": "x", "records": [{"partition": "1"}]}, "is '1'; it should be a whole number"),
+        ({"do": "seed_records", "topic": "x", "records": [{"timestamp_ms": "now"}]}, "is 'now'; it should be a whole"),
+        ({"do": "seed_records", "topic": "x", "records": [{"headers": ["h"]}]}, "'h' is no header; headers are"),
+        ({"do": "seed_records", "topic": "x", "records": [{"headers": 5}]}, "5 is no header; headers are written"),
+        ({"do": "commits", "group": 5}, "commits: group is 5; it should be text."),
+    ):  # fmt: skip
+        with pytest.raises(ConfigError) as told:
+            broker.do(asked.pop("do"), **asked)
+        assert sentence in str(told.value)
+    with pytest.raises(ConfigError, match="is no record: a tuple is a key and a value"):
+        broker.seed_records("x", ("key", "value", "more"))  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="'h' is no header"):
+        broker.seed_records("x", {"headers": "h"})
+    for place, offset, sentence in (
+        (("nosuch", 0), 1, "there is no topic nosuch (there is there); create_topic or seed_records makes one."),
+        (("there", 2), 1, "topic there has partitions 0 to 1, and no 2."),
+        (("there", -1), 1, "topic there has partitions 0 to 1, and no -1."),
+        (("there", 1), -1, "the offset of there-1 is -1; it should be a whole number from 0 on."),
+    ):
+        with pytest.raises(ConfigError) as told:
+            broker.seed_commits("app", {place: offset})
+        assert str(told.value) == sentence
+    assert (list(broker.topics()), broker.groups()) == (["there"], {})
+    broker.seed_commits("app", {("there", 1): 1000})  # beyond the end, where a log may be some day
+    assert broker.committed("app") == {("there", 1): 1000}
+
+
+def test_offsets_by_something_else_than_topic_and_partition_are_refused(broker: Broker) -> None:
+    for offsets, sentence in (
+        ({"orders": 1}, "'orders' is no topic and partition; offsets to be seeded are written {('orders', 0): 42}."),
+        ({("orders", 0, 1): 1}, "('orders', 0, 1) is no topic and partition; offsets to be seeded are written"),
+        ({("orders", "0"): 1}, "('orders', '0') is no topic and partition;"),
+        ({("orders", 0): "one"}, "'one' is no offset; offsets to be seeded are written {('orders', 0): 42}."),
+    ):
+        with pytest.raises(ConfigError) as told:
+            broker.seed_commits("app", offsets)  # type: ignore[arg-type]
+        assert str(told.value).startswith(sentence)
+    for commit, sentence in (
+        ({"topic": "orders", "partiton": 0, "offset": 1}, "has no 'partiton'. Did you mean 'partition'?"),
+        ({"topic": "orders", "partition": 0}, "a commit to be seeded has no 'offset', and needs one"),
+    ):
+        with pytest.raises(ConfigError) as told:
+            broker.do("seed_commits", group="app", commits=[commit])
+        assert sentence in str(told.value)
+    assert broker.groups() == {}

@@ -144,7 +144,8 @@ def test_verbs_over_http_are_those_of_python(port: Port) -> None:
         ({"path": "reset", "body": b"{"}, 400, "are not JSON"),
         ({"path": "reset", "body": b"[]"}, 400, "should be a JSON object"),
         ({"path": "commits", "body": b'{"grup": "x"}'}, 400, "commits: missing a required argument: 'group'"),
-        ({"path": "seed_records", "body": b'{"topic": "survivor", "records": [3]}'}, 400, "seed_records cannot be"),
+        ({"path": "seed_records", "body": b'{"topic": "survivor", "records": [3]}'}, 400, "to be seeded is 3; it"),
+        ({"path": "create_topic", "body": b'{"topic": "x", "partitions": "3"}'}, 400, "is '3'; it should be a whole"),
     ],
 )  # fmt: skip
 def test_what_is_refused_over_http(port: Port, asked: dict[str, Any], status: int, said: str) -> None:

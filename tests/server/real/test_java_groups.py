@@ -1,23 +1,13 @@
 """kafka-consumer-groups, the Java Admin client and Java consumers say the same of a real broker and of muster."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from muster.broker import Broker
-from tests.kit.kafka import KafkaBroker, require_kafka
-from tests.server.cluster.kafka_messages import Messages
-from tests.server.real.java_groups import Pair, clear_groups, differing, make_groups, pair_of, run_both
+from tests.server.real.java_groups import Pair, clear_groups, differing, make_groups, run_both
 
 pytestmark = pytest.mark.kafka
 
-SETTINGS = {
-    "offsets.topic.num.partitions": "4",
-    "group.initial.rebalance.delay.ms": "0",
-    "group.min.session.timeout.ms": "100",
-    "auto.create.topics.enable": "false",
-}
 READS = """\
 --list
 --list --state
@@ -58,14 +48,6 @@ DELETES = """\
 --delete --all-groups
 --list --state
 """
-
-
-@pytest.fixture(scope="module")
-def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    kafka = require_kafka()
-    data = tmp_path_factory.mktemp("java") / "data"
-    with KafkaBroker(kafka, SETTINGS) as theirs, Broker(data=data, settings=SETTINGS) as ours:
-        yield pair_of(kafka, theirs, ours, Messages(kafka))
 
 
 @pytest.fixture

@@ -7,10 +7,13 @@ from pathlib import Path
 import pytest
 
 from muster.broker import Broker
-from muster.codec import batches
+from muster.codec import batches, compression
 from muster.codec.batches import encode_batch
 from muster.codec.error_codes import ErrorCode
 from muster.codec.records import Record
+from muster.errors import LogDamaged, TooLarge
+from muster.log import reads
+from muster.log.validation import COMPILED_WALK
 from muster.protocol.apis import ApiKey
 from muster.server.records.fetch import FetchAnswer, FetchRequest, PartitionAsked
 from muster.server.records.fetch_sessions import FetchSessions, Visit
@@ -39,6 +42,40 @@ def test_a_few_bytes_do_not_become_many(raw: Raw) -> None:
     assert len(bomb) < 10_000
     assert produce(raw, "orders", 0, bomb)[0] != 0
     assert produce(raw, "orders", 0, batch("x" * (1 << 20), codec=ZSTD))[0] == 0
+
+
+def test_the_server_log_tells_of_a_batch_that_kafka_would_take(broker: Broker, raw: Raw) -> None:
+    assert produce(raw, "orders", 0, batch("x" * (60 << 20), codec=ZSTD))[0] == ErrorCode.MESSAGE_TOO_LARGE
+    assert "orders-0: a batch was refused with MESSAGE_TOO_LARGE: a batch of " in broker.log_text
+
+
+def test_records_of_a_batch_that_cannot_be_read_are_not_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreadable(*_: object) -> bytes:
+        raise TooLarge("zstd data unpacks to more than 5 bytes")
+
+    with Broker() as broker, Raw((broker.host, broker.port)) as raw:
+        broker.create_topic("orders")
+        assert produce(raw, "orders", 0, batch("plain"))[0] == 0
+        assert produce(raw, "orders", 0, batch("packed", codec=ZSTD))[0] == 0
+        assert len(broker.records("orders")) == 2
+        monkeypatch.setattr(compression, "decompress", unreadable)
+        with pytest.raises(LogDamaged, match="orders-0: the batch at offset 1 cannot be read: zstd data unpacks"):
+            broker.records("orders")
+
+
+def test_a_large_batch_is_searched_by_time_in_compiled_code(
+    broker: Broker, raw: Raw, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert COMPILED_WALK.wait() is not None
+    broker.create_topic("searched")
+    data = encode_batch([Record(n, OLD_MS - 100_000 + n, b"k", b"v") for n in range(2_000)], codec=ZSTD)
+    error, base_offset = produce(raw, "searched", 0, data)
+    assert error == 0
+    asked = [{"partitionIndex": 0, "currentLeaderEpoch": -1, "timestamp": OLD_MS - 100_000 + 1_500}]
+    body = {"replicaId": -1, "isolationLevel": 0, "topics": [{"name": "searched", "partitions": asked}]}
+    monkeypatch.setattr(reads, "iter_times", lambda *_: pytest.fail("searched row by row"))
+    (told,) = raw.ask(ApiKey.LIST_OFFSETS, LIST_OFFSETS, **body)["topics"][0]["partitions"]
+    assert (told["errorCode"], told["offset"], told["timestamp"]) == (0, base_offset + 1_500, OLD_MS - 98_500)
 
 
 def test_all_batches_of_a_request_share_what_they_may_become(raw: Raw) -> None:
@@ -89,6 +126,17 @@ def test_producers_that_are_asked_for_again_and_again_fill_no_more_than_an_answe
         told = answer["topics"][0]["partitions"]
         assert [one["producerId"] for one in told[0]["activeProducers"]] == list(range(10))
         assert [one["errorCode"] for one in told] == [0] * 149 + [ErrorCode.POLICY_VIOLATION] * 851
+
+
+def test_a_long_name_and_many_partitions_do_not_become_an_answer_of_gigabytes(raw: Raw) -> None:
+    name, many = "x" * 30_000, 20_000
+    partitions = [{"partitionIndex": number, "replicas": None} for number in range(many)]
+    moved = raw.ask(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, topics=[{"name": name, "partitions": partitions}])
+    (topic,) = moved["responses"]
+    assert {one["errorCode"] for one in topic["partitions"]} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert sum(len(one["errorMessage"] or "") for one in topic["partitions"]) < 4 << 20
+    raw.send(ApiKey.ELECT_LEADERS, 2, topicPartitions=[{"topic": name, "partitions": list(range(many))}])
+    assert len(raw.frame()) < 8 << 20
 
 
 def test_partitions_of_all_sessions_are_bounded() -> None:

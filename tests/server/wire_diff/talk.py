@@ -245,18 +245,39 @@ class Both:
         with side.connect() as link:
             asked = {"KeyType": 0, "CoordinatorKeys": ["any"]}
             _until(lambda: not link.ask("FindCoordinator", 4, asked)["Coordinators"][0]["ErrorCode"])
-            wanted = [
-                {"Name": name, "NumPartitions": partitions, "ReplicationFactor": 1}
-                for name, partitions in topics.items()
-            ]
-            made = link.ask("CreateTopics", 7, {"Topics": wanted, "timeoutMs": 20_000})
-            for each in made["Topics"]:
-                assert each["ErrorCode"] == 0, each
-                self._topic_ids[side.name][each["Name"]] = each["TopicId"]
+            self._make(link, side.name, topics, {})
             groups = [{"GroupId": f"any-{number}", "Topics": None} for number in range(20)]
             asked_groups = {"Groups": groups, "RequireStable": False}
             _until(lambda: not any(g["ErrorCode"] for g in link.ask("OffsetFetch", 9, asked_groups)["Groups"]))
-            _until(lambda: len(link.ask("Metadata", 12, {"Topics": None})["Topics"]) >= len(topics))
+
+    def make(self, topics: Mapping[str, int], settings: Mapping[str, Mapping[str, str]]) -> None:
+        """Topics on both sides, with so many partitions each."""
+        for name in self._addresses:
+            with self.side(name).connect() as link:
+                self._make(link, name, topics, settings)
+
+    def wake_producer_ids(self) -> None:
+        """A broker asks its controller for ids when it is first asked for one."""
+        asked = {"TransactionalId": None, "TransactionTimeoutMs": 1000}
+        for name in self._addresses:
+            with self.side(name).connect() as link:
+                _until(lambda link=link: not link.ask("InitProducerId", 0, asked)["ErrorCode"])  # type: ignore[misc]
+
+    def _make(
+        self, link: Link, side: str, topics: Mapping[str, int], settings: Mapping[str, Mapping[str, str]]
+    ) -> None:
+        wanted = [
+            {"Name": name, "NumPartitions": partitions, "ReplicationFactor": 1,
+             "Configs": [{"Name": key, "Value": value} for key, value in settings.get(name, {}).items()]}
+            for name, partitions in topics.items()
+        ]  # fmt: skip
+        for each in link.ask("CreateTopics", 7, {"Topics": wanted, "timeoutMs": 20_000})["Topics"]:
+            assert each["ErrorCode"] == 0, each
+            self._topic_ids[side][each["Name"]] = each["TopicId"]
+        asked = [{"Name": name, "Partitions": [{"PartitionIndex": count - 1, "Timestamp": -1}]}
+                 for name, count in topics.items()]  # fmt: skip
+        led = {"ReplicaId": -1, "Topics": asked}
+        _until(lambda: not any(one["Partitions"][0]["ErrorCode"] for one in link.ask("ListOffsets", 7, led)["Topics"]))
 
 
 def _compared(heard: list[tuple[str, Message]], other: list[tuple[str, Message]]) -> Iterator[str]:

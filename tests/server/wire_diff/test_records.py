@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from crc32c import crc32c
 
-from muster.codec.batches import encode_batch
+from muster.codec.batches import ReadBatch, encode_batch, iter_batches
 from muster.codec.records import Record
 from tests.server.wire_diff.talk import Both, Link, Message, Side
 
@@ -120,6 +120,71 @@ def test_every_codec(both: Both) -> None:
                 without_sentences(side)
 
     both.same(story)
+
+
+TARGETS = ("uncompressed", "gzip", "snappy", "lz4", "zstd", "producer")
+
+
+def test_every_codec_into_topics_that_ask_for_one(both: Both) -> None:
+    """The bytes of two compressors differ; what is in them must not, nor what the batch says of itself."""
+    late = encode_batch([Record(0, NOW_MS, b"k", b"a" * 200), Record(1, NOW_MS - 5, None, None, (("h", b"v"),))])
+    odd = encode_batch(
+        [Record(0, NOW_MS, b"k", b"a" * 200), Record(1, NOW_MS + 9, b"k", b"b")], base_timestamp_ms=NOW_MS - 700
+    )
+    # Large as soon as they are unpacked, and small as soon as they are packed.
+    squeezed, plain = batch("x" * 1_500, codec=4), batch("y" * 900)
+    by_producer = {"producer_id": 91_000, "producer_epoch": 0}
+
+    def story(side: Side) -> None:
+        link = side.connect()
+        names = {f"{target}-{times}": target for target in TARGETS for times in ("CreateTime", "LogAppendTime")}
+        made = [
+            {"Name": name, "NumPartitions": 1, "ReplicationFactor": 1,
+             "Configs": [{"Name": "compression.type", "Value": target},
+                         {"Name": "message.timestamp.type", "Value": name.partition("-")[2]},
+                         {"Name": "max.message.bytes", "Value": "1000"}]}
+            for name, target in names.items()
+        ]  # fmt: skip
+        with side.connect() as admin:
+            admin.post("CreateTopics", 7, {"Topics": made, "timeoutMs": 20_000})
+            admin.read()
+            while any(end_of(admin, side, name, 0) < 0 for name in names):
+                time.sleep(0.05)
+        for name in names:
+            batches = [batch("abc" * 100, "def" * 50, codec=codec) for codec in range(5)]
+            batches += [late, odd, squeezed, plain]
+            batches += [batch("s" * 300, base_sequence=sequence, codec=3, **by_producer) for sequence in (0, 1, 1, 3)]
+            for data in batches:
+                told = link.ask("Produce", 12, produced(side, name, 0, data))
+                (one,) = told["Responses"][0]["PartitionResponses"]
+                side.heard.pop()
+                side.note(f"produced to {name}", {key: one[key] for key in ("ErrorCode", "BaseOffset")})
+            offset, end = 0, end_of(link, side, name, 0)
+            while offset < end:
+                link.post("Fetch", 12, fetched(side, name, 0, offset))
+                frame = link.read()
+                assert isinstance(frame, bytes)
+                records = link.decoded("Fetch", 12, frame)["Responses"][0]["Partitions"][0]["Records"]
+                for read in iter_batches(records):
+                    assert read.problem is None
+                    side.note(f"{name} at {offset}", described(read, is_packed=names[name] != "producer"))
+                    offset = read.header.last_offset + 1
+        with side.connect() as admin:  # other stories look at how large all logs are
+            admin.post("DeleteTopics", 5, {"TopicNames": list(names), "TimeoutMs": 20_000})
+            admin.read()
+            while any(end_of(admin, side, name, 0) >= 0 for name in names):
+                time.sleep(0.05)
+
+    both.same(story)
+
+
+def described(read: ReadBatch, is_packed: bool) -> Message:
+    """A batch, but for what depends on how well it was packed."""
+    header = read.header._replace(crc=0, size_bytes=0) if is_packed and read.header.codec else read.header
+    by_log = header.timestamp_type == "LogAppendTime"
+    header = header._replace(crc=0, max_timestamp_ms=0) if by_log else header
+    records = [record._replace(timestamp_ms=0) if by_log else record for record in read.records]
+    return {"header": repr(header), "records": repr(records)}
 
 
 @pytest.mark.parametrize(
@@ -252,6 +317,26 @@ def test_a_fetch_waits_for_records(both: Both) -> None:
         reader.is_silent("waits for more")
         writer.ask("Produce", 12, produced(side, "orders", 2, batch("b" * 150)))
         reader.hear("Fetch", 12)
+
+    both.same(story)
+
+
+def test_what_is_enough_is_counted_up_to_the_limit_though_that_is_in_the_midst_of_a_batch(both: Both) -> None:
+    def story(side: Side) -> None:
+        reader, writer = side.connect(), side.connect()
+        end = end_of(reader, side, "orders", 2)
+        for _ in range(3):
+            writer.ask("Produce", 12, produced(side, "orders", 2, batch("x" * 700)))
+        more = {"max_bytes": 1000, "wait_ms": 120_000}
+        reader.ask("Fetch", 12, fetched(side, "orders", 2, end, MinBytes=1000, **more))
+        (told,) = side.heard[-1][1]["Responses"][0]["Partitions"]
+        told["Records"] = len(told["Records"]) > 700  # Kafka's end in the midst, too
+        reader.post("Fetch", 12, fetched(side, "orders", 2, end + 2, MinBytes=1000, **more))
+        reader.is_silent("one batch is not enough")
+        writer.ask("Produce", 12, produced(side, "orders", 2, batch("x" * 700)))
+        reader.hear("Fetch", 12)
+        (told,) = side.heard[-1][1]["Responses"][0]["Partitions"]
+        told["Records"] = len(told["Records"]) > 700
 
     both.same(story)
 

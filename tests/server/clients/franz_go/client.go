@@ -100,6 +100,14 @@ func obey(ctx context.Context, told order) (any, error) {
 		return found.Groups(), err
 	case "describe":
 		return describe(ctx, told.Group)
+	case "alter_offsets":
+		wanted := kadm.Offsets{}
+		wanted.AddOffset(told.Topic, 0, told.Offset, -1)
+		done, err := admin.CommitOffsets(ctx, told.Group, wanted)
+		if err == nil {
+			err = done.Error()
+		}
+		return nil, err
 	case "delete_offsets":
 		done, err := admin.DeleteOffsets(ctx, told.Group, kadm.TopicsSet{told.Topic: {0: {}}})
 		if err == nil {

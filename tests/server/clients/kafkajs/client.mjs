@@ -73,6 +73,10 @@ const orders = {
     return [found.state, found.members.map(({ clientId }) => clientId).sort()];
   },
 
+  async alter_offsets({ group, topic, offset }) {
+    await admin.setOffsets({ groupId: group, topic, partitions: [{ partition: 0, offset: String(offset) }] });
+  },
+
   async delete_group({ group }) {
     await admin.deleteGroups([group]);
   },
