@@ -8,7 +8,7 @@ STAMP  := $(VENV)/.muster-setup
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check shape fmt real long sim campaign mutants scenarios bench kafka lock clean
+.PHONY: help setup demo test check shape fmt real long sim campaign mutants scenarios bench kafka wheel clients lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -73,6 +73,18 @@ bench: setup ## measure muster beside Kafka in one run (BENCH=full for everythin
 kafka: setup ## start a real Kafka broker to play with (VERSION=4.3.0), until Ctrl-C
 	@$(BIN)/python -m tests.kit.kafka $(VERSION)
 
+wheel: setup ## build the wheel into dist, install it alone, and try it there
+	@$(BIN)/python -m tests.wheel
+
+clients: setup ## for the client matrix: kcat, Go and Node from the system's packages where they can be had, and their modules
+	@install() { for with in "apt-get install -y -q" "dnf install -y -q" "apk add -q" "brew install -q"; do \
+	    command -v $${with%% *} >/dev/null 2>&1 || continue; \
+	    if [ "$$(id -u)" = 0 ] || [ $${with%% *} = brew ]; then $$with $$1; else sudo -n $$with $$1; fi && return; done; false; }; \
+	  for each in kcat:kcat go:golang node:nodejs npm:npm; do tool=$${each%:*}; \
+	    PATH="$$PATH:/usr/local/go/bin" command -v $$tool >/dev/null 2>&1 || install $${each#*:} >/dev/null 2>&1 || \
+	      echo "  $$tool: could not be installed; its tests are skipped"; done
+	@$(BIN)/python -m tests.server.clients.programs prepare
+
 lock: ## pin the packages anew (needs uv)
 	@for name in build java; do \
 	  uv pip compile requirements/$$name.in --universal --python-version 3.11 --generate-hashes --allow-unsafe \
@@ -81,4 +93,4 @@ lock: ## pin the packages anew (needs uv)
 	    --no-emit-index-url --no-header --no-annotate --quiet -o requirements/dev.lock
 
 clean: ## remove what setup and the tests made
-	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .cache dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

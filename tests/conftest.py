@@ -3,14 +3,17 @@
     kafka    a real broker of the default version, started when the first test asks for it, one for the whole run.
              Others use it too: choose names of your own for groups and topics. Skips where Kafka cannot be had.
     driven   what `tests.real.drive` did to that broker, once: groups, commits, transactions and deletions by name.
+    object_store
+             storage options of a stand-in for S3 with one bucket, `bucket`; one for the whole run, too.
 
 A test with a broker of its own (other settings, another version, one to kill) uses `tests.kit.kafka.KafkaBroker`.
 """
 
 from __future__ import annotations
 
+import gc
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -27,7 +30,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 ON_SPARK = (
     "tests/pipeline/test_datasource.py",
     "tests/pipeline/test_ordinary_cluster.py",
-    "tests/pipeline/test_live_truth.py",  # for the broker of the file before
+    "tests/pipeline/test_live_truth.py",  # these two for the broker of the file before
+    "tests/pipeline/test_lag_history_truth.py",
+    "tests/pipeline/test_catalog.py",
+    "tests/pipeline/test_class_archive.py",
     "tests/pipeline/test_spark.py",
     "tests/pipeline/test_engine.py",
     "tests/pipeline/test_lost_ground.py",
@@ -49,7 +55,9 @@ TOGETHER = (
     ON_KAFKA,
     ("tests/live/test_doors.py", "tests/live/test_kafka.py"),
     ("tests/server/cluster/test_kafka_",),
+    ("tests/server/real/test_java_groups.py", "tests/server/real/test_java_tools.py"),
     ("tests/server/wire_diff/",),
+    ("tests/tables/test_object_store.py", "tests/pipeline/test_extract_stores.py"),
 )
 """How names of files begin that one process takes, so that what they share is started once."""
 
@@ -65,6 +73,7 @@ LONGEST = (
     "tests/log/disk/test_power_cuts.py",
     "tests/pipeline/test_job.py",
     "tests/server/real/test_java_groups.py",
+    "tests/server/real/test_java_tools.py",  # for the brokers of the file before
     "tests/cli/test_dump.py",
     "tests/cli/test_pipeline.py",
     "tests/protocol/test_messages.py",
@@ -88,6 +97,21 @@ LIKE_OTHERS = frozenset({"k26", "k26-full", "k39", "k39-full", "k40", "k41"})
 MINIS = frozenset({"mini-zstd-43", "mini-lz4-39", "mini-snappy-26"})
 """Corpora of one codec of compression each. What is made of decoded records has these in `make real` too."""
 OF_DECODED_RECORDS = ("tests/pipeline/", "tests/tables/")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Modules and seven thousand tests are made, and stay: looking for garbage among them is half of the work."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()  # nor is it looked for there while tests run
+        gc.enable()
+
+
+def pytest_sessionfinish() -> None:
+    gc.unfreeze()  # libraries in C++ complain of what is never cleared away
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -123,6 +147,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def kafka() -> Iterator[KafkaBroker]:
     with KafkaBroker(require_kafka()) as broker:
         yield broker
+
+
+@pytest.fixture(scope="session")
+def object_store() -> Iterator[dict[str, str]]:
+    from tests.kit.object_store import running_store
+
+    with running_store() as options:
+        yield options
 
 
 @pytest.fixture(scope="session")

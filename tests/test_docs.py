@@ -45,3 +45,14 @@ def test_the_methods_that_the_walks_name_are_there() -> None:
         bodies = re.findall(rf"^class {class_name}\b.*?(?=^class |^def |\Z)", source, re.M | re.S)
         is_there = any(re.search(rf"^    (?:async )?def {method}\b", body, re.M) for body in bodies)
         assert is_there, f"{class_name}.{method}"
+
+
+def test_every_event_of_the_log_is_documented() -> None:
+    table = (DOCS / "operating.md").read_text(encoding="utf-8").partition("| event | when |")[2].partition("\n\n")[0]
+    source = DOCS.parent / "src" / "muster"
+    code = "".join(
+        path.read_text(encoding="utf-8") for part in ("server", "cli") for path in (source / part).rglob("*.py")
+    )
+    events = set(re.findall(r'event="([a-z ]+)"', code))
+    assert len(events) > 10
+    assert sorted(event for event in events if f"`{event}`" not in table) == []
