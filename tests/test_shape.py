@@ -22,6 +22,12 @@ def test_cycles_and_importers_are_found(tmp_path: Path) -> None:
     assert shape.cycles(graph) == [("muster.one", "muster.three", "muster.two")]
 
 
+def test_aims_that_were_reached_are_kept() -> None:
+    kept = [line for line in shape.lines_of_source() if line.what in shape.KEPT]
+    assert len(kept) == len(shape.KEPT)
+    assert not [(line.what, line.names) for line in kept if not line.is_reached]
+
+
 def test_an_interpreter_is_a_table_of_readers_and_writers(tmp_path: Path) -> None:
     package = tmp_path / "muster"
     package.mkdir()

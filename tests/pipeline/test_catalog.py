@@ -13,6 +13,7 @@ import pytest
 
 from muster.errors import BadInput
 from muster.pipeline import register_views
+from muster.tables.changes import begin_run
 from muster.tables.reading import ORDERS, open_tables
 from muster.tables.schemas import PUBLISHED
 from muster.tables.store import TableStore
@@ -78,7 +79,7 @@ def test_views_in_a_catalog_show_the_published_run(tmp_path: Path) -> None:
         run_here(tables, log.target, analytics=True)
     run_here(later, log.target)
     published = counts_of(tables)
-    with TableStore(tables).run() as killed:  # a newer version of two tables, which no manifest names
+    with begin_run(TableStore(tables)) as killed:  # a newer version of two tables, which no manifest names
         killed.replace("lag", [])
         killed.replace("offsets", [])
     ended = subprocess.run(

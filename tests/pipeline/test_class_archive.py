@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from muster.java import find_java
-from muster.pipeline.class_archive import archive_of, java_options
+from muster.pipeline.session import archive_of, java_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

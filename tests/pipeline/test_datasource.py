@@ -13,6 +13,7 @@ from muster.codec.offsets_topic import OffsetValue, encode_key, encode_offset_va
 from muster.codec.records import Record
 from muster.errors import BadInput
 from muster.pipeline import datasource
+from muster.pipeline.log_reader import BatchReader
 from muster.pipeline.stream import StreamReader
 from muster.segments.reader import record_batches
 from muster.segments.sources import OFFSETS_TOPIC, Sources
@@ -148,7 +149,7 @@ def test_bad_options_say_what_is_wrong(muster: "SparkSession", options: dict[str
     ],
 )
 def test_an_option_that_nobody_reads_is_a_mistake(options: dict[str, str], sentence: str) -> None:
-    for reader in (datasource.BatchReader, StreamReader):
+    for reader in (BatchReader, StreamReader):
         with pytest.raises(BadInput, match=sentence):
             reader(options)
 

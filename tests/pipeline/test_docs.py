@@ -9,9 +9,9 @@ import pytest
 from muster.cli.tables import NAMES
 from muster.pipeline.rebalances import __doc__ as causes_doc
 from muster.tables.about import ABOUT
-from muster.tables.page import SAME_AS, column_lines, type_name, updated
 from muster.tables.reading import NOT_SHOWN
 from muster.tables.schemas import GROUP_STATE, OPEN_COMMITS, PUBLISHED, TABLES, published_name
+from tests.pipeline.columns_page import SAME_AS, column_lines, type_name, updated
 from tests.pipeline.world import rows_of, run_here, unpacked
 
 PAGE = (Path(__file__).parents[2] / "docs" / "pipeline.md").read_text(encoding="utf-8")
@@ -44,7 +44,7 @@ def test_every_column_is_explained_with_its_type(table: str) -> None:
 
 
 def test_the_page_says_what_the_columns_say() -> None:
-    assert updated(PAGE) == PAGE, "python -m muster.tables.page docs/pipeline.md"
+    assert updated(PAGE) == PAGE, "python -m tests.pipeline.columns_page docs/pipeline.md"
     for table in PUBLIC:
         assert table in SAME_AS or column_lines(table) in SECTIONS[table], table
 

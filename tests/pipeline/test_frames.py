@@ -17,6 +17,7 @@ import pytest
 from muster.pipeline import analytics
 from muster.pipeline.analytics import LENGTHS_MS, STARTS, InProcess, Work, bring_up, goes_on, written
 from muster.tables import intervals, queries
+from muster.tables.changes import begin_run
 from muster.tables.compact import compact
 from muster.tables.ends import first_observed
 from muster.tables.hours import DUCKDB_SIZE, HOUR_MS, first_told, group_hours, hours_before
@@ -293,7 +294,7 @@ def run_of(store: TableStore, world: World, run: int, *, is_cut: bool = False) -
     final = [
         row for row in now.rebalances if not row["is_last"] and (row["group_id"], row["log_offset"]) not in was_final
     ]
-    with store.run() as changes:
+    with begin_run(store) as changes:
         changes.append_rows("commits", table([row for row in now.commits if row["run"] == run], COMMITS))
         changes.append_rows("log_ends", table([row for row in now.log_ends if row["run"] == run], LOG_ENDS))
         changes.append_rows("rebalances", table(final, REBALANCES))
@@ -391,7 +392,7 @@ def test_runs_in_which_nothing_was_new_but_the_time(tmp_path: Path) -> None:
     store = TableStore(tmp_path)
     run_of(store, world, 0)
     for run in (1, 2):
-        with store.run() as changes:
+        with begin_run(store) as changes:
             changes.append_rows("log_ends", table([looks[run]], LOG_ENDS))
             changes.publish({}, {"analytics": goes_on(changes)})
     run_of(store, world, 3)
@@ -405,7 +406,7 @@ def test_after_a_truncation_nothing_of_what_was_cut_is_left(tmp_path: Path) -> N
     store = TableStore(tmp_path)
     run_of(store, world, 0)
     run_of(store, world, 1)
-    with store.run() as changes:
+    with begin_run(store) as changes:
         changes.withdraw("commits", f"log_offset >= {cut['log_offset']}")
         state = asked(queries.offsets("commits"), commits=table([kept], COMMITS))
         changes.replace("offsets", state.select(OFFSETS.names).cast(OFFSETS))
@@ -488,7 +489,7 @@ def test_published_rows_outlast_the_observations_that_they_were_made_of(late: st
     world, store = observed_for_hours(), two_runs
     compact(store)
     if late == "pause":
-        with store.run() as changes:
+        with begin_run(store) as changes:
             assert changes.manifest is not None
             changes.publish({}, {"analytics": changes.manifest.source["analytics"]})
     late_rows(world, late)
@@ -509,7 +510,7 @@ def test_nothing_is_made_of_the_time_before_the_horizon(two_runs: TableStore) ->
     world, store = observed_for_hours(), two_runs
     horizon_ms = START_MS - START_MS % HOUR_MS + 3 * HOUR_MS + MINUTE_MS
     horizon = f"{datetime.fromtimestamp(horizon_ms / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
-    with store.run() as changes:
+    with begin_run(store) as changes:
         assert changes.manifest is not None
         changes.withdraw("commits", f"timestamp < '{horizon}' AND group_id = 'busy' AND committed_offset < 290")
         changes.withdraw("lag_history", f"interval_start < '{horizon}'")

@@ -16,6 +16,7 @@ import pytest
 
 from muster.cli.status import Status
 from muster.errors import BadInput
+from muster.tables.changes import begin_run
 from muster.tables.reading import open_tables
 from muster.tables.store import TableStore
 from tests.cli import command, run
@@ -166,7 +167,7 @@ def test_two_runs_at_once_the_second_is_refused(tmp_path: Path) -> None:
     log = unpacked("mini-zstd-43", tmp_path)
     run_here(tmp_path / "tables", log)
     before = rows_of(tmp_path / "tables", *ALL)
-    with TableStore(tmp_path / "tables").run(), pytest.raises(BadInput) as refused:
+    with begin_run(TableStore(tmp_path / "tables")), pytest.raises(BadInput) as refused:
         run_here(tmp_path / "tables", log)
     said = str(refused.value)
     assert said.startswith(f"another run is writing to the tables in {tmp_path / 'tables'} (process {os.getpid()} on ")

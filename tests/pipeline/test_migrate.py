@@ -19,7 +19,7 @@ from muster.errors import BadInput
 from muster.pipeline import migrate as module
 from muster.pipeline.migrate import migrate
 from muster.tables import columns
-from muster.tables.changes import Run
+from muster.tables.changes import Run, begin_run, vacuum
 from muster.tables.reading import open_tables
 from muster.tables.schemas import ANALYTICS, HISTORY, PUBLISHED, STATE
 from muster.tables.store import TableStore
@@ -85,7 +85,7 @@ def test_tables_are_those_of_a_build_anew_and_go_on(old: Path, log: GrowingLog, 
     for tables in (old, anew):
         assert run_here(tables, log.target).records
     assert_same(old, anew)
-    TableStore(old).vacuum(keep_runs=1)
+    vacuum(TableStore(old), keep_runs=1)
     assert_same(old, anew)
 
 
@@ -110,7 +110,7 @@ def test_layout_1_is_refused_with_the_command_that_rewrites_it(old: Path, log: G
     with pytest.raises(BadInput, match=sentence):
         run_here(old, log.target)
     with pytest.raises(BadInput, match=sentence):
-        TableStore(old).vacuum()
+        vacuum(TableStore(old))
     assert files_of(old) == before
 
 
@@ -141,7 +141,7 @@ def test_a_rewrite_that_was_killed_is_repeated(old: Path, monkeypatch: pytest.Mo
     done = migrate(str(old), {})
     assert len(stored(old, "commits")) == done.rows["commits"] > 1000
     assert TableStore(old).layout() == 2
-    with TableStore(old).run():  # finds nothing that it does not know
+    with begin_run(TableStore(old)):  # finds nothing that it does not know
         pass
 
 

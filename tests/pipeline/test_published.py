@@ -13,6 +13,7 @@ import pytest
 from muster.errors import BadInput
 from muster.pipeline import datasource, published, views
 from muster.pipeline.published import TableReader, struct_of_table
+from muster.tables.changes import begin_run
 from muster.tables.reading import ORDERS, open_tables
 from muster.tables.schemas import PUBLISHED, TABLES, published_form
 from muster.tables.store import TableStore
@@ -105,7 +106,7 @@ def test_a_reader_stays_with_the_run_it_was_planned_on(log: Path, tmp_path: Path
     run_here(tmp_path / "tables", growing.target)
     first, before = TableStore(tmp_path / "tables").manifest(), answered(tmp_path / "tables", "commits")
     assert first is not None
-    with TableStore(tmp_path / "tables").run() as run:
+    with begin_run(TableStore(tmp_path / "tables")) as run:
         run.replace("commits", TABLES["commits"].empty_table())  # and ends without being published
     assert sorted_rows(read_here(tmp_path / "tables", "commits")) == sorted_rows(before)
     reader = TableReader(str(tmp_path / "tables"), {}, "commits", struct_of_table("commits"))
@@ -205,7 +206,7 @@ def test_views_of_one_run(spark: "SparkSession", log: Path, tables: Path, tmp_pa
     assert names == [f"kafka_{name}" for name in ORDERS]
     for table in ("rebalances", "lag", "groups"):
         assert sorted_rows(rows(spark.table(f"kafka_{table}"))) == sorted_rows(answered(tables, table))
-    with TableStore(tmp_path / "tables").run() as run:
+    with begin_run(TableStore(tmp_path / "tables")) as run:
         run.replace("groups", TABLES["groups"].empty_table())
         run.publish({}, {})
     (row,) = spark.sql("SELECT count(*) AS n FROM kafka_groups").collect()
@@ -244,7 +245,7 @@ def test_tables_of_layout_1_are_refused_with_the_way_out(tables: Path, tmp_path:
 
     shutil.copytree(tables, tmp_path / "tables")
     some: Any = Spark()
-    with TableStore(tmp_path / "tables").run() as run:
+    with begin_run(TableStore(tmp_path / "tables")) as run:
         monkeypatch.setattr(manifest, "FORMAT_VERSION", 1)  # as an earlier muster wrote it
         run.publish({}, {})
     monkeypatch.undo()

@@ -19,6 +19,7 @@ from muster.codec.offsets_topic import GroupKey, GroupValue, MemberValue, encode
 from muster.codec.records import TRANSACTIONAL, Record
 from muster.errors import BadInput
 from muster.pipeline.job import Summary
+from muster.tables.changes import begin_run
 from muster.tables.compact import compact
 from muster.tables.files import TableWriter
 from muster.tables.manifest import Manifest, PartitionProgress
@@ -472,7 +473,7 @@ def test_files_of_later_rows_are_not_opened(tmp_path: Path) -> None:
         log.live_for(15, 50, hostile=False)
         run_here(tables, log.root, analytics=True)
         ends_ms.append(log.now_ms)
-    with TableStore(tables).run() as changes:
+    with begin_run(TableStore(tables)) as changes:
         for name in names:
             column = published_name(TIMES[name])
             times = {file: pq.read_table(file, columns=[column])[column].to_pylist() for file in changes.files(name)}
@@ -494,7 +495,7 @@ def test_a_file_of_later_rows_and_one_that_no_time_tells_of_is_looked_at(time_ms
         return key | {"log_offset": log_offset, "timestamp_ms": at_ms, "committed_offset": log_offset}
 
     old_ms, later_ms = 1000 * DAY_MS, 2000 * DAY_MS
-    with TableStore(tmp_path).run() as changes:
+    with begin_run(TableStore(tmp_path)) as changes:
         changes.append_rows("commits", made("commits", commit(1, old_ms), commit(2, old_ms), commit(5, old_ms, "h")))
         changes.append_rows("commits", made("commits", commit(3, time_ms), commit(10, later_ms)))
         gone = drop_history(changes, 1500 * DAY_MS, later_ms)

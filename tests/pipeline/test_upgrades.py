@@ -9,6 +9,7 @@ import pytest
 
 from muster.errors import BadInput
 from muster.tables import changes as changes_module
+from muster.tables.changes import begin_run
 from muster.tables.reading import open_tables
 from muster.tables.schemas import ANALYTICS, PUBLISHED, TABLES, published_name
 from muster.tables.store import TableStore
@@ -48,7 +49,7 @@ def as_before(tables: Path, older: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         schemas[name] = without(PUBLISHED[name], columns)
     manifest = store.manifest()
     assert manifest is not None
-    with monkeypatch.context() as patch, TableStore(older).run() as run:
+    with monkeypatch.context() as patch, begin_run(TableStore(older)) as run:
         patch.setattr(changes_module, "PUBLISHED", schemas)
         for name, version in manifest.tables.items():
             files = store.files(name, version)
@@ -102,7 +103,7 @@ def test_a_field_that_a_struct_has_got_since_is_null_in_old_rows(
     }  # fmt: skip
     with monkeypatch.context() as patch:
         patch.setattr(changes_module, "PUBLISHED", PUBLISHED | {"group_state": older})
-        with TableStore(tmp_path).run() as run:
+        with begin_run(TableStore(tmp_path)) as run:
             run.replace("group_state", pa.Table.from_pylist([row], schema=TABLES["group_state"]))
             run.publish({}, {})
     ((found,),) = rows_of(tmp_path, "group_state").values()
@@ -120,12 +121,12 @@ def test_tables_with_columns_of_a_newer_muster_are_read_and_not_written(
     row = OFFSET | {"group_id": "g", "colour": "red"}
     with monkeypatch.context() as patch:
         patch.setattr(changes_module, "PUBLISHED", PUBLISHED | {"offsets": PUBLISHED["offsets"].append(colour)})
-        with TableStore(tmp_path).run() as run:
+        with begin_run(TableStore(tmp_path)) as run:
             run.replace("offsets", pa.Table.from_pylist([row], schema=TABLES["offsets"].append(colour)))
             run.publish({}, {})
     with (
         pytest.raises(BadInput, match=r"offsets at .* does not know \(colour\): a newer muster wrote it"),
-        TableStore(tmp_path).run() as run,
+        begin_run(TableStore(tmp_path)) as run,
     ):
         run.files("offsets")
     assert [row["group_id"] for row in rows_of(tmp_path, "offsets")["offsets"]] == ["g"]

@@ -14,6 +14,7 @@ from muster.pipeline.extract.shape import Shaped, shape
 from muster.segments.reader import read_markers, record_batches
 from muster.segments.sources import SourcePartition, Sources
 from muster.tables import queries
+from muster.tables.changes import begin_run
 from muster.tables.manifest import PartitionProgress
 from muster.tables.queries import DUCKDB_EXPLODE
 from muster.tables.schemas import COMMITS, GROUP_RECORDS, GROUPS, MARKERS, MEMBERS, OFFSETS
@@ -87,7 +88,7 @@ PUBLISHED_AT_MS = 1_794_850_000_000  # some hours after the last record of any c
 def published(path: Path, tables: History, progress: dict[int, PartitionProgress] | None = None) -> TableStore:
     """These tables in a store, as one run."""
     store = TableStore(path)
-    with store.run(run_id="a-run", now_ms=PUBLISHED_AT_MS) as run:
+    with begin_run(store, run_id="a-run", now_ms=PUBLISHED_AT_MS) as run:
         for name, table in tables.items():
             run.replace(name, table)
         run.publish(progress or {}, {"cluster_id": "abc"}, now_ms=PUBLISHED_AT_MS)

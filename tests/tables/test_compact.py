@@ -15,6 +15,7 @@ import pytest
 from muster.cli.status import Status
 from muster.pipeline import buckets
 from muster.tables import compact as module
+from muster.tables.changes import begin_run
 from muster.tables.compact import ENOUGH, HOUR_MS, OF_AGE, WIDEST_MS, Joining, compact, join_small_files, thinned
 from muster.tables.queries import DUCKDB_EXPLODE, lag
 from muster.tables.reading import open_tables
@@ -53,7 +54,7 @@ def counted(store: TableStore, version: int | None = None) -> "Counter[tuple[Any
 
 
 def append(store: TableStore, number: int, *, joins: bool = True) -> None:
-    with store.run() as run:
+    with begin_run(store) as run:
         run.append_rows("commits", commits(number))
         if joins:
             join_small_files(run)
@@ -111,7 +112,7 @@ def test_a_join_that_is_not_published_is_rolled_back(tmp_path: Path) -> None:
     for number in range(4):
         append(store, number)
     before = counted(store)
-    with store.run() as run:
+    with begin_run(store) as run:
         Joining(run, None, by_hand=True).do()
         assert len(run.files("commits")) == 1
     assert counted(store) == before
@@ -154,7 +155,7 @@ def test_of_tables_by_interval_what_is_still_open_stays_apart(
     monkeypatch.setattr(module, "ENOUGH", 2)
     store = TableStore(tmp_path / "tables")
     hour = 1_000_000
-    with store.run() as run:
+    with begin_run(store) as run:
         for number in range(3):
             run.append_rows(table, by_interval(table, (hour - 9 + number) * HOUR_MS, (hour - 8 + number) * HOUR_MS))
         for number in range(2):
@@ -266,7 +267,7 @@ def test_lag_in_time_from_what_is_left_is_off_by_an_eighth_at_most(seed: int) ->
 def test_observations_are_thinned_when_their_files_are_joined(tmp_path: Path) -> None:
     store = TableStore(tmp_path / "tables", keep=Keep(1, 0))
     for number in range(ENOUGH + 2):
-        with store.run() as run:
+        with begin_run(store) as run:
             at_ms = 1_790_000_000_000 + number * HOUR_MS
             rows = [
                 {"topic": "t", "partition": n, "observed_at_ms": at_ms, "log_end_offset": number, "run_number": number}
@@ -296,13 +297,13 @@ def test_joined_files_tell_of_what_time_they_are(tmp_path: Path) -> None:
         key | {"kind": "commit", "log_offset": 3, "commit_timestamp_ms": begin_ms + 2 * day_ms},
     ]
     for number, row in enumerate(rows):
-        with store.run() as changes:
+        with begin_run(store) as changes:
             changes.append_rows("commits", made("commits", row))
             look = {"topic": "t", "partition": 0, "observed_at_ms": begin_ms + number, "log_end_offset": 1}
             changes.append_rows("log_ends", made("log_ends", look | {"run_number": number}))
             changes.publish({}, {})
     assert {"commits", "log_ends"} == set(compact(store))
-    with store.run() as changes:
+    with begin_run(store) as changes:
 
         def left(table: str, columns: list[str], since_ms: int) -> int:
             return len(changes.files_since(table, columns, since_ms))

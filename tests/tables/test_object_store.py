@@ -16,7 +16,7 @@ from muster.pipeline.job import Request
 from muster.pipeline.job import run as run_job
 from muster.pipeline.migrate import migrate
 from muster.tables.addresses import filesystem
-from muster.tables.changes import Run
+from muster.tables.changes import Run, begin_run, vacuum
 from muster.tables.compact import ENOUGH
 from muster.tables.delta import TableMoved
 from muster.tables.reading import open_tables
@@ -62,15 +62,15 @@ def test_a_run_is_published_whole_or_not_at_all(options: dict[str, str]) -> None
     store = TableStore(address, options)
     with pytest.raises(BadInput, match="there are no tables"):
         open_tables(address, options)
-    with store.run() as run:
+    with begin_run(store) as run:
         run.append_rows("commits", commits(1, 2, 3))
         run.withdraw("commits", "log_offset = 2")
         run.publish({}, {"cluster_id": "abc"})
     assert seen(address, options) == [1, 3]
-    with store.run() as run:
+    with begin_run(store) as run:
         run.append_rows("commits", commits(4))
     assert seen(address, options) == [1, 3]
-    with store.run() as run:
+    with begin_run(store) as run:
         assert len(run.files("commits")) == 1
         run.append_rows("commits", commits(5))
         run.publish({}, {})
@@ -81,7 +81,7 @@ def test_a_run_is_published_whole_or_not_at_all(options: dict[str, str]) -> None
 
 def test_two_runs_at_once_do_not_mix(options: dict[str, str]) -> None:
     store = TableStore("s3://bucket/two", options)
-    with store.run() as run:
+    with begin_run(store) as run:
         run.append_rows("commits", commits(1))
         run.publish({}, {})
     one, other = Run(store, "one", 0), Run(store, "other", 0)
@@ -97,11 +97,11 @@ def test_two_runs_at_once_do_not_mix(options: dict[str, str]) -> None:
 def test_vacuum_leaves_what_is_young(options: dict[str, str]) -> None:
     store = TableStore("s3://bucket/vacuum", options)
     for offset in (1, 2, 3):
-        with store.run() as run:
+        with begin_run(store) as run:
             run.replace("commits", commits(offset))
             run.publish({}, {})
-    assert store.vacuum(keep_runs=1).files == 0
-    assert store.vacuum(keep_runs=1, leftovers_after_ms=-60_000).files == 2 + 2  # of commits, and of manifests
+    assert vacuum(store, keep_runs=1).files == 0
+    assert vacuum(store, keep_runs=1, leftovers_after_ms=-60_000).files == 2 + 2  # of commits, and of manifests
     assert seen(store.address, options) == [3]
 
 
@@ -119,7 +119,7 @@ def test_a_run_asks_no_more_of_the_store_the_more_runs_were_before_it(
     asked: list[int] = []
     for number in range(10):
         before = len(requests(options))
-        with store.run() as run:
+        with begin_run(store) as run:
             run.append_rows("commits", commits(number))
             run.replace("open_commits", commits(number))
             run.publish({}, {})
@@ -157,7 +157,7 @@ def test_whole_runs_ask_no_more_of_the_store_the_more_were_before(options: dict[
 def test_a_run_that_took_days_is_not_published(options: dict[str, str]) -> None:
     """Its first files could be taken for leavings by another that cleans up."""
     store = TableStore("s3://bucket/long", options)
-    with store.run() as run:
+    with begin_run(store) as run:
         run.append_rows("commits", commits(1))
         run._opened_at_ms -= LONGEST_RUN_MS + 1
         with pytest.raises(BadInput, match="took more than 2 days"):
@@ -169,7 +169,7 @@ def test_an_unreachable_store_is_a_sentence(options: dict[str, str]) -> None:
     store = TableStore("s3://no-such-bucket/tables", options)
     with (
         pytest.raises(BadInput, match="Check the address, the rights on it and the storage options"),
-        store.run() as run,
+        begin_run(store) as run,
     ):
         run.publish({}, {})
 
@@ -180,7 +180,7 @@ def test_spark_s_tasks_read_the_published_rows(options: dict[str, str]) -> None:
 
     address = "s3://bucket/spark"
     store = TableStore(address, options)
-    with store.run() as run:
+    with begin_run(store) as run:
         run.append_rows("commits", commits(1, 2))
         run.publish({}, {})
     given = {f"storage.{name.lower()}": value for name, value in options.items()}

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from muster.cli.status import Status
 from muster.errors import BadInput
 from muster.tables.addresses import checked
+from muster.tables.changes import begin_run, vacuum
 from muster.tables.reading import open_tables
 from muster.tables.relations import add_relation
 from muster.tables.schemas import COMMITS
@@ -62,9 +63,9 @@ def assert_keeps_tables(folder: Path, name: str) -> None:
     path = folder / name
     store = TableStore(path)
     for offset in (1, 2, 3):
-        with store.run() as changes:
+        with begin_run(store) as changes:
             if offset == 3:
-                with pytest.raises(BadInput, match="another run is writing"), store.run():
+                with pytest.raises(BadInput, match="another run is writing"), begin_run(store):
                     pass
                 changes.withdraw("commits", "log_offset = 2")
             changes.append_rows("commits", commit(offset))
@@ -72,7 +73,7 @@ def assert_keeps_tables(folder: Path, name: str) -> None:
     with open_tables(str(path)) as tables:
         assert [row["log_offset"] for row in tables.read("commits").table().to_pylist()] == [1, 3]
         assert [row["committed_offset"] for row in tables.read("offsets", as_of_ms=2).table().to_pylist()] == [1]
-    assert store.vacuum(1).files
+    assert vacuum(store, 1).files
     with open_tables(path) as tables:
         assert [row["log_offset"] for row in tables.read("commits").table().to_pylist()] == [1, 3]
     assert os.listdir(path.parent) == [name]
@@ -105,7 +106,7 @@ def test_an_address_of_a_file_is_percent_encoded_and_those_of_object_stores_stay
 @pytest.mark.parametrize("name", ["plain", "it's not a pattern?*"])
 def test_each_row_with_the_name_of_its_file(name: str, tmp_path: Path) -> None:
     store = TableStore(tmp_path / name)
-    with store.run() as changes:
+    with begin_run(store) as changes:
         for offset in range(20):
             changes.append_rows("commits", commit(offset))
         files = changes.files("commits")

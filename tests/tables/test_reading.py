@@ -8,6 +8,7 @@ import pytest
 from deltalake import DeltaTable
 
 from muster.errors import BadInput
+from muster.tables.changes import begin_run
 from muster.tables.manifest import PartitionProgress
 from muster.tables.reading import NOT_SHOWN, ORDERS, Tables, open_tables
 from muster.tables.schemas import COMMITS, LOG_ENDS, PUBLISHED, TABLES
@@ -81,7 +82,7 @@ def test_a_record_that_is_ahead_of_the_clock_of_the_run_is_known(tmp_path: Path)
 
 def test_tables_of_state_alone_know_no_past(tmp_path: Path) -> None:
     store = TableStore(tmp_path)
-    with store.run() as run:
+    with begin_run(store) as run:
         run.replace("offsets", made("offsets", {"group_id": "g"}))
         run.publish({}, {"history": False})
     with open_tables(tmp_path) as tables:
@@ -204,7 +205,7 @@ def test_files_of_an_older_schema_have_nulls(tmp_path: Path, monkeypatch: pytest
         store = published(tmp_path, {"offsets": older})
     with open_tables(tmp_path) as tables:
         assert rows(tables, "offsets") == older.to_pylist()
-    with store.run() as run:
+    with begin_run(store) as run:
         run.append_rows("offsets", made("offsets", {"group_id": "h", "log_offset": 7}))
         run.publish({}, {})
     with open_tables(tmp_path) as tables:
@@ -216,7 +217,7 @@ def test_files_of_an_older_schema_have_nulls(tmp_path: Path, monkeypatch: pytest
 def test_a_reader_stays_with_its_run(tmp_path: Path) -> None:
     store = published(tmp_path, commits({"log_offset": 1, "timestamp_ms": 1}))
     with open_tables(tmp_path) as tables:
-        with store.run() as run:
+        with begin_run(store) as run:
             run.append_rows("commits", commits({"log_offset": 2, "timestamp_ms": 1})["commits"])
             run.publish({}, {})
         assert [row["log_offset"] for row in rows(tables, "commits")] == [1]

@@ -16,7 +16,7 @@ import pytest
 from deltalake import DeltaTable
 
 from muster.errors import BadInput, MusterError
-from muster.tables.changes import RowsFile, Run
+from muster.tables.changes import RowsFile, Run, begin_run, vacuum
 from muster.tables.delta import TableMoved
 from muster.tables.manifest import PartitionProgress
 from muster.tables.schemas import COMMITS, MARKERS, published_form
@@ -50,7 +50,7 @@ def seen(store: TableStore, table: str = "commits") -> list[int]:
 
 
 def publish(store: TableStore, *offsets: int) -> None:
-    with store.run() as run:
+    with begin_run(store) as run:
         run.append_rows("commits", commits(*offsets))
         run.publish(PROGRESS, SOURCE)
 
@@ -62,7 +62,7 @@ def store(tmp_path: Path) -> TableStore:
 
 def test_what_is_published_is_read_back(store: TableStore) -> None:
     assert store.manifest() is None
-    with store.run(run_id="first", now_ms=5_000) as run:
+    with begin_run(store, run_id="first", now_ms=5_000) as run:
         run.append_rows("commits", commits(1, 2))
         run.append_rows("commits", commits(3))
         run.replace("offsets", made("offsets", {"group_id": "g", "log_offset": 3}))
@@ -82,7 +82,7 @@ def test_what_is_published_is_read_back(store: TableStore) -> None:
 
 def test_files_that_tasks_wrote_are_committed_where_they_are(store: TableStore) -> None:
     folder = Path(store.address) / "commits"
-    with store.run() as run:
+    with begin_run(store) as run:
         folder.mkdir(parents=True)
         pq.write_table(published(commits(5, 9), published_form(COMMITS)), folder / "task-0.parquet")
         size = (folder / "task-0.parquet").stat().st_size
@@ -99,19 +99,19 @@ def test_a_file_with_other_rows_than_reported_is_not_committed(store: TableStore
     folder = Path(store.address) / "commits"
     folder.mkdir(parents=True)
     pq.write_table(published(commits(5), published_form(COMMITS)), folder / "task-0.parquet")
-    with store.run() as run, pytest.raises(MusterError, match="has 1 rows where 2 were written"):
+    with begin_run(store) as run, pytest.raises(MusterError, match="has 1 rows where 2 were written"):
         run.append("commits", [RowsFile("task-0.parquet", 1, 2)])
 
 
 def test_a_run_without_publish_changes_nothing_and_is_rolled_back(store: TableStore) -> None:
     publish(store, 1)
     before = store.manifest()
-    with store.run() as run:
+    with begin_run(store) as run:
         run.append_rows("commits", commits(2))
         run.append_rows("markers", made("markers", {"log_offset": 4}))
     assert store.manifest() == before
     assert seen(store) == [1]
-    with store.run() as run:
+    with begin_run(store) as run:
         assert len(run.files("commits")) == 1
         assert run.files("markers") == []  # a table that the manifest does not name is emptied
         run.append_rows("commits", commits(3))
@@ -124,7 +124,7 @@ def test_replacing_leaves_the_earlier_version_to_those_who_read_it(store: TableS
     publish(store, 1, 2)
     earlier = store.manifest()
     assert earlier is not None
-    with store.run() as run:
+    with begin_run(store) as run:
         run.replace("commits", commits(8))
         run.publish({}, {})
     assert seen(store) == [8]
@@ -134,7 +134,7 @@ def test_replacing_leaves_the_earlier_version_to_those_who_read_it(store: TableS
 
 def test_a_truncation_withdraws_rows(store: TableStore) -> None:
     publish(store, 1, 2, 3)
-    with store.run() as run:
+    with begin_run(store) as run:
         run.append_rows("commits", commits(2, partition=1))
         assert run.withdraw("commits", "offsets_partition = 0 AND log_offset >= 2") == 2
         assert run.withdraw("commits", "log_offset >= 100") == 0
@@ -144,11 +144,11 @@ def test_a_truncation_withdraws_rows(store: TableStore) -> None:
 
 
 def test_a_second_run_is_told_who_is_at_work(store: TableStore) -> None:
-    with store.run():
-        with pytest.raises(BadInput, match=rf"process {os.getpid()} on .*, since 20"), store.run():
+    with begin_run(store):
+        with pytest.raises(BadInput, match=rf"process {os.getpid()} on .*, since 20"), begin_run(store):
             pass
         with pytest.raises(BadInput, match="another run is writing"):
-            store.vacuum()
+            vacuum(store)
     publish(store, 1)
 
 
@@ -174,7 +174,7 @@ def test_a_table_that_moves_under_a_run_ends_it(store: TableStore, act: str) -> 
 
 
 def test_a_published_run_is_over(store: TableStore) -> None:
-    with store.run() as run:
+    with begin_run(store) as run:
         run.publish({}, {})
         with pytest.raises(MusterError, match="is over"):
             run.append_rows("commits", commits(1))
@@ -187,7 +187,7 @@ def test_a_newer_schema_adds_its_columns_to_an_older_table(store: TableStore, mo
     with monkeypatch.context() as patch:
         patch.setattr(module, "PUBLISHED", older)
         publish(store, 1)
-    with store.run() as run:
+    with begin_run(store) as run:
         run.append_rows("commits", commits(2))
         run.append_rows("commits", commits(3))
         run.publish({}, {})
@@ -199,15 +199,15 @@ def test_a_newer_schema_adds_its_columns_to_an_older_table(store: TableStore, mo
 
 def test_vacuum_removes_what_no_kept_run_names(store: TableStore) -> None:
     for offset in range(5):
-        with store.run() as run:
+        with begin_run(store) as run:
             run.append_rows("commits", commits(offset))
             run.replace("offsets", made("offsets", {"log_offset": offset}))
             run.publish({}, {})
-    with store.run() as run:  # killed, say
+    with begin_run(store) as run:  # killed, say
         run.append_rows("commits", commits(99))
     stray = Path(store.address) / "commits" / "task-7.parquet"
     stray.write_bytes(b"half a file")
-    removed = store.vacuum(keep_runs=2)
+    removed = vacuum(store, keep_runs=2)
     assert removed.files == 3 + 3 + 2  # of offsets, of manifests; the killed run's commit, the stray file
     assert not stray.exists()
     assert seen(store) == [0, 1, 2, 3, 4]
@@ -218,7 +218,7 @@ def test_vacuum_removes_what_no_kept_run_names(store: TableStore) -> None:
         pq.read_table(file)["log_offset"].to_pylist() for file in store.files("offsets", earlier[1].tables["offsets"])
     ] == [[3]]
     assert DeltaTable(f"{store.address}/commits").to_pyarrow_table().num_rows == 5
-    assert store.vacuum(keep_runs=2).files == 0
+    assert vacuum(store, keep_runs=2).files == 0
 
 
 AT_ONCE = Keep(runs=2, grace_ms=0)
@@ -237,7 +237,7 @@ def test_runs_clear_up_behind_themselves(tmp_path: Path) -> None:
     store = TableStore(tmp_path / "tables", keep=AT_ONCE)
     sizes = {}
     for number in range(1, 26):
-        with store.run() as run:
+        with begin_run(store) as run:
             run.append_rows("commits", commits(number))
             run.replace("offsets", made("offsets", {"log_offset": number}))
             run.publish(PROGRESS, SOURCE)
@@ -256,7 +256,7 @@ def test_a_reader_keeps_what_it_has_opened_for_a_while_whatever_runs_come_after_
     store = TableStore(tmp_path / "tables", keep=Keep(runs=1, grace_ms=60_000))
 
     def replaced(number: int, now_ms: int) -> None:
-        with store.run(now_ms=now_ms) as run:
+        with begin_run(store, now_ms=now_ms) as run:
             run.replace("offsets", made("offsets", {"log_offset": number}))
             run.publish(PROGRESS, SOURCE, now_ms=now_ms)
 
@@ -278,7 +278,7 @@ def test_what_was_removed_by_a_run_that_was_killed_is_removed_once_more(
 ) -> None:
     store = TableStore(tmp_path / "tables", keep=AT_ONCE)
     for number in range(12):
-        with store.run() as run:
+        with begin_run(store) as run:
             run.replace("offsets", made("offsets", {"log_offset": number}))
             if number == 10:
                 monkeypatch.setattr(run, "_sync", lambda: (_ for _ in ()).throw(KeyboardInterrupt))
@@ -298,7 +298,7 @@ def test_what_a_run_left_that_did_not_get_to_its_end_is_swept_away_by_the_next(t
     stray = Path(store.address) / "commits" / "task-7.parquet"
 
     def broken() -> None:
-        with store.run() as run:
+        with begin_run(store) as run:
             run.append_rows("markers", MARKER)
             stray.write_bytes(b"half a file")
             raise ZeroDivisionError
@@ -319,7 +319,7 @@ def test_vacuum_shortens_the_log_behind_a_checkpoint(store: TableStore) -> None:
     for offset in range(2 * CHECKPOINT_EVERY + 4):
         publish(store, offset)
     before = len(found(store, "commits")[1])
-    store.vacuum(keep_runs=2)
+    vacuum(store, keep_runs=2)
     assert len(found(store, "commits")[1]) < before
     offsets = list(range(2 * CHECKPOINT_EVERY + 4))
     assert seen(store) == offsets
@@ -338,17 +338,17 @@ def offsets_in(run: Run, *offsets: int) -> list[RowsFile]:
 
 
 def test_some_buckets_of_a_state_table_are_replaced_and_the_others_stay(store: TableStore) -> None:
-    with store.run() as run:
+    with begin_run(store) as run:
         assert run.bucket_files("offsets") is None
         run.replace("offsets", offsets_in(run, 7))
         run.publish({}, {})
-    with store.run() as run:
+    with begin_run(store) as run:
         assert run.bucket_files("offsets") is None
         run.replace_buckets("offsets", {0: offsets_in(run, 1), 1: offsets_in(run, 2)}, 3)
         run.publish({}, {})
     assert seen(store, "offsets") == [1, 2]
     earlier = store.manifest()
-    with store.run() as run:
+    with begin_run(store) as run:
         version = store.newest_version("offsets")
         held = run.bucket_files("offsets")
         assert held is not None
@@ -364,10 +364,10 @@ def test_some_buckets_of_a_state_table_are_replaced_and_the_others_stay(store: T
     assert seen(store, "offsets") == [1, 20, 30, 31]
     assert earlier is not None
     assert len(store.files("offsets", earlier.tables["offsets"])) == 2
-    with store.run() as run:
+    with begin_run(store) as run:
         run.replace_buckets("offsets", {2: []}, 3)
     assert seen(store, "offsets") == [1, 20, 30, 31]
-    with store.run() as run:
+    with begin_run(store) as run:
         run.replace_buckets("offsets", {0: offsets_in(run, 5), 1: []}, 2)  # as many as there are now, and no more
         assert set(run.bucket_files("offsets") or ()) == {0, 1}
         run.publish({}, {})
@@ -376,17 +376,17 @@ def test_some_buckets_of_a_state_table_are_replaced_and_the_others_stay(store: T
 
 def test_a_table_replaced_by_others_has_no_buckets(store: TableStore) -> None:
     for others in ("replace", "withdraw"):
-        with store.run() as run:
+        with begin_run(store) as run:
             run.replace_buckets("offsets", {0: offsets_in(run, 1), 1: offsets_in(run, 2, 3)}, 2)
             run.publish({}, {})
-        with store.run() as run:
+        with begin_run(store) as run:
             if others == "replace":
                 run.replace("offsets", offsets_in(run, 2))
             else:
                 run.withdraw("offsets", "log_offset <> 2")
             assert run.bucket_files("offsets") is None
             run.publish({}, {})
-        with store.run() as run:
+        with begin_run(store) as run:
             assert run.bucket_files("offsets") is None
             run.replace_buckets("offsets", {0: offsets_in(run, 8), 1: []}, 2)
             run.publish({}, {})
@@ -395,7 +395,7 @@ def test_a_table_replaced_by_others_has_no_buckets(store: TableStore) -> None:
 
 def test_at_least_one_run_is_kept(store: TableStore) -> None:
     with pytest.raises(BadInput, match="at least one"):
-        store.vacuum(keep_runs=0)
+        vacuum(store, keep_runs=0)
 
 
 @pytest.mark.parametrize(
@@ -422,8 +422,8 @@ def test_a_file_system_without_hard_links_is_refused(store: TableStore, monkeypa
     def refuse(*_: Any) -> None:
         raise OSError(95, "Operation not supported")
 
-    monkeypatch.setattr("muster.tables.store.link", refuse)
-    with pytest.raises(BadInput, match="knows no hard links"), store.run():
+    monkeypatch.setattr("muster.tables.changes.link", refuse)
+    with pytest.raises(BadInput, match="knows no hard links"), begin_run(store):
         pass
 
 
@@ -437,11 +437,12 @@ def test_tables_of_a_newer_muster_are_refused(store: TableStore, monkeypatch: py
 
 ENDLESS_RUNS = """
 import sys
+from muster.tables.changes import begin_run
 from muster.tables.store import TableStore
 from tests.tables.made import made
 store = TableStore(sys.argv[1])
 while True:
-    with store.run() as run:
+    with begin_run(store) as run:
         first = 0 if run.manifest is None else run.manifest.source["rows"]
         for offset in range(first, first + 3):
             run.append_rows("commits", made("commits", {"log_offset": offset}))
@@ -467,5 +468,5 @@ def test_a_killed_run_leaves_what_was_published(store: TableStore) -> None:
         rows = manifest.source["rows"]
         assert seen(store) == list(range(rows))
         assert seen(store, "offsets") == [rows]
-    with store.run() as run:  # the lock died with its holder, and leftovers are rolled back
+    with begin_run(store) as run:  # the lock died with its holder, and leftovers are rolled back
         assert len(run.files("commits")) == rows

@@ -8,6 +8,7 @@ import pytest
 from deltalake import DeltaTable
 
 from muster.tables.about import ABOUT
+from muster.tables.changes import begin_run
 from muster.tables.reading import open_tables
 from muster.tables.schemas import COMMITS, MOMENTS, PUBLISHED, TABLES, TIMESTAMP, published_form
 from muster.tables.store import TableStore
@@ -45,7 +46,7 @@ def test_the_last_moment_is_one_for_every_engine() -> None:
 def test_hostile_times_are_read_back_from_tables(tmp_path: Path) -> None:
     """Through Parquet, Delta and duckdb, in one file with others."""
     rows = [{"log_offset": place, "timestamp_ms": ms, "kind": "commit"} for place, ms in enumerate(HOSTILE)]
-    with TableStore(tmp_path).run() as run:
+    with begin_run(TableStore(tmp_path)) as run:
         run.append_rows("commits", made("commits", *rows))
         run.publish({}, {})
     with open_tables(tmp_path) as tables:
@@ -88,13 +89,16 @@ def test_every_moment_is_a_timestamp_and_no_length_of_time_is() -> None:
 
 def test_what_is_never_null_is_refused(tmp_path: Path) -> None:
     row = made("offsets", {"group_id": None})
-    with TableStore(tmp_path).run() as run, pytest.raises(pa.ArrowInvalid, match="'group_id' is declared non-nullable"):
+    with (
+        begin_run(TableStore(tmp_path)) as run,
+        pytest.raises(pa.ArrowInvalid, match="'group_id' is declared non-nullable"),
+    ):
         run.append_rows("offsets", row)
 
 
 def test_delta_knows_comments_and_bounds(tmp_path: Path) -> None:
     rows = [{"log_offset": ms, "timestamp_ms": ms} for ms in (NOW_MS, NOW_MS - 5)]
-    with TableStore(tmp_path).run() as run:
+    with begin_run(TableStore(tmp_path)) as run:
         run.append_rows("commits", made("commits", *rows))
         run.publish({}, {})
     table = DeltaTable(tmp_path / "commits")

@@ -184,11 +184,3 @@ def _check_names(given: Iterable[str]) -> None:
 
 def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def new_loop() -> asyncio.AbstractEventLoop:
-    try:
-        import uvloop
-    except ImportError:  # not on every platform
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()

@@ -59,8 +59,6 @@ class InThread:
         return self._files.lose_unsynced(self._data)
 
     def _run(self, ready: threading.Event) -> None:
-        from muster.broker import new_loop
-
         try:
             with asyncio.Runner(loop_factory=new_loop) as runner:
                 runner.run(self._serve(ready))
@@ -87,3 +85,12 @@ class InThread:
             await (server.abandon() if self._is_killed else server.stop())
         finally:
             server_log.close()
+
+
+def new_loop() -> asyncio.AbstractEventLoop:
+    """The event loop of a server: uvloop's, where there is one."""
+    try:
+        import uvloop
+    except ImportError:  # not on every platform
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()

@@ -160,7 +160,8 @@ async def _serve(
         from muster.server.kit.control_port import TOKEN_FILE, ControlPort
         from muster.server.kit.verbs import Kit
 
-        kit = server.parts.control.kit = Kit(server.parts)
+        kit = Kit(server.parts)
+        server.parts.control.verbs_for_tests = dict.fromkeys(kit.verbs, kit.answer)
         control = ControlPort(kit, data)
         try:
             await control.start(control_port)

@@ -1,56 +1,32 @@
-"""The classes that Spark loads when it starts, kept as Java maps them into memory.
+"""Makes the archive of the classes that Spark loads when it starts, kept as Java maps them into memory.
 
 Spark loads some ten thousand classes from jars before its first task runs, and Java checks each of them. An archive of
 them (Java's class data sharing) is made once on a machine, by running the pipeline over one commit:
 `python -m muster.pipeline.class_archive`, which `make setup` does. It takes 160 MB of the user's cache. A start without
-it is slower, and the same otherwise. Its name says which Java and which Spark it is of, and Java itself leaves an
-archive alone that does not match its jars. Those that were not used for a month go when a new one is made (`caches`).
+it is slower, and the same otherwise. `session` names it by its Java and its Spark, and starts Java with it; Java itself
+leaves an archive alone that does not match its jars. Those that were not used for a month go when a new one is made
+(`caches`).
 """
 
-import hashlib
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from contextlib import suppress
-from importlib.metadata import version
 from pathlib import Path
 
-from muster.caches import cache_folder, mark_used, remove_unused
+from muster.caches import remove_unused
 from muster.codec.batches import encode_batch
 from muster.codec.offsets_topic import encode_key, encode_plain_commit, offset_key
 from muster.codec.records import Record
 from muster.errors import MusterError
 from muster.java import java_env
+from muster.pipeline.engine import SparkEngine
+from muster.pipeline.job import Request, run
+from muster.pipeline.session import QUIETLY, archive_of, spark_session
 from muster.segments.sources import OFFSETS_TOPIC
 
 ENOUGH_S = 600.0
-QUIETLY = "-Xlog:disable -Xlog:all=error:stderr"
-"""Java says on its output which classes it does not keep, and that an archive does not fit."""
-
-
-def archive_of(java_home: str) -> Path | None:
-    """Where the archive of this Java and this Spark is, or would be; None where nothing can be kept."""
-    folder = cache_folder("classes")
-    if folder is None or not str(folder).isprintable() or '"' in str(folder):
-        return None
-    release = ""
-    with suppress(OSError):
-        release = (Path(java_home) / "release").read_text()
-    import pyspark
-
-    digest = hashlib.blake2b(repr((java_home, release, pyspark.__file__)).encode(), digest_size=6)
-    return folder / f"spark-{version('pyspark')}-{digest.hexdigest()}.jsa"
-
-
-def java_options(java_home: str) -> str:
-    """What makes Java use the archive, if there is one; with a space before it."""
-    path = archive_of(java_home)
-    if path is None or not path.exists():
-        return ""
-    mark_used(path)
-    return f' {QUIETLY} "-XX:SharedArchiveFile={path}"'
 
 
 def make(path: Path) -> None:
@@ -70,10 +46,6 @@ def make(path: Path) -> None:
 def keep_classes(draft: str) -> None:
     """Run the pipeline over one commit, and have Java write down which classes that took."""
     from pyspark import SparkContext
-
-    from muster.pipeline.engine import SparkEngine
-    from muster.pipeline.job import Request, run
-    from muster.pipeline.session import spark_session
 
     spark = spark_session(
         "local[2]", {"spark.driver.defaultJavaOptions": f'{QUIETLY} "-XX:ArchiveClassesAtExit={draft}"'}

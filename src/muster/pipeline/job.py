@@ -34,7 +34,7 @@ from muster.pipeline.session import secrets_as_references
 from muster.pipeline.sources import open_source
 from muster.pipeline.truncation import groups_cut, is_in_dropped_history
 from muster.segments.archives import DEFAULT_LIMIT, UnpackLimit
-from muster.tables.changes import Run
+from muster.tables.changes import Run, begin_run
 from muster.tables.clocks import shown
 from muster.tables.compact import join_small_files
 from muster.tables.files import WrittenFile
@@ -121,7 +121,7 @@ def _run(engine: Engine, request: Request, watch: Watch) -> Summary:
         closing(
             open_source(request.sources, request.kafka_config, request.storage_options, request.unpack_limit)
         ) as source,
-        store.run() as changes,
+        begin_run(store) as changes,
         ExitStack() as stack,
     ):
         topic_names = source.topic_names()

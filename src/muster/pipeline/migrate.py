@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from muster.errors import BadInput
 from muster.pipeline.progress import Advance
-from muster.tables.changes import Run
+from muster.tables.changes import Run, begin_run
 from muster.tables.files import TableWriter
 from muster.tables.manifest import FORMAT_VERSION
 from muster.tables.schemas import TABLES
@@ -52,7 +52,7 @@ def migrate(address: str, storage_options: Mapping[str, str], advance: Advance |
     done = Migrated(store.address, layout)
     if layout == FORMAT_VERSION:
         return done
-    with store.run(layout=BEFORE) as changes:
+    with begin_run(store, layout=BEFORE) as changes:
         assert changes.manifest is not None
         files = {table: changes.files(table) for table in changes.manifest.tables}
         tell = _Progress(store, files, advance)

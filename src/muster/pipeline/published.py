@@ -23,9 +23,8 @@ from pyspark.sql.types import StructField, StructType
 
 from muster.errors import BadInput
 from muster.tables.addresses import checked, filesystem, is_local
-from muster.tables.changes import MANIFEST_TABLE
 from muster.tables.clocks import parse_time
-from muster.tables.manifest import Manifest
+from muster.tables.manifest import MANIFEST_TABLE, Manifest
 from muster.tables.reading import NOT_SHOWN, ORDERS, Tables
 from muster.tables.schemas import PUBLISHED, TABLES, published_form
 from muster.tables.store import TableStore

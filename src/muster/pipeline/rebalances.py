@@ -56,7 +56,7 @@ from muster.pipeline.rebalance_columns import (
     plain_owners,
     same_subscriptions,
 )
-from muster.pipeline.rebalance_state import (
+from muster.pipeline.rebalance_members import (
     NO_CHANGES,
     NOTHING,
     Changes,
@@ -64,13 +64,13 @@ from muster.pipeline.rebalance_state import (
     Members,
     Owned,
     Row,
-    Snapshot,
     members_of,
     owner_of,
     owners_listed,
     owners_of,
     subscription_of,
 )
+from muster.pipeline.rebalance_state import Snapshot
 from muster.tables.schemas import GROUP_RECORDS, LATEST_REBALANCES
 
 COLUMNS = [

@@ -14,21 +14,23 @@ run takes; on a cluster it is refused.
 """
 
 import atexit
+import hashlib
 import os
 import re
 import socket
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from muster.caches import cache_folder, mark_used
 from muster.errors import BadInput
 from muster.java import java_env
-from muster.pipeline.class_archive import java_options
 from muster.references import literal_secrets
 
 if TYPE_CHECKING:
@@ -60,7 +62,9 @@ _GREETINGS = (
     "Picked up ",
     "Using Spark's default",
 )
-QUIET = str(files("muster.pipeline") / "log4j2.properties")
+NO_LOG = str(files("muster.pipeline") / "log4j2.properties")
+QUIETLY = "-Xlog:disable -Xlog:all=error:stderr"
+"""Java says on its output which classes it does not keep, and that an archive does not fit."""
 
 
 def spark_session(
@@ -163,7 +167,7 @@ def _is_local(master: str | None) -> bool:
 
 
 def _defaults(master: str | None) -> dict[str, str]:
-    java = f"-Dlog4j2.configurationFile=file:{QUIET} -XX:+UseParallelGC"
+    java = f"-Dlog4j2.configurationFile=file:{NO_LOG} -XX:+UseParallelGC"
     common = {
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
@@ -233,6 +237,29 @@ def _chatter_aside() -> Iterator[Path]:
         os.dup2(ours, 2)
         os.close(ours)
         file.close()
+
+
+def archive_of(java_home: str) -> Path | None:
+    """Where the archive of this Java and this Spark is, or would be; None where nothing can be kept."""
+    folder = cache_folder("classes")
+    if folder is None or not str(folder).isprintable() or '"' in str(folder):
+        return None
+    release = ""
+    with suppress(OSError):
+        release = (Path(java_home) / "release").read_text()
+    import pyspark
+
+    digest = hashlib.blake2b(repr((java_home, release, pyspark.__file__)).encode(), digest_size=6)
+    return folder / f"spark-{version('pyspark')}-{digest.hexdigest()}.jsa"
+
+
+def java_options(java_home: str) -> str:
+    """What makes Java use the archive, if there is one; with a space before it."""
+    path = archive_of(java_home)
+    if path is None or not path.exists():
+        return ""
+    mark_used(path)
+    return f' {QUIETLY} "-XX:SharedArchiveFile={path}"'
 
 
 @contextmanager

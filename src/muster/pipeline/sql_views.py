@@ -144,12 +144,10 @@ def _told(place: str) -> Iterator[None]:
     """What the catalog says, in one line."""
     from pyspark.errors import PySparkException
 
-    from muster.pipeline.session import in_one_line
-
     try:
         yield
     except PySparkException as error:
-        words = str(error).strip().splitlines()[0].rstrip(". ") or in_one_line(error)
+        words = str(error).strip().partition("\n")[0].rstrip(". ") or type(error).__name__
         raise BadInput(
             f"the tables cannot be registered in {place}: {words}. The catalog must take views; the run is published, "
             "and `muster.pipeline.views` shows it in any session."

@@ -27,7 +27,8 @@ from pyspark.sql.datasource import DataSourceStreamReader
 from muster.codec.columns import scan
 from muster.codec.columns.transactions import Markers
 from muster.errors import BadInput, DataLost
-from muster.pipeline.datasource import (
+from muster.pipeline.extract.ranges import NO_END, PlacedSegment, RangeReader, follow, survey
+from muster.pipeline.log_reader import (
     OF_A_LOG,
     Options,
     Range,
@@ -37,7 +38,6 @@ from muster.pipeline.datasource import (
     source_of,
     table_of_log,
 )
-from muster.pipeline.extract.ranges import NO_END, PlacedSegment, RangeReader, follow, survey
 from muster.pipeline.model import LiveLog, PartitionWork
 from muster.pipeline.plan import PartitionState
 from muster.segments.reader import read_headers

@@ -10,19 +10,22 @@ import asyncio
 import json
 import shutil
 import tempfile
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from muster.core.router import Ownership
 from muster.errors import BadInput
 
-if TYPE_CHECKING:
-    from muster.server.kit.verbs import Kit
+if TYPE_CHECKING:  # commands that ask a server do not need one
     from muster.server.leadership import Leadership
     from muster.server.led_partitions import LedPartitions
 
 ADDRESS_FILE = "muster-control"
 LONGEST_LINE = 1 << 24
+
+Verb = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
+"""Takes a request, and gives its answer."""
 
 
 class Control:
@@ -34,8 +37,8 @@ class Control:
         self._address = data / ADDRESS_FILE
         self._folder: Path | None = None
         self._listener: asyncio.Server | None = None
-        self.kit: Kit | None = None
-        """For tests."""
+        self.verbs_for_tests: dict[str, Verb] = {}
+        """Those of the test kit, by name, in a server that was started for tests."""
 
     async def start(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="muster-"))  # for this user only
@@ -53,10 +56,8 @@ class Control:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             request = json.loads(await reader.readline())
-            if self.kit is not None and request["do"] in self.kit.verbs:
-                answer = await self.kit.answer(request)
-            else:
-                answer = self.answer(request)
+            verb = self.verbs_for_tests.get(request["do"])
+            answer = self.answer(request) if verb is None else await verb(request)
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             answer = {"error": f"not a request: {error}"}
         writer.write(json.dumps(answer).encode() + b"\n")
@@ -65,7 +66,7 @@ class Control:
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         what, partitions = request["do"], self._led_partitions.by_number
         if what not in ("list", "unload", "load"):
-            for_tests = "" if self.kit is not None else "; those of the test kit need --control-port"
+            for_tests = "" if self.verbs_for_tests else "; those of the test kit need --control-port"
             return {"error": f"there is no command {what}{for_tests}"}
         if what == "list":
             return {"partitions": [self._described(partition) for partition in sorted(partitions)]}

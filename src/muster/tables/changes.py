@@ -6,24 +6,40 @@ when the run first needs it.
 """
 
 import time
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from os import link
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow import fs
 
 from muster.errors import BadInput, MusterError
 from muster.tables.addresses import is_local
 from muster.tables.delta import NamedFile, OneTable, TableMoved, described
-from muster.tables.disk import sync
-from muster.tables.manifest import FORMAT_VERSION, MANIFEST, Dropped, Manifest, PartitionProgress, Upkeep
+from muster.tables.disk import locked, sync
+from muster.tables.manifest import (
+    FORMAT_VERSION,
+    MANIFEST,
+    MANIFEST_TABLE,
+    Dropped,
+    Manifest,
+    PartitionProgress,
+    Upkeep,
+)
 from muster.tables.schemas import PUBLISHED, without_comments
+from muster.tables.store import PROBE, TableStore, check_ours
 from muster.tables.times import published
 from muster.tables.upkeep import (
     CHECKPOINT_EVERY,
     DAY_MS,
     LEFTOVERS_MS,
     LONGEST_RUN_MS,
+    STAGING,
     Vacuumed,
     is_checkpoint_due,
     is_over,
@@ -32,10 +48,6 @@ from muster.tables.upkeep import (
     sweep,
 )
 
-if TYPE_CHECKING:
-    from muster.tables.store import TableStore
-
-MANIFEST_TABLE = "_manifest"
 COMPRESSION = "zstd"
 
 
@@ -48,12 +60,45 @@ class RowsFile(NamedTuple):
     statistics: str | None = None
 
 
+@contextmanager
+def begin_run(
+    store: TableStore, run_id: str | None = None, now_ms: int | None = None, layout: int = FORMAT_VERSION
+) -> Iterator["Run"]:
+    """Begin a run; what a killed run left is rolled back first. Without `publish` readers notice nothing.
+
+    A `layout` before today's is for the run that rewrites it (`muster.pipeline.migrate`).
+    """
+    now_ms = wall_ms() if now_ms is None else now_ms
+    run_id = run_id or f"{datetime.fromtimestamp(now_ms / 1000, UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
+    with _alone(store, now_ms) as was_cut_short:
+        if is_local(store.address):
+            _remove_folder(store, STAGING)
+        yield Run(store, run_id, now_ms, layout, was_cut_short)
+
+
+def vacuum(store: TableStore, keep_runs: int = 10, leftovers_after_ms: int | None = None) -> Vacuumed:
+    """Remove at once the files that none of the last `keep_runs` manifests names, and what killed runs left.
+
+    Runs clear up by themselves, a little at a time (`upkeep`). This is refused while a run is under way. An object
+    store cannot tell: there nothing younger than `leftovers_after_ms` is touched (three days unless told).
+    """
+    if keep_runs < 1:
+        raise BadInput("at least one run must be kept. Delete the directory to be rid of all tables.")
+    now_ms = wall_ms()
+    with _alone(store, now_ms):
+        if leftovers_after_ms is None and not is_local(store.address):
+            leftovers_after_ms = LEFTOVERS_MS
+        before_ms = None if leftovers_after_ms is None else now_ms - leftovers_after_ms
+        run = Run(store, "vacuum", now_ms)
+        return run.sweep(run.number - keep_runs, before_ms, rolls_back=is_local(store.address))
+
+
 class Run:
     """One run's changes, on top of what the manifest named when it began."""
 
     def __init__(
         self,
-        store: "TableStore",
+        store: TableStore,
         run_id: str,
         now_ms: int,
         layout: int = FORMAT_VERSION,
@@ -326,3 +371,42 @@ class Run:
 
 def wall_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+@contextmanager
+def _alone(store: TableStore, now_ms: int) -> Iterator[bool]:
+    """The lock, where there is such a thing; and a check that files can be committed here at all.
+
+    Gives whether the run before did not get to its end, as far as that can be told.
+    """
+    if not is_local(store.address):
+        yield False
+        return
+    root = Path(store.address)
+    check_ours(root)
+    root.mkdir(parents=True, exist_ok=True)
+    with locked(root, now_ms) as was_cut_short:
+        _check_links(root)
+        yield was_cut_short
+
+
+def _remove_folder(store: TableStore, folder: str) -> None:
+    directory = f"{store.root}/{folder}"
+    if store.filesystem.get_file_info(directory).type == fs.FileType.Directory:
+        store.filesystem.delete_dir(directory)
+
+
+def _check_links(root: Path) -> None:
+    """A commit is a hard link: it fails if the name is taken. Some mounts have none, and there nothing is atomic."""
+    probe, linked = root / f"{PROBE}{uuid.uuid4().hex}", root / f"{PROBE}{uuid.uuid4().hex}"
+    probe.touch()
+    try:
+        link(probe, linked)
+    except OSError as error:
+        raise BadInput(
+            f"tables cannot be kept in {root}: its file system knows no hard links ({error.strerror}), so a commit "
+            "could overwrite another. Name a directory on a local disk, or the object store itself (s3://, gs://, az://)."
+        ) from None
+    finally:
+        probe.unlink(missing_ok=True)
+        linked.unlink(missing_ok=True)

@@ -33,7 +33,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from muster.errors import MusterError
-from muster.tables.changes import Run
+from muster.tables.changes import Run, begin_run
 from muster.tables.ends import LOOK_BACK_MS
 from muster.tables.files import FILE_BYTES, TableWriter, WrittenFile
 from muster.tables.hours import LOOK_BACK_HOURS
@@ -98,7 +98,7 @@ class Joined(NamedTuple):
 
 def compact(store: TableStore, advance: Advance | None = None) -> dict[str, Joined]:
     """Join all small files of all tables, as a run of its own; by table, where there were any."""
-    with store.run() as run:
+    with begin_run(store) as run:
         if run.manifest is None:
             return {}
         source = run.manifest.source

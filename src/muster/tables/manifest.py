@@ -10,6 +10,9 @@ import pyarrow as pa
 
 from muster.errors import BadInput
 
+MANIFEST_TABLE = "_manifest"
+"""Its directory, beside those of the tables."""
+
 FORMAT_VERSION = 2
 """Of the layout. In 1, moments were int64 of milliseconds, under names that end in `_ms`; no column had a comment."""
 

@@ -4,11 +4,7 @@ published and nothing of one that is under way or was killed; `changes` has what
 
 import errno
 import os
-import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from datetime import UTC, datetime
-from os import link
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +15,10 @@ from muster.errors import BadInput
 from muster.references import resolved
 from muster.tables.about import ABOUT
 from muster.tables.addresses import checked, filesystem, is_local
-from muster.tables.changes import MANIFEST_TABLE, Run, wall_ms
 from muster.tables.delta import OneTable
-from muster.tables.disk import LOCK_FILE, locked
-from muster.tables.manifest import FORMAT_VERSION, Manifest, manifest_of
-from muster.tables.upkeep import KEEP, LEFTOVERS_MS, STAGING, Keep, Place, Vacuumed
+from muster.tables.disk import LOCK_FILE
+from muster.tables.manifest import FORMAT_VERSION, MANIFEST_TABLE, Manifest, manifest_of
+from muster.tables.upkeep import KEEP, STAGING, Keep, Place
 
 PROBE = "_probe-"
 
@@ -92,37 +87,6 @@ class TableStore:
         one.open()
         return one.version
 
-    @contextmanager
-    def run(
-        self, run_id: str | None = None, now_ms: int | None = None, layout: int = FORMAT_VERSION
-    ) -> Iterator["Run"]:
-        """Begin a run; what a killed run left is rolled back first. Without `publish` readers notice nothing.
-
-        A `layout` before today's is for the run that rewrites it (`muster.pipeline.migrate`).
-        """
-        now_ms = wall_ms() if now_ms is None else now_ms
-        run_id = run_id or f"{datetime.fromtimestamp(now_ms / 1000, UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
-        with self._alone(now_ms) as was_cut_short:
-            if is_local(self.address):
-                self._clear(STAGING)
-            yield Run(self, run_id, now_ms, layout, was_cut_short)
-
-    def vacuum(self, keep_runs: int = 10, leftovers_after_ms: int | None = None) -> Vacuumed:
-        """Remove at once the files that none of the last `keep_runs` manifests names, and what killed runs left.
-
-        Runs clear up by themselves, a little at a time (`upkeep`). This is refused while a run is under way. An object
-        store cannot tell: there nothing younger than `leftovers_after_ms` is touched (three days unless told).
-        """
-        if keep_runs < 1:
-            raise BadInput("at least one run must be kept. Delete the directory to be rid of all tables.")
-        now_ms = wall_ms()
-        with self._alone(now_ms):
-            if leftovers_after_ms is None and not is_local(self.address):
-                leftovers_after_ms = LEFTOVERS_MS
-            before_ms = None if leftovers_after_ms is None else now_ms - leftovers_after_ms
-            run = Run(self, "vacuum", now_ms)
-            return run.sweep(run.number - keep_runs, before_ms, rolls_back=is_local(self.address))
-
     def check_place(self) -> None:
         """Refuse a place where no run could write, as far as that can be told without making anything.
 
@@ -132,7 +96,7 @@ class TableStore:
         if not is_local(self.address):
             return
         root = Path(self.address)
-        _check_ours(root)
+        check_ours(root)
         lock = root / LOCK_FILE
         there = next(each for each in (lock, *lock.parents) if each.exists())
         wanted = os.R_OK | os.W_OK | (os.X_OK if there.is_dir() else 0)
@@ -145,28 +109,6 @@ class TableStore:
     @property
     def place(self) -> Place:
         return Place(self.address, self.storage_options, self.filesystem, self.root)
-
-    def _clear(self, folder: str) -> None:
-        """Remove a folder below the address, if it is there."""
-        directory = f"{self.root}/{folder}"
-        if self.filesystem.get_file_info(directory).type == fs.FileType.Directory:
-            self.filesystem.delete_dir(directory)
-
-    @contextmanager
-    def _alone(self, now_ms: int) -> Iterator[bool]:
-        """The lock, where there is such a thing; and a check that files can be committed here at all.
-
-        Gives whether the run before did not get to its end, as far as that can be told.
-        """
-        if not is_local(self.address):
-            yield False
-            return
-        root = Path(self.address)
-        _check_ours(root)
-        root.mkdir(parents=True, exist_ok=True)
-        with locked(root, now_ms) as was_cut_short:
-            _check_links(root)
-            yield was_cut_short
 
     def table(self, name: str) -> OneTable:
         """A table by name; it is not opened yet."""
@@ -193,7 +135,7 @@ class TableStore:
         return row
 
 
-def _check_ours(root: Path) -> None:
+def check_ours(root: Path) -> None:
     """Refuse a directory with other things in it, and no tables: theirs and ours would be mixed."""
     if not root.is_dir() or (root / MANIFEST_TABLE).exists():
         return
@@ -204,19 +146,3 @@ def _check_ours(root: Path) -> None:
         raise BadInput(
             f"{root} is not empty and has no tables of muster: {told}. Name a directory for them, {root}/tables say."
         )
-
-
-def _check_links(root: Path) -> None:
-    """A commit is a hard link: it fails if the name is taken. Some mounts have none, and there nothing is atomic."""
-    probe, linked = root / f"{PROBE}{uuid.uuid4().hex}", root / f"{PROBE}{uuid.uuid4().hex}"
-    probe.touch()
-    try:
-        link(probe, linked)
-    except OSError as error:
-        raise BadInput(
-            f"tables cannot be kept in {root}: its file system knows no hard links ({error.strerror}), so a commit "
-            "could overwrite another. Name a directory on a local disk, or the object store itself (s3://, gs://, az://)."
-        ) from None
-    finally:
-        probe.unlink(missing_ok=True)
-        linked.unlink(missing_ok=True)

@@ -11,7 +11,7 @@ waits for its delay holds up the next ones of its connection, as any request doe
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from muster.codec.error_codes import ErrorCode
 from muster.codec.layouts import Field, StructData
@@ -20,15 +20,13 @@ from muster.core.router import Ownership
 from muster.errors import ConfigError, MusterError
 from muster.protocol.apis import APIS, ApiKey
 from muster.protocol.messages import REQUEST, decode_header, decode_request, message
+from muster.server.assembly import Parts
 from muster.server.connection import Connection, PendingReply
 from muster.server.connections import Handle
 from muster.server.kit.error_answers import error_response
 from muster.server.kit.files import KitFiles
 from muster.server.records import fetch, produce
 from muster.server.records.fetch import FetchAnswer, PartitionFetched
-
-if TYPE_CHECKING:
-    from muster.server.assembly import Parts
 
 BACK_WITHIN_S = 10.0
 LOOK_EVERY_S = 0.003
@@ -83,7 +81,7 @@ class Names:
 class Faults:
     """All methods are called in the thread of the event loop."""
 
-    def __init__(self, parts: "Parts") -> None:
+    def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._connections = parts.connections
         self._plain: Handle = parts.connections.handle

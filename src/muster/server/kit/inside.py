@@ -7,7 +7,7 @@ plain ones that JSON can hold (`plain.py`).
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from muster.codec.batches import encode_batch
 from muster.codec.consumer_protocol import decode_assignment, decode_subscription
@@ -27,13 +27,11 @@ from muster.core.seats import CONSUMER_PROTOCOL, Member
 from muster.core.states import State
 from muster.errors import CodecError, ConfigError, LogDamaged, MusterError, NotInTime
 from muster.segments.checkpoints import TopicPartition
+from muster.server.assembly import Parts
 from muster.server.cluster.topics import INTERNAL_TOPICS, Happened, Plan, Topic, TopicChange
 from muster.server.kit.plain import COMMIT_KEYS, RECORD_KEYS, check_keys, packed, pairs, unpacked, whole
 from muster.server.records.produce import ALL, PartitionData, ProduceAnswer, ProduceRequest
 from muster.server.waiting_replies import Callback
-
-if TYPE_CHECKING:
-    from muster.server.assembly import Parts
 
 LOOK_EVERY_S = 0.003
 SEED_TIMEOUT_MS = 30_000
@@ -45,7 +43,7 @@ _NO_MEMBER, _NO_GENERATION = "", -1
 class Inside:
     """Everything here runs in the thread of the event loop."""
 
-    def __init__(self, parts: "Parts") -> None:
+    def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._loop = asyncio.get_running_loop()
         self._next_keyless = 0

@@ -12,17 +12,15 @@ rebalances the clock waits for them, in real time.
 
 import asyncio
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from muster.codec.partitioning import partition_for
 from muster.core.events import Heartbeat, TimerKind
 from muster.core.groups import Group
 from muster.core.states import State
 from muster.errors import ConfigError, NotInTime
+from muster.server.assembly import Parts
 from muster.server.waiting_replies import Callback
-
-if TYPE_CHECKING:
-    from muster.server.assembly import Parts
 
 STOPS = 50
 """How often work at intervals is called in one `advance`, at most."""
@@ -61,7 +59,7 @@ def milliseconds(duration: float | str) -> int:
 class TimeTravel:
     """Everything here runs in the thread of the event loop."""
 
-    def __init__(self, parts: "Parts") -> None:
+    def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._clock = parts.clock
         self._loop = asyncio.get_running_loop()

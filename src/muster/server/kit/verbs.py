@@ -7,16 +7,14 @@ or `{"error": sentence, "kind": class}`. `Kit` has what the verbs work on.
 import asyncio
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from muster.errors import ConfigError, MusterError
+from muster.server.assembly import Parts
 from muster.server.kit.faults import Faults
 from muster.server.kit.inside import Inside
 from muster.server.kit.plain import check_types
 from muster.server.kit.time_travel import TimeTravel
-
-if TYPE_CHECKING:
-    from muster.server.assembly import Parts
 
 Verb = Callable[..., Any]
 
@@ -24,7 +22,7 @@ Verb = Callable[..., Any]
 class Kit:
     """All methods are called in the thread of the event loop."""
 
-    def __init__(self, parts: "Parts") -> None:
+    def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._loop = asyncio.get_running_loop()
         inside = self.inside = Inside(parts)

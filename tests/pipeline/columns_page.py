@@ -1,6 +1,6 @@
-"""The tables of columns in `docs/pipeline.md`, made of `columns`.
+"""The tables of columns in `docs/pipeline.md`, made of `muster.tables.columns`.
 
-`python -m muster.tables.page docs/pipeline.md` brings the page up to date; a test compares it.
+`python -m tests.pipeline.columns_page docs/pipeline.md` brings the page up to date; a test compares it.
 """
 
 import re
