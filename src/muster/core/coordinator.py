@@ -50,6 +50,7 @@ from muster.core.groups import NO_PRODUCER, Group, GroupTable
 from muster.core.membership import Membership
 from muster.core.offsets import Commits, Offsets
 from muster.core.outcome import (
+    AnyWrite,
     Assigned,
     CommitWrite,
     Created,
@@ -139,22 +140,25 @@ class Coordinator:
         """What the log alone explains, for comparison with a replay of it."""
         return {group_id: group.hard_state for group_id, group in self.groups.items() if group.is_in_log}
 
-    def appended(self, write: Write | CommitWrite, base_offset: int, out: Outcome) -> None:
+    def appended(self, write: AnyWrite, base_offset: int, out: Outcome) -> None:
         """The log took a write, its first record at this offset."""
         if isinstance(write, CommitWrite):
             event = write.event
             self.table.replay_commits(event.group_id, write.commits, base_offset, write.producer_id)
             out.replies.append((event.reply_to, write.answer))
             return
+        assert isinstance(write, Write)
         for log_offset, record in enumerate(write.records, base_offset):
             self.table.replay(record, log_offset)
         self._follow(write.decision, _NONE, out)
 
-    def refused(self, write: Write | CommitWrite, error: ErrorCode, out: Outcome) -> None:
+    def refused(self, write: AnyWrite, error: ErrorCode, out: Outcome) -> None:
         """The log did not take a write, and nothing of it is there."""
         if isinstance(write, CommitWrite):
             out.replies.append(Reply(write.event.reply_to, refusal(write.event, commit_error(error))))
-        elif write.may_be_split and len(write.records) > 1 and error is ErrorCode.MESSAGE_TOO_LARGE:
+            return
+        assert isinstance(write, Write)
+        if write.may_be_split and len(write.records) > 1 and error is ErrorCode.MESSAGE_TOO_LARGE:
             _split(write, out)
         else:
             self._follow(write.decision, error, out)

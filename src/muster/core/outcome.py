@@ -1,4 +1,4 @@
-"""`Outcome`: what a coordinator asks of the server: writes, timers, replies, notices.
+"""`Outcome`: what a coordinator asks of the server: writes, timers, replies, notices, markers.
 
 A write is a decision that the log has to take first. The shell appends its records and tells the coordinator how that
 went: `appended` replays them and lets follow what the decision was about; `refused` means that nothing was written, and
@@ -25,6 +25,7 @@ from muster.core.events import (
 from muster.core.groups import NO_PRODUCER, DecidedCommit, Group
 from muster.core.seats import Member
 from muster.core.states import Cause
+from muster.core.transactions.writes import TransactionWrite, WriteMarkers
 
 
 class NoticeKind(StrEnum):
@@ -167,11 +168,19 @@ class CommitWrite:
     producer_epoch: int = -1
 
 
+AnyWrite = Write | CommitWrite | TransactionWrite
+"""A coordinator of groups or one of transactions decides on it, and gets back its own."""
+
+
 @dataclass(slots=True)
 class Outcome:
-    """What the shell does next: append the writes in order, arm timers, reply, tell the operator. One per event."""
+    """What the shell does next: append the writes in order, arm timers, reply, tell the operator. One per event.
 
-    writes: list[Write | CommitWrite] = field(default_factory=list)
+    The markers are written when everything that was appended before them is safe, like the replies.
+    """
+
+    writes: list[AnyWrite] = field(default_factory=list)
     timers: list[SetTimer | CancelTimer] = field(default_factory=list)
     replies: list[tuple[Any, Any]] = field(default_factory=list)
     notices: list[Notice] = field(default_factory=list)
+    markers: list[WriteMarkers] = field(default_factory=list)

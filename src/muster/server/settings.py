@@ -14,7 +14,8 @@ from dataclasses import fields
 from functools import cache
 from typing import Any, NamedTuple
 
-from muster.config.broker import KAFKA_NAMES, KAFKA_PREFIXES, BrokerConfig, broker_settings
+from muster.config.broker import BrokerConfig, broker_settings
+from muster.config.kafka_names import KAFKA_NAMES, KAFKA_PREFIXES
 from muster.config.types import BadValue, ConfigType, Value, parse_value
 from muster.core.config import GroupConfig
 from muster.errors import ConfigError

@@ -1,0 +1,1 @@
+"""The transaction coordinator: pure, beside that of the groups."""

@@ -1,0 +1,59 @@
+"""What a transaction coordinator asks of the shell besides answers: records to append, and markers to write."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+from muster.codec.transaction_log import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
+from muster.core.transactions.events import Request
+
+
+class WriteMarkers(NamedTuple):
+    """Markers that a decision in the log asks for: one in each partition, when all that was appended before is safe.
+
+    When all of them are safe the shell says `MarkersWritten`. A partition where this transaction has ended before needs
+    none, nor does one that was deleted. With no partitions at all that news may come at once.
+    """
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    commit: bool
+    coordinator_epoch: int
+    partitions: tuple[TopicPartition, ...]
+    transaction_version: int
+
+
+class Changed(NamedTuple):
+    """One transaction has another record; then a client is answered, markers are written, or both."""
+
+    transactional_id: str
+    last_epoch: int
+    """The epoch that the producer had before, if it may ask with it once more."""
+    event: Request | None = None
+    answer: Any = None
+
+
+class Completed(NamedTuple):
+    """All markers of a transaction are written."""
+
+    transactional_id: str
+    last_epoch: int
+
+
+class Expired(NamedTuple):
+    """Transactional ids are forgotten. Half of the tombstones do no harm without the rest."""
+
+
+@dataclass(slots=True)
+class TransactionWrite:
+    """Records to append as one, and the decision that they are the record of."""
+
+    records: list[tuple[bytes, bytes | None]]
+    decision: Changed | Completed | Expired
+    producer_id: ClassVar[int] = NO_PRODUCER_ID
+    producer_epoch: ClassVar[int] = NO_PRODUCER_EPOCH
+
+    @property
+    def event(self) -> Request | None:
+        """The request that is answered when this is taken or refused, if that is so."""
+        return self.decision.event if isinstance(self.decision, Changed) else None
