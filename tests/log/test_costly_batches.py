@@ -13,7 +13,8 @@ from muster.codec.primitives import varint
 from muster.codec.records import Record
 from muster.log import validation
 from muster.log.config import LogConfig
-from muster.log.validation import TooCostly, UnpackBudget, checked_client_batch, repacked
+from muster.log.packing import repacked
+from muster.log.validation import TooCostly, UnpackBudget, checked_client_batch
 
 T = 1_800_000_000_000
 GZIP, ZSTD = 1, 4
@@ -30,7 +31,7 @@ def without_numba(monkeypatch: pytest.MonkeyPatch) -> None:
 def repacked_records(data: bytes, budget: UnpackBudget, **config: Any) -> tuple[int, list[Record]]:
     """The base timestamp of the batch packed again, and what a reader finds in it."""
     batch = checked_client_batch(data, LogConfig(**config), T, budget)
-    packed = repacked(batch, GZIP, None, budget)
+    packed = repacked(batch, LogConfig(recompress_to=GZIP), budget)
     header = read_header(packed.data)
     assert header.codec == GZIP
     return header.base_timestamp_ms, decode_records(packed.data, 0, header)
@@ -41,7 +42,7 @@ def test_times_are_counted_from_the_first_record(base: int, rows: list[tuple[int
     records = [Record(n, T + d, b"k", v, (("h", v),)) for n, (d, v) in enumerate(rows)]
     data = encode_batch(records, base_timestamp_ms=T + base)
     config = LogConfig(timestamp_after_max_ms=10**13)
-    packed = repacked(checked_client_batch(data, config, T), ZSTD, None, UnpackBudget())
+    packed = repacked(checked_client_batch(data, config, T), LogConfig(recompress_to=ZSTD), UnpackBudget())
     assert packed.header.base_timestamp_ms == records[0].timestamp_ms
     assert bytes(packed.body) == encode_records(records, 0, records[0].timestamp_ms)
     assert list(iter_records(packed.header, packed.body)) == records
@@ -59,10 +60,13 @@ def test_of_very_many_records_times_stay_as_the_client_counted_them() -> None:
     data = encode_batch(records, base_timestamp_ms=T - 1)
     batch, budget = checked_client_batch(data, LogConfig(), T), UnpackBudget()
     budget.rows_left = 120
-    found = [repacked(batch, GZIP, None, budget).header.base_timestamp_ms for _ in range(3)]
+    found = [repacked(batch, LogConfig(recompress_to=GZIP), budget).header.base_timestamp_ms for _ in range(3)]
     assert found == [T, T, T - 1], "the batches of a request share what may be done"
     budget.rows_left = 0
-    assert list(iter_records((last := repacked(batch, GZIP, None, budget)).header, last.body)) == records
+    assert (
+        list(iter_records((last := repacked(batch, LogConfig(recompress_to=GZIP), budget)).header, last.body))
+        == records
+    )
 
 
 @pytest.mark.parametrize(
@@ -105,7 +109,7 @@ def test_what_readers_would_not_unpack_is_refused(monkeypatch: pytest.MonkeyPatc
         checked_client_batch(encode_batch(large, codec=ZSTD), LogConfig(), T)
     plain = checked_client_batch(encode_batch(large), LogConfig(), T)
     with pytest.raises(TooCostly, match="to be packed"):
-        repacked(plain, ZSTD, None, UnpackBudget())
+        repacked(plain, LogConfig(recompress_to=ZSTD), UnpackBudget())
 
 
 def test_only_what_is_unpacked_makes_room_for_more() -> None:

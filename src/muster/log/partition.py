@@ -61,6 +61,8 @@ class DiskLog:
         self.append = self._appends.append
         self.append_marker = self._appends.append_marker
         self.append_batch = self._appends.append_batch
+        self.check_batch = self._appends.check_batch
+        self.append_packed = self._appends.append_packed
         reader = LogReader(self)
         self.read = reader.read
         self.find = reader.find

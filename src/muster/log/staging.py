@@ -22,9 +22,10 @@ from muster.codec.error_codes import ErrorCode
 from muster.codec.primitives import Buffer, varint
 from muster.codec.records import TRANSACTIONAL, BatchHeader
 from muster.log.config import LogConfig
+from muster.log.packing import is_repacked, repacked
 from muster.log.producers import ProducerStates
 from muster.log.segment import WritableSegment, WrittenBatch
-from muster.log.validation import AppendRefused, UnpackBudget, assigned, checked_client_batch, repacked
+from muster.log.validation import AppendRefused, ClientBatch, UnpackBudget, assigned, checked_client_batch
 from muster.segments.indexes import MAX_RELATIVE_OFFSET, NO_TIMESTAMP, AbortedTransaction
 
 COORDINATOR_BASE_SEQUENCE = 0
@@ -336,20 +337,41 @@ class Appends:
 
         `AppendRefused` with Kafka's error where something is wrong with it, or with its place in the producer's row.
         """
+        budget = budget or UnpackBudget()
+        batch = self.check_batch(data, wall_ms, budget)
+        if isinstance(batch, Appended):
+            return batch
+        if is_repacked(batch.data, self.config):
+            batch = repacked(batch, self.config, budget)
+        return self._stage_client_batch(batch, wall_ms)
+
+    def check_batch(
+        self, data: bytes | bytearray | memoryview, wall_ms: int, budget: UnpackBudget
+    ) -> ClientBatch | Appended:
+        """Half of `append_batch`, for a batch that is packed before `append_packed`; nothing is staged."""
         if self.failure is not None:
             self._refuse_all()
-        budget = budget or UnpackBudget()
         batch = checked_client_batch(data, self.config, wall_ms, budget)
-        header = batch.header
-        if header.producer_id >= 0:
-            duplicate = self.producers.duplicate_of(header)
-            if duplicate is not None:
-                return Appended(duplicate.base_offset, duplicate.timestamp_ms)
-            self.producers.check_data(header, from_client=True)
-        codec = self.config.recompress_to
-        if codec is not None and codec != header.codec:
-            batch = repacked(batch, codec, self.config.compression_level, budget)
-        size_bytes = len(batch.data)
+        return self._placed(batch.header) or batch
+
+    def append_packed(self, batch: ClientBatch, wall_ms: int) -> Appended:
+        """The other half. The log and its producers may have moved on since, so the place is looked at again."""
+        if self.failure is not None:
+            self._refuse_all()
+        return self._placed(batch.header) or self._stage_client_batch(batch, wall_ms)
+
+    def _placed(self, header: BatchHeader) -> Appended | None:
+        """Where a producer's batch is already, if it is; refused where it is not the next of its row."""
+        if header.producer_id < 0:
+            return None
+        duplicate = self.producers.duplicate_of(header)
+        if duplicate is not None:
+            return Appended(duplicate.base_offset, duplicate.timestamp_ms)
+        self.producers.check_data(header, from_client=True)
+        return None
+
+    def _stage_client_batch(self, batch: ClientBatch, wall_ms: int) -> Appended:
+        header, size_bytes = batch.header, len(batch.data)
         if size_bytes > min(self.config.max_message_bytes, self.config.segment_bytes):
             self._refuse_size(size_bytes)
         offset = self.end_offset

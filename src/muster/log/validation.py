@@ -4,7 +4,8 @@ The rules and the errors are those of Kafka's `LogValidator`: one batch of magic
 agree with each other and with the records that are really in it, no control records, a key where the topic is
 compacted, timestamps near enough to the clock. A batch that breaks a rule raises `AppendRefused` with Kafka's name for
 the error. The log then fills in what a client cannot know, without touching the records: offset, leader epoch, and
-under LogAppendTime the time. Only where the topic asks for another compression than the batch has it is packed again.
+under LogAppendTime the time. Only where the topic asks for another compression than the batch has it is packed again
+(`packing.py`).
 """
 
 import struct
@@ -17,10 +18,9 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from muster.codec import compression
-from muster.codec.batches import HEADER_SIZE, assembled, computed_crc, iter_records, read_header
+from muster.codec.batches import HEADER_SIZE, computed_crc, iter_records, read_header
 from muster.codec.error_codes import ErrorCode
-from muster.codec.primitives import varint
-from muster.codec.records import CODEC_MASK, LOG_APPEND_TIME, BatchHeader
+from muster.codec.records import LOG_APPEND_TIME, BatchHeader
 from muster.errors import CodecError, Malformed, MusterError, TooLarge, Truncated
 from muster.log.config import LogConfig
 
@@ -276,23 +276,23 @@ def _walk_records(
     without_key: list[int] = []
     left = UNLIMITED if budget is None else budget.rows_left
     for number in range(header.record_count):
-        length, position = _varint(body, position, end)
+        length, position = read_varint(body, position, end)
         record_end = position + length
         if length < 0 or record_end > end:
             raise Truncated(f"record {number} of {length} bytes, {end - position} before the end of its batch")
-        time_delta, position = _varint(body, position + 1, record_end, LONG_BITS)
-        offset_delta, position = _varint(body, position, record_end)
+        time_delta, position = read_varint(body, position + 1, record_end, LONG_BITS)
+        offset_delta, position = read_varint(body, position, record_end)
         if offset_delta != number:
             raise Malformed(f"record {number} says it is number {offset_delta}")
-        key_length, position = _varint(body, position, record_end)
+        key_length, position = read_varint(body, position, record_end)
         if key_length < -1:
             raise Malformed(f"record {number} has a key of length {key_length}")
         if key_length < 0 and need_keys:
             without_key.append(number)
-        value_length, position = _varint(body, position + max(key_length, 0), record_end)
+        value_length, position = read_varint(body, position + max(key_length, 0), record_end)
         if value_length < -1:
             raise Malformed(f"record {number} has a value of length {value_length}")
-        headers, position = _varint(body, position + max(value_length, 0), record_end)
+        headers, position = read_varint(body, position + max(value_length, 0), record_end)
         left -= 1 + max(headers, 0)
         if left < 0 and headers <= record_end - position:
             raise _TooMany
@@ -319,7 +319,7 @@ def _without_keys(numbers: Sequence[int]) -> AppendRefused:
 def _check_headers(body: bytes | memoryview, count: int, position: int, end: int, number: int) -> None:
     for _ in range(count):
         for smallest in (0, -1):  # a header's key may not be missing, its value may
-            length, position = _varint(body, position, end)
+            length, position = read_varint(body, position, end)
             if length < smallest:
                 raise Malformed(f"record {number} has a header of length {length}")
             position += max(length, 0)
@@ -330,7 +330,7 @@ def _check_headers(body: bytes | memoryview, count: int, position: int, end: int
 INT_BITS, LONG_BITS = 32, 64
 
 
-def _varint(data: bytes | memoryview, position: int, end: int, bits: int = INT_BITS) -> tuple[int, int]:
+def read_varint(data: bytes | memoryview, position: int, end: int, bits: int = INT_BITS) -> tuple[int, int]:
     value = shift = 0
     while True:
         if position >= end:
@@ -365,48 +365,6 @@ def _check_times(header: BatchHeader, body: bytes | memoryview, times: _Times, c
     ][:MOST_TOLD]
     reason = f"timestamps from {times.smallest_ms} to {times.largest_ms}; {earliest_ms} to {latest_ms} is allowed"
     raise AppendRefused(ErrorCode.INVALID_TIMESTAMP, reason, at_fault)
-
-
-def repacked(batch: ClientBatch, codec: int, level: int | None, budget: UnpackBudget) -> ClientBatch:
-    """The batch with its records packed by another codec, as a log keeps it whose topic asks for that.
-
-    Kafka makes a new batch of the records, whose times are counted from that of the first one. Clients count like that
-    anyway. Where one does not, and it would be too much work, or times so far apart that 64 bits do not hold what is
-    between them, they are counted as the client did: readers see the same times.
-    """
-    header, body = batch.header, batch.body
-    base_ms = header.base_timestamp_ms
-    _, position = _varint(body, 0, len(body))
-    delta_ms, _ = _varint(body, position + 1, len(body), LONG_BITS)
-    if delta_ms and header.record_count <= budget.rows_left:
-        budget.rows_left -= header.record_count
-        moved = _counted_later(memoryview(body), header.record_count, delta_ms)
-        if moved is not None:
-            base_ms, body = base_ms + delta_ms, moved
-    if len(body) > compression.DEFAULT_LIMIT:
-        raise TooCostly(f"a batch of {len(body)} bytes to be packed; readers unpack {compression.DEFAULT_LIMIT}")
-    attributes = header.attributes & ~CODEC_MASK | codec
-    data = assembled(
-        header, attributes, base_ms, header.max_timestamp_ms, header.record_count,
-        compression.compress(codec, body, level),
-    )  # fmt: skip
-    return batch._replace(header=read_header(data), data=memoryview(data), body=body)
-
-
-def _counted_later(body: memoryview, count: int, by_ms: int) -> bytes | None:
-    """Records whose times are counted from another time; what is behind a time is not looked at."""
-    parts: list[bytes | memoryview] = []
-    position = 0
-    for _ in range(count):
-        length, position = _varint(body, position, len(body))
-        end = position + length
-        delta_ms, position = _varint(body, position + 1, end, LONG_BITS)
-        if not -(1 << 63) <= delta_ms - by_ms < 1 << 63:
-            return None
-        time = b"\0" + varint(delta_ms - by_ms)
-        parts += (varint(len(time) + end - position), time, body[position:end])
-        position = end
-    return b"".join(parts)
 
 
 _OFFSET = struct.Struct(">q")

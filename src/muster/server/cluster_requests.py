@@ -14,12 +14,12 @@ from typing import Any
 from muster.codec.error_codes import ErrorCode
 from muster.codec.primitives import Buffer
 from muster.protocol.apis import ApiKey
-from muster.protocol.errors import NotServed
 from muster.protocol.messages import decode_request, encode_response
 from muster.server.cluster.cluster import Cluster, ClusterApi
 from muster.server.cluster.topic_storage import TopicChanges
 from muster.server.cluster.topics import Outcome, Plan, TopicChange
 from muster.server.connection import Connection, PendingReply
+from muster.server.connections import NotNow
 from muster.server.dispatch import Handler, Request
 from muster.server.records import delete_records, describe_log_dirs, describe_producers, fetch, produce, producer_ids
 from muster.server.records.data_partitions import DataPartitions
@@ -142,8 +142,10 @@ class ClusterRequests:
 
     def _produce(self, request: Request, data: bytes, start: int, end: int) -> PendingReply | None:
         asked = produce.decode(request.version, data, start, end)
+        if self._records.packing.is_full and self._records.would_be_packed(asked):
+            raise NotNow(self._records.packing.when_there_is_room)
         if asked.acks == produce.NO_ANSWER:
-            self._records.produce(asked, _check_taken)
+            self._records.produce(asked, partial(_check_taken, request.connection))
             return None
         reply = request.reply(ApiKey.PRODUCE, produce.encode)
         self._records.produce(asked, reply.answer)
@@ -184,11 +186,11 @@ class ClusterRequests:
         return reply
 
 
-def _check_taken(answer: produce.ProduceAnswer) -> None:
+def _check_taken(connection: Connection, answer: produce.ProduceAnswer) -> None:
     """A producer that wants no answer hears of an error by the end of its connection, as from Kafka."""
     errors = sorted({one.error.name for one in answer.produced if one.error is not ErrorCode.NONE})
     if errors:
-        raise NotServed(f"Produce that wants no answer, and was refused with {', '.join(errors)}")
+        connection.drop(f"Produce that wants no answer, and was refused with {', '.join(errors)}")
 
 
 class WaitingFetches:

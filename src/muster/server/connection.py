@@ -22,7 +22,7 @@ from typing import Any, cast
 
 from muster.errors import MusterError
 from muster.protocol.apis import APIS, ApiKey
-from muster.server.connections import RESERVE_BYTES, TURN_S, Connections
+from muster.server.connections import RESERVE_BYTES, TURN_S, Connections, NotNow
 
 _read_size = Struct(">i").unpack_from
 WRITE_HIGH_BYTES = 256 << 10
@@ -229,6 +229,10 @@ class Connection(asyncio.Protocol):
                 break
             try:
                 waits_for = handle(self, data, position + 4, after)
+            except NotNow as later:
+                self._is_yielding = True
+                later.wait(self._take_turn)
+                break
             except MusterError as error:
                 turns.spend(monotonic() - began)
                 self.drop(str(error))

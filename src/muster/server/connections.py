@@ -48,6 +48,14 @@ Handle = Callable[[Any, bytes, int, int], Any]
 """Of a connection: data, and where a request begins and ends in it. `Dispatch.handle` says what comes back."""
 
 
+class NotNow(Exception):
+    """There is no room for what a request brings: it stays with its connection until `wait` calls back."""
+
+    def __init__(self, wait: Callable[[Callable[[], None]], None]) -> None:
+        super().__init__("there is no room for the request")
+        self.wait = wait
+
+
 class Client(Protocol):
     """A `Connection`, as the others see it. Times are the loop's."""
 

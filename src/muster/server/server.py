@@ -122,6 +122,7 @@ class Server:
             lambda: not any(len(led.replies) for led in self._served()) and not len(parts.data_partitions),
             started + ANSWER_WITHIN_S,
         )
+        parts.data_partitions.packing.stop()
         for led in self._served():
             parts.led_partitions.resign(led.partition)
         await asyncio.sleep(0)
@@ -149,6 +150,7 @@ class Server:
         parts.led_partitions.close()
         parts.leadership.stop()
         parts.data_partitions.stop()
+        parts.data_partitions.packing.stop()
         parts.flusher.end_threads()
         await parts.control.stop()
         await asyncio.wait([self._loop.create_task(parts.topic_changes.stop())], timeout=BACKGROUND_WITHIN_S)

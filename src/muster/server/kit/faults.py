@@ -11,6 +11,7 @@ waits for its delay holds up the next ones of its connection, as any request doe
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from muster.codec.error_codes import ErrorCode
@@ -22,7 +23,7 @@ from muster.protocol.apis import APIS, ApiKey
 from muster.protocol.messages import REQUEST, decode_header, decode_request, message
 from muster.server.assembly import Parts
 from muster.server.connection import Connection, PendingReply
-from muster.server.connections import Handle
+from muster.server.connections import Handle, NotNow
 from muster.server.kit.error_answers import error_response
 from muster.server.kit.files import KitFiles
 from muster.server.records import fetch, produce
@@ -311,6 +312,9 @@ class Faults:
             return
         try:
             waits_for = self._handled(held.connection, held.data, 0, len(held.data))
+        except NotNow as later:
+            later.wait(partial(self._due, held))
+            return
         except MusterError as error:
             held.connection.drop(str(error))
             return

@@ -9,22 +9,22 @@ log is opened anew, after a second at first and after a minute in the end, becau
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple
 
 from muster.codec.error_codes import ErrorCode
 from muster.errors import LogDamaged, described
 from muster.log.config import Flush
 from muster.log.directory import LogDirectory
 from muster.log.flush import Flusher
+from muster.log.packing import is_repacked, repacked, takes_long
 from muster.log.partition import DiskLog
 from muster.log.reads import NOTHING
+from muster.log.staging import Appended
 from muster.log.steps import GrowingPause
-from muster.log.validation import AppendRefused, TooCostly, UnpackBudget
+from muster.log.validation import AppendRefused, ClientBatch, TooCostly, UnpackBudget
 from muster.segments.checkpoints import TopicPartition
 from muster.segments.sources import OFFSETS_TOPIC
 from muster.server.cluster.cluster import NO_OFFSET, Cluster
@@ -32,6 +32,7 @@ from muster.server.cluster.topics import Happened, TopicChange
 from muster.server.compaction import Compaction
 from muster.server.records.delete_records import DeleteRecordsAnswer, DeleteRecordsRequest, delete_records
 from muster.server.records.describe_log_dirs import DescribeLogDirsRequest, LogDirDescribed, describe_log_dirs
+from muster.server.records.packing import Packing, UnpackedBatch
 from muster.server.records.produce import (
     ALL,
     NO_ANSWER,
@@ -42,56 +43,12 @@ from muster.server.records.produce import (
     one_batch,
     refusal,
 )
+from muster.server.records.waiting_producers import DataLog, Pending, Waiting
 from muster.server.server_log import RateLimitedLog, ServerLog
 from muster.server.timers import Clock
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 """Between two tries to open a log whose disk failed."""
-
-
-class Pending:
-    """A request whose batches are not all decided yet."""
-
-    __slots__ = ("_answer", "_left", "_produced", "request")
-
-    def __init__(self, request: ProduceRequest, answer: Callable[[ProduceAnswer], None]) -> None:
-        self.request = request
-        self._answer = answer
-        self._left = len(request.partitions)
-        self._produced: list[Produced | None] = [None] * self._left
-
-    def settle(self, number: int, produced: Produced) -> None:
-        assert self._produced[number] is None
-        self._produced[number] = produced
-        self._left -= 1
-        if not self._left:
-            self._answer(ProduceAnswer(self.request, tuple(one for one in self._produced if one is not None)))
-
-
-class Waiting(NamedTuple):
-    """A batch that is in the log, and whose producer is told so when the log has got far enough."""
-
-    end_offset: int
-    deadline_ms: int
-    pending: Pending
-    number: int
-    produced: Produced
-
-
-class DataLog:
-    """One log, with the answers that wait for it."""
-
-    __slots__ = ("is_dirty", "key", "log", "readable_to", "waits_for_disk", "waits_for_write")
-
-    def __init__(self, key: TopicPartition, log: DiskLog) -> None:
-        self.key = key
-        self.log = log
-        self.waits_for_write: deque[Waiting] = deque()
-        self.waits_for_disk: deque[Waiting] = deque()
-        self.is_dirty = False
-        """Whether something was appended in this turn."""
-        self.readable_to = log.high_watermark
-        """As far as readers were told."""
 
 
 class DataPartitions:
@@ -131,12 +88,14 @@ class DataPartitions:
         self._wall_ms: int | None = None
         self._openings: dict[TopicPartition, asyncio.Task[None]] = {}
         self._hurry = asyncio.Event()
+        self.packing = Packing(self._begin_to_pack, self._packed)
         self._opener = ThreadPoolExecutor(1, thread_name_prefix="open-again")
         self._is_stopping = False
 
     def __len__(self) -> int:
         """How many answers wait."""
-        return sum(len(one.waits_for_write) + len(one.waits_for_disk) for one in self._by_key.values())
+        waiting = sum(len(one.waits_for_write) + len(one.waits_for_disk) for one in self._by_key.values())
+        return waiting + len(self.packing)
 
     @property
     def is_at_rest(self) -> bool:
@@ -168,18 +127,33 @@ class DataPartitions:
         self, pending: Pending, number: int, key: TopicPartition, records: memoryview, budget: UnpackBudget
     ) -> None:
         one = self._data_log(key)
+        if one is not None and (key in self.packing or takes_long(records, one.log.config)):
+            self.packing.put(UnpackedBatch(key, pending, number, bytes(records), budget))
+            return
+        self._settle(pending, number, key, lambda log: log.append_batch(records, self._turn_ms(), budget))
+
+    def _settle(
+        self, pending: Pending, number: int, key: TopicPartition, append: Callable[[DiskLog], Appended | None]
+    ) -> None:
+        """Append a batch, and have its producer told when the log has got far enough; or tell it why not.
+
+        Nothing is told yet where `append` returns None.
+        """
+        one = self._data_log(key)
         if one is None:
             pending.settle(number, Produced(ErrorCode.NOT_LEADER_OR_FOLLOWER))  # it is being deleted, or opened again
             return
         log, request = one.log, pending.request
         try:
-            base_offset, append_time_ms = log.append_batch(records, self._turn_ms(), budget)
+            appended = append(log)
         except AppendRefused as refused:
             if isinstance(refused, TooCostly):
                 self._remarks.say(f"{key}: a batch was refused with {refused.error.name}: {refused.reason}.")
             pending.settle(number, _refused(refused, log))
             return
-        produced = Produced(ErrorCode.NONE, base_offset, append_time_ms, log.start_offset)
+        if appended is None:
+            return
+        produced = Produced(ErrorCode.NONE, *appended, log.start_offset)
         if not one.is_dirty:
             one.is_dirty = True
             self._dirty.append(one)
@@ -189,6 +163,47 @@ class DataPartitions:
         deadline_ms = self._now().monotonic_ms + max(request.timeout_ms, 0)
         waiting = Waiting(log.end_offset, deadline_ms, pending, number, produced)
         (one.waits_for_disk if request.acks == ALL else one.waits_for_write).append(waiting)
+
+    def would_be_packed(self, request: ProduceRequest) -> bool:
+        """Whether a batch of a request would wait for others to be packed, or is to be packed itself."""
+        for asked in request.partitions:
+            topic = found(asked, request, self._cluster)
+            if isinstance(topic, Produced):
+                continue
+            key = TopicPartition(topic.name, asked.partition)
+            log = self.log_of(key)
+            if log is not None and (key in self.packing or log.config.recompress_to is not None):
+                return True
+        return False
+
+    def _begin_to_pack(self, batch: UnpackedBatch) -> Callable[[], ClientBatch] | None:
+        """What a thread is to do for a batch whose turn has come; None if that is nothing, and its fate is decided."""
+        work: list[Callable[[], ClientBatch]] = []
+
+        def append(log: DiskLog) -> Appended | None:
+            if not is_repacked(memoryview(batch.records), log.config):
+                return log.append_batch(batch.records, self._turn_ms(), batch.budget)
+            checked = log.check_batch(batch.records, self._turn_ms(), batch.budget)
+            if isinstance(checked, Appended):
+                return checked
+            work.append(partial(repacked, checked, log.config, batch.budget))
+            return None
+
+        self._settle(batch.pending, batch.number, batch.key, append)
+        return work[0] if work else None
+
+    def _packed(self, batch: UnpackedBatch, packed: ClientBatch | Exception) -> None:
+        if isinstance(packed, Exception) and not isinstance(packed, AppendRefused):
+            self._server_log.say(f"{batch.key}: a batch could not be packed: {described(packed)}", event="log failed")
+            batch.pending.settle(batch.number, Produced(ErrorCode.UNKNOWN_SERVER_ERROR))
+            return
+
+        def append(log: DiskLog) -> Appended:
+            if isinstance(packed, Exception):
+                raise packed
+            return log.append_packed(packed, self._turn_ms())
+
+        self._settle(batch.pending, batch.number, batch.key, append)
 
     def _data_log(self, key: TopicPartition) -> DataLog | None:
         log = self.log_of(key)
@@ -369,9 +384,12 @@ class DataPartitions:
     def topic_changed(self, change: TopicChange) -> None:
         if change.happened is Happened.DELETED:
             for partition in range(change.topic.partitions):
-                one = self._by_key.pop(TopicPartition(change.topic.name, partition), None)
+                key = TopicPartition(change.topic.name, partition)
+                one = self._by_key.pop(key, None)
                 if one is not None:
                     self._fail_waiting(one, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                for batch in self.packing.take_out(key):
+                    batch.pending.settle(batch.number, Produced(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
 
     def stop(self) -> None:
         """Nothing is opened again any more; `close` waits for the thread."""
