@@ -13,6 +13,7 @@ SERVED = {
     "CreateTopics": (2, 7), "DeleteTopics": (1, 6), "DeleteRecords": (0, 2), "InitProducerId": (0, 5),
     "OffsetForLeaderEpoch": (2, 4),
     "AddPartitionsToTxn": (0, 5), "AddOffsetsToTxn": (0, 4), "EndTxn": (0, 5), "TxnOffsetCommit": (0, 5),
+    "WriteTxnMarkers": (1, 2), "DescribeTransactions": (0, 0), "ListTransactions": (0, 2),
     "DescribeConfigs": (1, 4), "CreatePartitions": (0, 3), "DeleteGroups": (0, 2), "OffsetDelete": (0, 0),
     "DescribeCluster": (0, 2), "DescribeProducers": (0, 0), "ConsumerGroupHeartbeat": (0, 1),
     "DescribeTopicPartitions": (0, 0), "DescribeLogDirs": (1, 5), "AlterConfigs": (0, 2),

@@ -25,7 +25,7 @@ from tests.protocol.strategies import bodies, long_names, message, more_at_lengt
 
 text = names | long_names
 LONGEST_MS = 10**14
-NEWEST_S = 4 * 10**9
+stamps = st.integers(0, 4 * 10**9).map(lambda seconds: 1000 * seconds)
 SCHEMAS = {REQUEST: load_request_schema, RESPONSE: load_response_schema}
 
 
@@ -36,7 +36,9 @@ def special(field: Field) -> st.SearchStrategy[Any] | None:
     if field.name in ("retentionTimeMs", "sessionLifetimeMs"):
         return st.integers(-LONGEST_MS, LONGEST_MS)
     if field.name == "logAppendTimeMs":
-        return st.just(-1) | st.integers(0, NEWEST_S).map(lambda seconds: 1000 * seconds)
+        return st.just(-1) | stamps
+    if field.name == "transactionStartTimeMs":
+        return stamps
     return None
 
 

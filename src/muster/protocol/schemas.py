@@ -591,7 +591,7 @@ DescribeTopicPartitionsResponse 0 flexible 0+
     partitionIndex int32
 """
 
-# Records in and out, where they are, and the transactions of their producers.
+# Records in and out, and where they are.
 
 RECORDS = """
 ProduceRequest 3-13 flexible 9+
@@ -732,7 +732,11 @@ OffsetForLeaderEpochResponse 2-4 flexible 4+
       partition int32
       leaderEpoch int32 =-1
       endOffset int64 =-1
+"""
 
+# Producers and their transactions.
+
+TRANSACTIONS = """
 InitProducerIdRequest 0-6 flexible 2+
   transactionalId string ?
   transactionTimeoutMs int32
@@ -802,6 +806,58 @@ EndTxnResponse 0-5 flexible 3+
   errorCode int16
   producerId int64 5+ =-1
   producerEpoch int16 5+ =-1
+
+WriteTxnMarkersRequest 1-2 flexible 1+
+  markers []struct
+    producerId int64
+    producerEpoch int16
+    transactionResult bool
+    topics []struct
+      name string
+      partitionIndexes []int32
+    coordinatorEpoch int32
+    transactionVersion int8 2+
+
+WriteTxnMarkersResponse 1-2 flexible 1+
+  markers []struct
+    producerId int64
+    topics []struct
+      name string
+      partitions []struct
+        partitionIndex int32
+        errorCode int16
+
+DescribeTransactionsRequest 0 flexible 0+
+  transactionalIds []string
+
+DescribeTransactionsResponse 0 flexible 0+
+  throttleTimeMs int32
+  transactionStates []struct
+    errorCode int16
+    transactionalId string
+    transactionState string
+    transactionTimeoutMs int32
+    transactionStartTimeMs int64
+    producerId int64
+    producerEpoch int16
+    topics []struct
+      topic string
+      partitions []int32
+
+ListTransactionsRequest 0-2 flexible 0+
+  stateFilters []string
+  producerIdFilters []int64
+  durationFilter int64 1+ =-1
+  transactionalIdPattern string 2+ ? =null
+
+ListTransactionsResponse 0-2 flexible 0+
+  throttleTimeMs int32
+  errorCode int16
+  unknownStateFilters []string
+  transactionStates []struct
+    transactionalId string
+    producerId int64
+    transactionState string
 """
 
 # What admin tools ask of a cluster of many nodes, and of access control.
@@ -980,5 +1036,5 @@ ListConfigResourcesResponse 0-1 flexible 0+
 @cache
 def message_texts() -> dict[str, str]:
     """The lines of each message by its name."""
-    blocks = "\n".join((SESSIONS, GROUPS, OFFSETS, TOPICS, RECORDS, NODES)).strip().split("\n\n")
+    blocks = "\n".join((SESSIONS, GROUPS, OFFSETS, TOPICS, RECORDS, TRANSACTIONS, NODES)).strip().split("\n\n")
     return {block.split(maxsplit=1)[0]: block.strip("\n") for block in blocks if block.strip()}
