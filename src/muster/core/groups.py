@@ -30,7 +30,7 @@ that makes no sense) is stepped over, counted and told; with `strict` it fails t
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
+from typing import Any, Protocol
 
 from muster.codec.batches import ReadBatch, decode_control
 from muster.codec.offsets_topic import (
@@ -250,6 +250,7 @@ class LoadReport:
     newer_groups: int = 0
     offsets: int = 0
     pending_offsets: int = 0
+    transactional_ids: int = 0
     seconds: float = 0.0
     """The caller's to fill in: no clock runs in here."""
 
@@ -278,6 +279,26 @@ def replay_batches(
     progress: Progress | None = None,
 ) -> LoadReport:
     """Let every record of these batches count, in log order; raises `LoadFailed`."""
+    report = replay_all(table, batches, strict=strict, progress=progress)
+    table.take_seats()
+    report.count_state(table)
+    return report
+
+
+class ReplayedTable(Protocol):
+    """What is kept of a log: of one with groups, or of one with transactions."""
+
+    unknown_records: int
+
+    def replay(self, record: tuple[bytes, bytes | None], log_offset: int, producer_id: int = ...) -> None: ...
+
+    def replay_marker(self, producer_id: int, commit: bool) -> None: ...
+
+
+def replay_all(
+    table: ReplayedTable, batches: Iterable[ReadBatch], *, strict: bool = False, progress: Progress | None = None
+) -> LoadReport:
+    """The same for any table; what is there then is not counted yet."""
     report = LoadReport()
     for number, batch in enumerate(batches, 1):
         if progress is not None and number % BATCHES_BETWEEN_PROGRESS == 0:
@@ -298,12 +319,10 @@ def replay_batches(
             producer_id = header.producer_id if header.is_transactional else NO_PRODUCER
             for record in batch.records:
                 _replay_record(table, record, producer_id, report, strict)
-    table.take_seats()
-    report.count_state(table)
     return report
 
 
-def _replay_marker(table: GroupTable, record: Record, producer_id: int) -> None:
+def _replay_marker(table: ReplayedTable, record: Record, producer_id: int) -> None:
     """End a transaction. Other control records mean nothing here."""
     try:
         kind = decode_control(record).type
@@ -313,7 +332,7 @@ def _replay_marker(table: GroupTable, record: Record, producer_id: int) -> None:
         table.replay_marker(producer_id, kind == COMMIT)
 
 
-def _replay_record(table: GroupTable, record: Record, producer_id: int, report: LoadReport, strict: bool) -> None:
+def _replay_record(table: ReplayedTable, record: Record, producer_id: int, report: LoadReport, strict: bool) -> None:
     report.records += 1
     if record.key is None:
         raise LoadFailed(f"the record at offset {record.offset} has no key, which no broker writes")

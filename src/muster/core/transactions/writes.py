@@ -24,20 +24,13 @@ class WriteMarkers(NamedTuple):
 
 
 class Changed(NamedTuple):
-    """One transaction has another record; then a client is answered, markers are written, or both."""
+    """A transaction has another record; then whoever asked for it is answered, and a decided end gets its markers."""
 
     transactional_id: str
     last_epoch: int
-    """The epoch that the producer had before, if it may ask with it once more."""
+    """The epoch before, with which the producer may ask for the same once more; -1 if it may not."""
     event: Request | None = None
     answer: Any = None
-
-
-class Completed(NamedTuple):
-    """All markers of a transaction are written."""
-
-    transactional_id: str
-    last_epoch: int
 
 
 class Expired(NamedTuple):
@@ -49,7 +42,7 @@ class TransactionWrite:
     """Records to append as one, and the decision that they are the record of."""
 
     records: list[tuple[bytes, bytes | None]]
-    decision: Changed | Completed | Expired
+    decision: Changed | Expired
     producer_id: ClassVar[int] = NO_PRODUCER_ID
     producer_epoch: ClassVar[int] = NO_PRODUCER_EPOCH
 
