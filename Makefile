@@ -26,7 +26,7 @@ $(STAMP): requirements/build.lock requirements/dev.lock requirements/java.lock p
 	    $(PIP) install --require-hashes -r requirements/java.lock && $(BIN)/python -m muster.java --install; }
 	@$(BIN)/python -m compileall -q src
 	@$(BIN)/python -m muster.codec.columns.warm
-	@$(BIN)/python -m muster.pipeline.class_archive
+	@$(BIN)/python -m muster.pipeline.spark.class_archive
 	@touch $@
 
 demo: setup ## a broker with real clients, and tables of its log and of a real Kafka's

@@ -22,7 +22,7 @@ def engine() -> Any:
 
 def main() -> None:
     from muster.pipeline.job import Request, run
-    from muster.pipeline.session import spark_session
+    from muster.pipeline.spark.session import spark_session
 
     began = time.perf_counter()
     make_engine, spark = engine(), spark_session()

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from muster.pipeline.rebalances import rebalance_batches
+from muster.pipeline.rebalances.causes import rebalance_batches
 from muster.tables.schemas import GROUP_RECORDS
 
 CLASSIC_MEMBER = GROUP_RECORDS.field("members").type.value_type

@@ -42,7 +42,7 @@ from muster.broker import Broker
 from muster.errors import MusterError
 from muster.pipeline.engine import SparkEngine
 from muster.pipeline.job import Request, Summary, run
-from muster.pipeline.session import spark_session
+from muster.pipeline.spark.session import spark_session
 from muster.tables.reading import open_tables
 
 ROOT = Path(__file__).parent.parent

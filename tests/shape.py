@@ -27,7 +27,8 @@ ENTRY_POINTS = {
     "muster.codec.columns.warm",
     "muster.cli.reference",
     "muster.pipeline.datasource",
-    "muster.pipeline.class_archive",
+    "muster.pipeline.spark.class_archive",
+    "muster.pipeline.spark.daemon",
 }
 """Started by their names: from a command line, by pytest, by make, by Spark."""
 PUBLIC = {"muster.codec", "muster.pipeline.frames"}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from muster.caches import UNUSED_S, cache_folder, mark_used
-from muster.pipeline import class_archive
+from muster.pipeline.spark import class_archive
 
 LONG_AGO = time.time() - UNUSED_S - 60
 

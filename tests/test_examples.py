@@ -46,7 +46,7 @@ class Recorded:
 
 
 def test_the_dag_runs_a_command_that_exists(monkeypatch: pytest.MonkeyPatch) -> None:
-    from muster.pipeline.pack import spark_conf
+    from muster.pipeline.spark.pack import spark_conf
     from tests.cli import run
 
     dag, operator = type("DAG", (Recorded,), {"calls": []}), type("BashOperator", (Recorded,), {"calls": []})

@@ -147,7 +147,7 @@ def test_a_truncation_is_accepted_by_one_run(monkeypatch: pytest.MonkeyPatch, tm
             raise problem
         return summary()
 
-    monkeypatch.setattr("muster.pipeline.session.spark_session", lambda *arguments: nullcontext())
+    monkeypatch.setattr("muster.pipeline.spark.session.spark_session", lambda *arguments: nullcontext())
     monkeypatch.setattr("muster.cli.pipeline._stop", lambda spark: None)
     monkeypatch.setattr("muster.pipeline.engine.SparkEngine", lambda spark: None)
     monkeypatch.setattr("muster.pipeline.job.run", one_run)

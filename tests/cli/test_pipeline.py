@@ -19,10 +19,11 @@ from pyspark.errors import PySparkException
 
 from muster.cli.run_output import show
 from muster.cli.status import Status
-from muster.pipeline import engine, session
+from muster.pipeline import engine
 from muster.pipeline.job import Summary
 from muster.pipeline.model import Extracted, PartitionWork
-from muster.pipeline.pack import FOLDER, spark_conf
+from muster.pipeline.spark import session
+from muster.pipeline.spark.pack import FOLDER, spark_conf
 from tests.cli import corpus, run, run_process
 from tests.pipeline.test_life import Life
 
@@ -176,7 +177,8 @@ def test_what_a_killed_run_left_is_no_strangers(no_spark: dict[str, Any], tmp_pa
 FOLLOW = """
 import sys
 from muster.cli.main import main
-from muster.pipeline import engine, session
+from muster.pipeline import engine
+from muster.pipeline.spark import session
 from tests.cli.test_pipeline import NoSpark
 engine.SparkEngine, session.spark_session = lambda _: engine.LocalEngine(), lambda *_: NoSpark()
 sys.exit(main(sys.argv[1:]))

@@ -13,7 +13,7 @@ import pytest
 import muster
 from muster.caches import cache_folder
 from muster.codec.columns import kernels, warm
-from muster.pipeline import pack
+from muster.pipeline.spark import pack
 
 MISSES = """
 import json, sys

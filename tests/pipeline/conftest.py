@@ -20,7 +20,7 @@ def spark() -> Iterator["SparkSession"]:
         if os.environ.get("CI"):
             pytest.fail("Spark needs a Java 17 or 21, and none was found")
         pytest.skip("Spark needs Java 17 or 21: install one, or run `python -m muster.java --install`")
-    from muster.pipeline.session import java_options, spark_session
+    from muster.pipeline.spark.session import java_options, spark_session
 
     session = spark_session(
         "local[2]",

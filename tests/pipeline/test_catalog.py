@@ -28,7 +28,7 @@ REGISTERED = """
 import json, sys
 from muster.errors import BadInput
 from muster.pipeline import register_views
-from muster.pipeline.session import spark_session
+from muster.pipeline.spark.session import spark_session
 
 conf, tables, later = json.loads(sys.argv[1]), sys.argv[2], sys.argv[3]
 spark = spark_session("local[2]", conf)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from muster.java import find_java
-from muster.pipeline.session import archive_of, java_options
+from muster.pipeline.spark.session import archive_of, java_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,7 +35,7 @@ def test_spark_maps_the_archive_that_setup_made(spark: "SparkSession", java: str
     if path is None or not path.exists():
         if os.environ.get("CI"):
             pytest.fail("`make setup` has made no archive")
-        pytest.skip("no archive: `python -m muster.pipeline.class_archive` makes one")
+        pytest.skip("no archive: `python -m muster.pipeline.spark.class_archive` makes one")
     assert str(path) in memory_map(spark)
 
 
@@ -72,7 +72,10 @@ def test_one_is_made_where_there_is_none(java: str, tmp_path: Path) -> None:
     environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
     for _ in range(2):  # the second finds it
         made = subprocess.run(
-            [sys.executable, "-m", "muster.pipeline.class_archive"], env=environment, capture_output=True, text=True
+            [sys.executable, "-m", "muster.pipeline.spark.class_archive"],
+            env=environment,
+            capture_output=True,
+            text=True,
         )
         assert (made.returncode, made.stderr) == (0, "")
         assert made.stdout.startswith("Spark's classes ready in ")

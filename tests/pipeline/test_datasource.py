@@ -13,8 +13,8 @@ from muster.codec.offsets_topic import OffsetValue, encode_key, encode_offset_va
 from muster.codec.records import Record
 from muster.errors import BadInput
 from muster.pipeline import datasource
-from muster.pipeline.log_reader import BatchReader
-from muster.pipeline.stream import StreamReader
+from muster.pipeline.spark.log_reader import BatchReader
+from muster.pipeline.spark.stream import StreamReader
 from muster.segments.reader import record_batches
 from muster.segments.sources import OFFSETS_TOPIC, Sources
 from muster.tables.schemas import TABLES, published_form

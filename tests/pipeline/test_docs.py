@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 
 from muster.cli.tables import NAMES
-from muster.pipeline.rebalances import __doc__ as causes_doc
+from muster.pipeline.rebalances.causes import __doc__ as causes_doc
 from muster.tables.about import ABOUT
 from muster.tables.reading import NOT_SHOWN
 from muster.tables.schemas import GROUP_STATE, OPEN_COMMITS, PUBLISHED, TABLES, published_name

@@ -159,7 +159,7 @@ def test_workers_of_this_machine_find_everything_imported(spark: "SparkSession")
         yield from (pa.RecordBatch.from_pydict({"name": names}) for _ in batches)
 
     names = [row.name for row in spark.range(0, 1, 1, 1).mapInArrow(where_from, "name string").collect()]
-    assert names[0] == "muster.pipeline.daemon"
+    assert names[0] == "muster.pipeline.spark.daemon"
     assert {"muster.pipeline.merge", "duckdb", "numba", "pyarrow.dataset"} <= set(names)
 
 

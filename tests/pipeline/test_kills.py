@@ -179,7 +179,8 @@ def test_two_runs_at_once_the_second_is_refused(tmp_path: Path) -> None:
 LIMITED = """
 import os, resource, signal, sys
 from muster.cli.main import main
-from muster.pipeline import engine, session
+from muster.pipeline import engine
+from muster.pipeline.spark import session
 from muster.tables.store import TableStore
 class Stopped:
     def stop(self): pass

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from muster.pipeline import pack
-from muster.pipeline.pack import PYTHON, STARTER, ways, worker_trouble
+from muster.pipeline.spark import pack
+from muster.pipeline.spark.pack import PYTHON, STARTER, ways, worker_trouble
 
 NO_MUSTER = """
 An exception was thrown from the Python worker:
@@ -125,7 +125,9 @@ def test_a_worker_without_that_python_says_so(starter: Path) -> None:
     assert worker_trouble(ended.stderr).startswith(f"no Python {PYTHON} on the PATH of this worker (")
 
 
-IN_TASKS = ("engine", "extract.partition", "merge", "analytics", "frames", "datasource", "published", "stream")
+IN_TASKS = (
+    "engine", "extract.partition", "merge", "analytics", "frames", "datasource", "spark.published", "spark.stream",
+)  # fmt: skip
 """Modules that Spark's tasks load by name."""
 
 

@@ -11,8 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from muster.errors import BadInput
-from muster.pipeline import datasource, published, views
-from muster.pipeline.published import TableReader, struct_of_table
+from muster.pipeline import datasource, views
+from muster.pipeline.spark import published
+from muster.pipeline.spark.published import TableReader, struct_of_table
 from muster.tables.changes import begin_run
 from muster.tables.reading import ORDERS, open_tables
 from muster.tables.schemas import PUBLISHED, TABLES, published_form
@@ -233,7 +234,7 @@ def test_what_cannot_be_opened_says_what_to_do(tables: Path, tmp_path: Path) -> 
 
 
 def test_a_missing_extra_is_named(tables: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "muster.pipeline.published", None)
+    monkeypatch.setitem(sys.modules, "muster.pipeline.spark.published", None)
     monkeypatch.setitem(sys.modules, "muster.pipeline.datasource", None)
     some: Any = Spark()
     with pytest.raises(BadInput, match=r"opening tables needs .*: pip install 'muster\[pipeline\]'\."):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from muster.codec.columns.transactions import Markers
 from muster.pipeline.extract.shape import shape
-from muster.pipeline.rebalances import rebalance_batches, rebalances_of, snapshot_of, with_first_commit
+from muster.pipeline.rebalances.causes import rebalance_batches, rebalances_of, snapshot_of, with_first_commit
 from muster.segments.reader import record_batches
 from muster.tables.schemas import GROUP_RECORDS, LATEST_REBALANCES, REBALANCES
 from tests.codec.corpus_records import CORPORA, NAMES

@@ -19,7 +19,7 @@ from muster.pipeline.job import Request, run
 from muster.pipeline.merge import MergeAnswer
 from muster.pipeline.model import LiveLog
 from muster.pipeline.plan import PartitionState
-from muster.pipeline.session import secrets_as_references
+from muster.pipeline.spark.session import secrets_as_references
 from muster.references import is_secret, resolved
 from tests.cli import corpus
 from tests.cli import run as run_command

@@ -14,7 +14,7 @@ import pyspark
 import pytest
 
 from muster.errors import BadInput
-from muster.pipeline.session import check_supported, spark_session
+from muster.pipeline.spark.session import check_supported, spark_session
 from muster.tables.store import TableStore
 from tests.kit.kafka import REPOSITORY
 from tests.kit.spark import DELTA, delta_conf, require_delta, require_environment
@@ -25,7 +25,7 @@ VERSIONS = ("4.0.5", "4.1.4", "4.2.1", "4.3.0")
 READ = """
 import json, sys
 import pyarrow.parquet as pq
-from muster.pipeline.session import spark_session
+from muster.pipeline.spark.session import spark_session
 conf, statements = json.loads(sys.argv[1]), json.loads(sys.argv[2])
 spark = spark_session("local[2]", conf)
 for file, statement in statements.items():

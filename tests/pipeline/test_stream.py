@@ -12,9 +12,9 @@ from muster.codec.batches import encode_batch, encode_marker
 from muster.codec.offsets_topic import OffsetValue, encode_key, encode_offset_value, offset_key
 from muster.codec.records import Record
 from muster.errors import BadInput, DataLost
-from muster.pipeline import stream
 from muster.pipeline.datasource import register
-from muster.pipeline.stream import StreamReader, limited
+from muster.pipeline.spark import stream
+from muster.pipeline.spark.stream import StreamReader, limited
 from muster.segments.sources import OFFSETS_TOPIC
 from muster.tables.schemas import TABLES
 from muster.tables.times import inner

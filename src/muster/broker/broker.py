@@ -20,9 +20,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
-from muster.broker.in_process import InProcess, NotStarted
-from muster.broker.in_thread import InThread
 from muster.broker.kit import KitVerbs
+from muster.broker.running import InProcess, InThread, NotStarted
 from muster.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -180,8 +180,8 @@ def run_pipeline(
     except MusterError as error:
         if interval_s is None or tries_after(error, has_run=False) == NEVER:
             raise
-    from muster.pipeline.session import spark_session
-    from muster.pipeline.sql_views import check_catalog, register_views
+    from muster.pipeline.spark.session import spark_session
+    from muster.pipeline.spark.sql_views import check_catalog, register_views
 
     with starting_spark(not (quiet or as_json)):
         spark = spark_session(master, settings)
@@ -353,8 +353,8 @@ def pack(
       [cyan]muster pipeline pack muster-workers.tar.gz[/cyan]
     """
     extras.need(extras.PIPELINE, "`muster pipeline pack`")
-    from muster.pipeline.pack import pack as write
-    from muster.pipeline.pack import spark_conf, ways
+    from muster.pipeline.spark.pack import pack as write
+    from muster.pipeline.spark.pack import spark_conf, ways
 
     count = write(out)
     size_bytes = out.stat().st_size

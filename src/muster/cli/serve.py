@@ -88,7 +88,6 @@ def serve(
     if accept_data_loss:
         wanted.append(("muster.accept.data.loss", "true"))
     from muster.broker import new_loop
-    from muster.cli.serve import StopSignals, end_at_once, is_anything_left
     from muster.server.server_log import ServerLog
 
     server_log = ServerLog(as_json=log_json, debug=wants_traceback(debug))

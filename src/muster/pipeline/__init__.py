@@ -3,6 +3,6 @@
 `views` opens the finished tables in Spark SQL, `register_views` puts them into a catalog (`docs/open.md`).
 """
 
-from muster.pipeline.sql_views import register_views, views
+from muster.pipeline.spark.sql_views import register_views, views
 
 __all__ = ["register_views", "views"]

@@ -25,7 +25,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from muster.pipeline.published import is_on_disk
+from muster.pipeline.spark.published import is_on_disk
 from muster.tables import hours, intervals
 from muster.tables.changes import Run
 from muster.tables.ends import LOOK_BACK_MS, first_observed, observed_since

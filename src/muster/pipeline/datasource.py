@@ -8,10 +8,10 @@
     ....option("kafka.bootstrap.servers", "broker:9092").load()                       a live cluster
     spark.readStream.format("muster").load(path)                                      what is written from now on, too
 
-A path with a `_manifest` has published tables (`published`), any other is a log. Of a log, several directories are
-separated by commas, and one Spark partition is one partition of the offsets topic. The columns of `records` are the
+A path with a `_manifest` has published tables (`spark.published`), any other is a log. Of a log, several directories
+are separated by commas, and one Spark partition is one partition of the offsets topic. The columns of `records` are the
 codec's (`docs/pipeline.md`); `commits`, `group_records` and `markers` have those of the published tables of these
-names, and `muster.pipeline.frames` makes state of them. Streams are in `stream`.
+names, and `muster.pipeline.frames` makes state of them. Streams are in `spark.stream`.
 """
 
 from typing import Any
@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 
 from muster.errors import BadInput
 from muster.pipeline.frames import struct_of
-from muster.pipeline.log_reader import (
+from muster.pipeline.spark.log_reader import (
     OF_A_LOG,
     OF_A_STREAM,
     SHAPES,
@@ -33,7 +33,7 @@ from muster.pipeline.log_reader import (
     refuse,
     table_of_log,
 )
-from muster.pipeline.published import TableReader, known_table, struct_of_table
+from muster.pipeline.spark.published import TableReader, known_table, struct_of_table
 
 
 class OffsetsTopic(DataSource):
@@ -61,7 +61,7 @@ class OffsetsTopic(DataSource):
         return TableReader(address, beginning(options, STORAGE), table, schema, options.get("asOf"), options.get("run"))
 
     def streamReader(self, schema: StructType) -> Any:
-        from muster.pipeline.stream import StreamReader
+        from muster.pipeline.spark.stream import StreamReader
 
         options = checked_options(self.options)
         address = address_of_tables(options)

@@ -34,9 +34,9 @@ import pyarrow as pa
 from muster.errors import BadInput, MusterError, Unexpected
 from muster.pipeline.merge import MergeAnswer, MergeWork
 from muster.pipeline.model import Extracted, PartitionWork
-from muster.pipeline.pack import worker_trouble
 from muster.pipeline.packets import Packet
-from muster.pipeline.session import JAVA_STACK, in_one_line
+from muster.pipeline.spark.pack import worker_trouble
+from muster.pipeline.spark.session import JAVA_STACK, in_one_line
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

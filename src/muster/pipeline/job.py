@@ -30,8 +30,8 @@ from muster.pipeline.plan import (
     withdrawn,
 )
 from muster.pipeline.progress import Watch
-from muster.pipeline.session import secrets_as_references
 from muster.pipeline.sources import open_source
+from muster.pipeline.spark.session import secrets_as_references
 from muster.pipeline.truncation import groups_cut, is_in_dropped_history
 from muster.segments.archives import DEFAULT_LIMIT, UnpackLimit
 from muster.tables.changes import Run, begin_run

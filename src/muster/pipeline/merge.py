@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from muster.pipeline.late_rows import LateRows
 from muster.pipeline.packets import Packet, rows_of
 from muster.pipeline.plan import Cut, Times
-from muster.pipeline.rebalances import COLUMNS, rebalance_batches, with_first_commit
+from muster.pipeline.rebalances.causes import COLUMNS, rebalance_batches, with_first_commit
 from muster.tables import queries
 from muster.tables.files import TableWriter, WrittenFile
 from muster.tables.relations import add_relation

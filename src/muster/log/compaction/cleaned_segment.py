@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from muster.log.config import LogConfig
 from muster.log.segment import CLEANED, Segment, WritableSegment, WrittenBatch
 from muster.segments.files import Files
-from muster.segments.indexes import AbortedTransaction
+from muster.segments.indexes import AbortedTransaction, OffsetEntry, TimeEntry
 
 if TYPE_CHECKING:
     from muster.codec.columns.chunks import Longs
@@ -18,7 +18,6 @@ class _IndexedSegment(WritableSegment):
 
     def append_table(self, pieces: Sequence[bytes], batches: "Longs") -> None:
         from muster.codec.columns.compaction import W_MAX_TIMESTAMP
-        from muster.log.compaction.index_table import index_entries
 
         position = self.size_bytes
         for piece in pieces:
@@ -26,7 +25,7 @@ class _IndexedSegment(WritableSegment):
             position += len(piece)
         if self.size_bytes == 0:
             self._first_timestamp_ms = int(batches[0, W_MAX_TIMESTAMP])
-        offset_entries, time_entries, self._bytes_since_entry, self._largest = index_entries(
+        offset_entries, time_entries, self._bytes_since_entry, self._largest = _index_entries(
             batches, self.size_bytes, self._bytes_since_entry, self._interval_bytes, self.largest_timestamp
         )
         self.size_bytes = position
@@ -83,3 +82,36 @@ class CleanedSegment:
         """Remove what has been written."""
         self._segment.close()
         self._segment.delete()
+
+
+def _index_entries(
+    batches: "Longs", position: int, bytes_since_entry: int, interval_bytes: int, largest: TimeEntry
+) -> tuple[list[OffsetEntry], list[TimeEntry], int, TimeEntry]:
+    """What `WritableSegment.append` adds to its indexes for a table of (size, last offset, largest timestamp).
+
+    Also how many bytes there are then since the last entry, and the largest timestamp so far.
+    """
+    import numpy as np
+
+    from muster.codec.columns.compaction import W_LAST_OFFSET, W_MAX_TIMESTAMP, W_SIZE
+
+    sizes, last_offsets, times = batches[:, W_SIZE], batches[:, W_LAST_OFFSET], batches[:, W_MAX_TIMESTAMP]
+    starts = position + np.cumsum(sizes) - sizes
+    end = int(starts[-1] + sizes[-1])
+    so_far = np.maximum.accumulate(np.maximum(times, largest.timestamp_ms))
+    is_larger = np.diff(so_far, prepend=largest.timestamp_ms) > 0
+    holders = np.maximum.accumulate(np.where(is_larger, np.arange(len(times)), -1))
+    offset_entries: list[OffsetEntry] = []
+    time_entries: list[TimeEntry] = []
+    last_entry = position - bytes_since_entry
+    while (place := int(np.searchsorted(starts, last_entry + interval_bytes, "right"))) < len(starts):
+        last_entry = int(starts[place])
+        offset_entries.append(OffsetEntry(int(last_offsets[place]), last_entry))
+        time_entries.append(_largest_at(place, so_far, holders, last_offsets, largest))
+    return offset_entries, time_entries, end - last_entry, _largest_at(-1, so_far, holders, last_offsets, largest)
+
+
+def _largest_at(place: int, so_far: "Longs", holders: "Longs", last_offsets: "Longs", before: TimeEntry) -> TimeEntry:
+    if holders[place] < 0:
+        return before
+    return TimeEntry(int(so_far[place]), int(last_offsets[holders[place]]))

@@ -28,7 +28,9 @@ from muster.codec.columns import scan
 from muster.codec.columns.transactions import Markers
 from muster.errors import BadInput, DataLost
 from muster.pipeline.extract.ranges import NO_END, PlacedSegment, RangeReader, follow, survey
-from muster.pipeline.log_reader import (
+from muster.pipeline.model import LiveLog, PartitionWork
+from muster.pipeline.plan import PartitionState
+from muster.pipeline.spark.log_reader import (
     OF_A_LOG,
     Options,
     Range,
@@ -38,8 +40,6 @@ from muster.pipeline.log_reader import (
     source_of,
     table_of_log,
 )
-from muster.pipeline.model import LiveLog, PartitionWork
-from muster.pipeline.plan import PartitionState
 from muster.segments.reader import read_headers
 from muster.segments.sources import OFFSETS_TOPIC
 

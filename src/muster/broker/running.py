@@ -1,20 +1,31 @@
-"""A server in a thread of this process, with an event loop of its own."""
+"""One start of a server for `Broker`: in a thread of this process, or in a process of its own (`muster serve`)."""
 
 import asyncio
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import IO, TYPE_CHECKING, Any, TextIO
 
-from muster.errors import ConfigError
+import muster.errors
+from muster.errors import ConfigError, MusterError
 
 if TYPE_CHECKING:
     from muster.server.kit.verbs import Kit
     from muster.server.server import Server
     from muster.server.timers import Clock
 
+READY = re.compile(r"muster is ready at (\S+):(\d+) ")
+STOP_WITHIN_S = 10.0
+
 
 class InThread:
-    """One start of a server; `kill` and `stop` end it. `MusterError` where it cannot be started."""
+    """A server with an event loop of its own; `kill` and `stop` end it. `MusterError` where it cannot be started."""
 
     loop: asyncio.AbstractEventLoop
     server: "Server"
@@ -94,3 +105,62 @@ def new_loop() -> asyncio.AbstractEventLoop:
     except ImportError:  # not on every platform
         return asyncio.new_event_loop()
     return uvloop.new_event_loop()
+
+
+class NotStarted(ConfigError):
+    """Its log says why."""
+
+
+class InProcess:
+    """A server that is asked through its control socket. `MusterError` where it cannot be started."""
+
+    clock = None
+
+    def __init__(self, data: Path, settings: dict[str, str], log: IO[Any]) -> None:
+        self._data = data
+        sets = [argument for name, value in settings.items() for argument in ("--set", f"{name}={value}")]
+        command = [sys.executable, "-m", "muster", "serve", "--data", str(data), "--control-port", "0", *sets]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
+            env={**os.environ, "MUSTER_ENDS_WITH_STDIN": "1"},
+        )  # fmt: skip
+        assert self._process.stdout is not None
+        ready = READY.match(self._process.stdout.readline())
+        if ready is None:
+            self._process.kill()
+            status = self._process.wait()
+            raise NotStarted(f"The server did not start, and ended with status {status}")
+        self.host, self.port = ready[1], int(ready[2])
+
+    def do(self, request: dict[str, Any]) -> Any:
+        from muster.server.control import ADDRESS_FILE
+
+        path = (self._data / ADDRESS_FILE).read_text(encoding="utf-8")
+        with socket.socket(socket.AF_UNIX) as asked:
+            asked.connect(path)
+            asked.sendall(json.dumps(request).encode() + b"\n")
+            answer = json.loads(b"".join(iter(lambda: asked.recv(1 << 20), b"")))
+        if "error" in answer:
+            kind = getattr(muster.errors, answer.get("kind", ""), MusterError)
+            raise kind(answer["error"])
+        return answer["answer"]
+
+    def stop(self) -> None:
+        self._process.send_signal(signal.SIGTERM)
+        self._end(STOP_WITHIN_S)
+
+    def kill(self) -> int:
+        """A real `kill -9`: what was written and not synced is still with the operating system. Nothing is lost."""
+        self._process.kill()
+        self._end(STOP_WITHIN_S)
+        return 0
+
+    def _end(self, within_s: float) -> None:
+        try:
+            self._process.wait(within_s)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                stream.close()

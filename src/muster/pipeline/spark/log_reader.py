@@ -14,8 +14,8 @@ from muster.codec.columns.schema import RECORDS
 from muster.errors import BadInput, SourceMissing
 from muster.pipeline.model import PartitionWork
 from muster.pipeline.plan import PartitionState, Source
-from muster.pipeline.published import are_tables
 from muster.pipeline.sources import LIVE, open_source
+from muster.pipeline.spark.published import are_tables
 from muster.segments.sources import OFFSETS_TOPIC
 from muster.tables.reading import ORDERS
 from muster.tables.schemas import COMMITS, GROUP_RECORDS, MARKERS, published_form

@@ -6,7 +6,7 @@ codes says how many generations ago each was there last (`_Sets`): one, and it s
 
 A `Generation` is one of them, and stands where `Members` and owners stand. The functions here answer from the arrays
 when they are asked about a generation and the one right before it in the same batch. All else (the first of a group in
-a batch, one behind a deletion, one whose names are not unique) `rebalance_members` answers from plain objects.
+a batch, one behind a deletion, one whose names are not unique) `members` answers from plain objects.
 """
 
 from typing import Any
@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from muster.codec.columns.recurrence import previous_places
-from muster.pipeline import rebalance_members as plain
-from muster.pipeline.rebalance_members import Changes, Members, Owned, Row
+from muster.pipeline.rebalances import members as plain
+from muster.pipeline.rebalances.members import Changes, Members, Owned, Row
 
 Codes = np.ndarray[Any, np.dtype[np.int64]]
 """Equal where the values are; 0 for NULL."""

@@ -62,7 +62,7 @@ _GREETINGS = (
     "Picked up ",
     "Using Spark's default",
 )
-NO_LOG = str(files("muster.pipeline") / "log4j2.properties")
+NO_LOG = str(files("muster.pipeline.spark") / "log4j2.properties")
 QUIETLY = "-Xlog:disable -Xlog:all=error:stderr"
 """Java says on its output which classes it does not keep, and that an archive does not fit."""
 
@@ -181,7 +181,7 @@ def _defaults(master: str | None) -> dict[str, str]:
     if not _is_local(master):
         return common
     is_this_python = os.environ.get("PYSPARK_PYTHON") == sys.executable  # another one may have no muster
-    workers = {"spark.python.daemon.module": "muster.pipeline.daemon"} if is_this_python else {}
+    workers = {"spark.python.daemon.module": "muster.pipeline.spark.daemon"} if is_this_python else {}
     local = {
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",

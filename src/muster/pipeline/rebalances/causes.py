@@ -42,7 +42,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from muster.pipeline.rebalance_columns import (
+from muster.pipeline.rebalances.generations import (
     Generation,
     Generations,
     SomeMembers,
@@ -56,7 +56,7 @@ from muster.pipeline.rebalance_columns import (
     plain_owners,
     same_subscriptions,
 )
-from muster.pipeline.rebalance_members import (
+from muster.pipeline.rebalances.members import (
     NO_CHANGES,
     NOTHING,
     Changes,
@@ -70,7 +70,7 @@ from muster.pipeline.rebalance_members import (
     owners_of,
     subscription_of,
 )
-from muster.pipeline.rebalance_state import Snapshot
+from muster.pipeline.rebalances.snapshot import Snapshot
 from muster.tables.schemas import GROUP_RECORDS, LATEST_REBALANCES
 
 COLUMNS = [

@@ -8,8 +8,8 @@ of it may come in a later run; so may the target assignment that says what the r
 import json
 from dataclasses import dataclass, field
 
-from muster.pipeline.rebalance_columns import SomeMembers, SomeOwners
-from muster.pipeline.rebalance_members import Member, Members, Owned, Row
+from muster.pipeline.rebalances.generations import SomeMembers, SomeOwners
+from muster.pipeline.rebalances.members import Member, Members, Owned, Row
 
 
 @dataclass(slots=True)

@@ -1,9 +1,9 @@
 """Makes the archive of the classes that Spark loads when it starts, kept as Java maps them into memory.
 
 Spark loads some ten thousand classes from jars before its first task runs, and Java checks each of them. An archive of
-them (Java's class data sharing) is made once on a machine, by running the pipeline over one commit:
-`python -m muster.pipeline.class_archive`, which `make setup` does. It takes 160 MB of the user's cache. A start without
-it is slower, and the same otherwise. `session` names it by its Java and its Spark, and starts Java with it; Java itself
+them (Java's class data sharing) is made once on a machine, by running the pipeline over one commit: `python -m
+muster.pipeline.spark.class_archive`, which `make setup` does. It takes 160 MB of the user's cache. A start without it
+is slower, and the same otherwise. `session` names it by its Java and its Spark, and starts Java with it; Java itself
 leaves an archive alone that does not match its jars. Those that were not used for a month go when a new one is made
 (`caches`).
 """
@@ -23,7 +23,7 @@ from muster.errors import MusterError
 from muster.java import java_env
 from muster.pipeline.engine import SparkEngine
 from muster.pipeline.job import Request, run
-from muster.pipeline.session import QUIETLY, archive_of, spark_session
+from muster.pipeline.spark.session import QUIETLY, archive_of, spark_session
 from muster.segments.sources import OFFSETS_TOPIC
 
 ENOUGH_S = 600.0
@@ -34,7 +34,7 @@ def make(path: Path) -> None:
     draft = path.with_name(f"{path.stem}.{os.getpid()}.part")
     try:
         subprocess.run(
-            [sys.executable, "-m", "muster.pipeline.class_archive", str(draft)], check=True, timeout=ENOUGH_S
+            [sys.executable, "-m", "muster.pipeline.spark.class_archive", str(draft)], check=True, timeout=ENOUGH_S
         )
         if draft.exists():
             draft.replace(path)

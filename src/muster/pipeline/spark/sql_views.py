@@ -170,7 +170,7 @@ def _opened(
         raise BadInput(f"muster works with Spark 4.0 to 4.3, and this is {spark.version}: pip install 'pyspark>=4,<5'.")
     try:
         from muster.pipeline.datasource import register
-        from muster.pipeline.published import manifest_of_run
+        from muster.pipeline.spark.published import manifest_of_run
         from muster.tables.store import TableStore
     except ImportError as error:
         raise BadInput(f"opening tables needs {error.name}: {NEEDS}.") from None
@@ -184,7 +184,7 @@ def _frame(
     spark: "SparkSession", store: "TableStore", manifest: "Manifest", table: str, storage_options: Mapping[str, str]
 ) -> "DataFrame":
     """The rows of a table in one run."""
-    from muster.pipeline.published import is_on_disk, struct_of_table
+    from muster.pipeline.spark.published import is_on_disk, struct_of_table
 
     if not is_on_disk(store.address) or table == "open_commits":
         source = spark.read.format("muster").option("table", table).option("run", manifest.run_id)

@@ -1,0 +1,1 @@
+"""Rebalances of groups, told from their records."""

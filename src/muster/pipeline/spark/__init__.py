@@ -1,0 +1,1 @@
+"""What is Spark's own: sessions, workers, the data source, views."""
