@@ -7,6 +7,7 @@ from pathlib import Path
 from muster.codec.error_codes import ErrorCode
 from muster.core.config import GroupConfig
 from muster.core.states import LEGAL_MOVES, RULES, State
+from muster.core.transactions import states as transactions
 
 DOCS = Path(__file__).parents[2] / "docs"
 TEXT = (DOCS / "architecture.md").read_text(encoding="utf-8")
@@ -21,6 +22,10 @@ HOMES = {
     "Rebalancing": "muster.core.rebalancing",
     "Router": "muster.core.router",
     "Seats": "muster.core.seats",
+    "Transaction": "muster.core.transactions.transactions",
+    "TransactionAdmin": "muster.core.transactions.admin",
+    "TransactionCoordinator": "muster.core.transactions.coordinator",
+    "TransactionTable": "muster.core.transactions.transactions",
 }
 
 
@@ -40,6 +45,28 @@ def answers() -> str:
         cells = [f"`{cell.name}`" if isinstance(cell, ErrorCode) else cell.value for cell in rule[1:]]
         rows.append((request.__name__, rule.who, *cells))
     return "\n".join(f"| {' | '.join(row)} |" for row in rows).replace(" --- ", "---")
+
+
+def moves_of_transactions() -> str:
+    return "\n".join(
+        f"{came_from.kafka_name:>14}  ->  {', '.join(to.kafka_name for to in moves)}"
+        for came_from, moves in transactions.LEGAL_MOVES.items()
+    )
+
+
+def answers_of_transactions() -> str:
+    """What a request hears of a transactional id that is not known, and in each state."""
+    names = [state.kafka_name for state in transactions.TransactionState]
+    rows = [("Request", "of", "unknown", *names), ("---",) * (3 + len(names))]
+    for rule in transactions.RULES:
+        cells = [f"`{cell.name}`" if isinstance(cell, ErrorCode) else cell.value for cell in rule[2:]]
+        rows.append((rule.request, rule.who, *cells))
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows).replace(" --- ", "---")
+
+
+def test_the_states_of_transactions_are_drawn_from_their_tables() -> None:
+    assert moves_of_transactions() in TEXT
+    assert answers_of_transactions() in TEXT
 
 
 def test_the_table_of_answers_is_drawn_from_the_rules() -> None:
