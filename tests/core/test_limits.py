@@ -21,7 +21,7 @@ from muster.core.events import (
 )
 from muster.core.offsets import key_prefix
 from muster.core.outcome import Notice, NoticeKind, Outcome
-from muster.core.router import Router
+from muster.core.router import GroupRouter
 from muster.core.states import Cause
 from muster.errors import ConfigError
 from tests.core.world import World
@@ -157,7 +157,7 @@ def test_no_more_pending_offsets_than_allowed() -> None:
 def test_ids_of_a_great_length_are_not_remembered() -> None:
     """Caches hold thousands of ids; of 32 kB each that is gigabytes."""
     world = World()
-    router = Router(4)
+    router = GroupRouter(4)
     keys, partitions = key_prefix.cache_info().currsize, partition_for.cache_info().currsize
     for number in range(20):
         long_id = f"{number}-" + "x" * 20_000

@@ -29,7 +29,7 @@ from muster.core.events import (
     TxnOffsetCommit,
 )
 from muster.core.outcome import Outcome, SetTimer
-from muster.core.router import Router
+from muster.core.router import GroupRouter
 
 E = ErrorCode
 NOW = Instant(0, 1_700_000_000_000)
@@ -44,7 +44,7 @@ def join(group_id: str = "groupId", instance: str | None = None) -> JoinGroup:
 ONE = (CommittedPartition("t", 0, 1),)
 
 
-def ask(router: Router, event: Event) -> Outcome:
+def ask(router: GroupRouter, event: Event) -> Outcome:
     """Decide, and let a log that takes everything take what was decided."""
     out = Outcome()
     partition = router.handle(event, NOW, out)
@@ -56,12 +56,12 @@ def ask(router: Router, event: Event) -> Outcome:
     return out
 
 
-def answer(router: Router, event: Event) -> Any:
+def answer(router: GroupRouter, event: Event) -> Any:
     return ask(router, event).replies[0][1]
 
 
-def active(*partitions: int) -> Router:
-    router = Router(2)
+def active(*partitions: int) -> GroupRouter:
+    router = GroupRouter(2)
     for partition in partitions:
         assert router.elect(partition, 2)
         assert router.loaded(partition, 2, Coordinator(GroupConfig()), NOW, Outcome())
@@ -70,21 +70,21 @@ def active(*partitions: int) -> Router:
 
 @pytest.mark.parametrize("instance", [None, "i"])
 def test_031_039_joins_while_loading_and_where_the_partition_is_not_ours(instance: str | None) -> None:
-    router = Router(2)
+    router = GroupRouter(2)
     assert answer(router, join(instance=instance)).error is E.NOT_COORDINATOR
     router.elect(PARTITION, 1)
     assert answer(router, join(instance=instance)).error is E.COORDINATOR_LOAD_IN_PROGRESS
 
 
 def test_033_heartbeats_while_loading() -> None:
-    router = Router(2)
+    router = GroupRouter(2)
     assert answer(router, Heartbeat(0, "groupId", 1, "m")) is E.NOT_COORDINATOR
     router.elect(PARTITION, 1)
     assert answer(router, Heartbeat(0, "groupId", 1, "m")) is E.NONE
 
 
 def test_034_041_042_other_requests_while_loading_and_where_the_partition_is_not_ours() -> None:
-    router = Router(2)
+    router = GroupRouter(2)
     router.elect(PARTITION, 1)
     loading = E.COORDINATOR_LOAD_IN_PROGRESS
     assert answer(router, OffsetCommit(0, "groupId", -1, "", ONE)).errors[0] is loading
@@ -141,7 +141,7 @@ def test_329_a_stop_without_an_epoch() -> None:
 
 
 def test_333_324_leadership_lost_while_loading() -> None:
-    router = Router(2)
+    router = GroupRouter(2)
     router.elect(PARTITION, 1)
     router.resign(PARTITION, None, Outcome())
     assert not router.loaded(PARTITION, 1, Coordinator(), NOW, Outcome())
@@ -152,7 +152,7 @@ def test_333_324_leadership_lost_while_loading() -> None:
 
 
 def test_a_failed_load_answers_not_here_until_the_next_election() -> None:
-    router = Router(2)
+    router = GroupRouter(2)
     router.elect(PARTITION, 1)
     router.load_failed(PARTITION, 1)
     assert answer(router, join()).error is E.NOT_COORDINATOR
@@ -161,7 +161,7 @@ def test_a_failed_load_answers_not_here_until_the_next_election() -> None:
 
 
 def test_a_failed_load_may_be_tried_again_in_the_same_epoch() -> None:
-    router = Router(2)
+    router = GroupRouter(2)
     router.elect(PARTITION, 1)
     router.load_failed(PARTITION, 1)
     router.load_failed(PARTITION, 1)
@@ -176,7 +176,7 @@ def test_the_members_of_a_loaded_partition_have_sessions() -> None:
     member = MemberValue("m", None, "c", "/h", 60_000, 10_000, b"", b"mine")
     coordinator.table.replay_group("groupId", GroupValue("consumer", 1, "range", "m", 5, (member,)))
     coordinator.table.take_seats()
-    router = Router(2)
+    router = GroupRouter(2)
     router.elect(PARTITION, 1)
     assert router.loaded(PARTITION, 1, coordinator, NOW, out)
     assert out.timers == [SetTimer(TimerKey(TimerKind.SESSION, "groupId", "m"), NOW.monotonic_ms + 10_000)]

@@ -20,7 +20,7 @@ from muster.core.events import (
     TxnOffsetCommit,
 )
 from muster.core.outcome import Outcome
-from muster.core.router import Router
+from muster.core.router import GroupRouter
 from muster.core.states import State
 from tests.scenarios.world import errors_of
 
@@ -34,7 +34,7 @@ class Node:
     """A router, and a log that takes everything."""
 
     def __init__(self, *active: int, epoch: int = 2) -> None:
-        self.router = Router(2)
+        self.router = GroupRouter(2)
         self.log_offset = 0
         for partition in active:
             self.load(partition, epoch)

@@ -15,7 +15,7 @@ from muster.core import events
 from muster.core.config import GroupConfig
 from muster.core.coordinator import Coordinator
 from muster.core.outcome import Outcome, SetTimer
-from muster.core.router import Router
+from muster.core.router import GroupRouter
 from muster.core.states import State
 from muster.log.validation import AppendRefused
 from tests.diff.core_messages import TOPIC_IDS, Asked, Body, ReplyTo, answer_without_core, events_of, response_to
@@ -41,7 +41,7 @@ class CoreTarget:
     delay_ms: int = 0
     topic_ids: dict[str, bytes] = field(default_factory=lambda: dict(TOPIC_IDS))
     now_ms: int = 0
-    router: Router = field(default_factory=lambda: Router(PARTITIONS))
+    router: GroupRouter = field(default_factory=lambda: GroupRouter(PARTITIONS))
     logs: list[MemoryLog] = field(default_factory=lambda: [MemoryLog() for _ in range(PARTITIONS)])
     _timers: dict[events.TimerKey, int] = field(default_factory=dict)
     _asked: dict[int, Asked] = field(default_factory=dict)

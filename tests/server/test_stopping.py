@@ -60,15 +60,16 @@ os.fdatasync = os.fsync = slow_sync
 """
 
 LOAD = """
+import muster.server.group_loading as group_loading
 import muster.server.leadership as leadership
 
-load, leadership.LOAD_AT_START_BYTES = leadership.load, 0
+load, leadership.LOAD_AT_START_BYTES = group_loading.load, 0
 
 def slow_load(*arguments, **named):
     hang()
     return load(*arguments, **named)
 
-leadership.load = slow_load
+group_loading.load = slow_load
 """
 
 LOOP = """

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from muster.config.broker import BrokerConfig
 from muster.core.config import GroupConfig
-from muster.core.router import Router
+from muster.core.coordinator import Coordinator
+from muster.core.router import GroupRouter
 from muster.errors import DataLost
 from muster.log.config import Flush
 from muster.log.directory import LogDirectory
@@ -31,6 +32,8 @@ from muster.server.compaction import Compaction
 from muster.server.connections import Connections
 from muster.server.control import Control
 from muster.server.dispatch import Dispatch
+from muster.server.forgotten_topics import ForgottenTopics
+from muster.server.group_loading import load_groups
 from muster.server.group_requests import GroupRequests
 from muster.server.housekeeping import (
     CHECKPOINT_S,
@@ -41,7 +44,7 @@ from muster.server.housekeeping import (
     forget_idle_producers,
 )
 from muster.server.leadership import Leadership
-from muster.server.led_partitions import LedPartitions
+from muster.server.led_partitions import LedGroups, LedPartitions
 from muster.server.records import fetch
 from muster.server.records.data_partitions import DataPartitions
 from muster.server.records.fetch_sessions import FetchSessions
@@ -69,10 +72,10 @@ class Parts:
     clock: Clock
     cluster: Cluster
     topic_changes: TopicChanges
-    led_partitions: LedPartitions
+    led_partitions: LedGroups
     data_partitions: DataPartitions
     compaction: Compaction
-    leadership: Leadership
+    leadership: Leadership[Coordinator]
     fetches: WaitingFetches
     sessions: FetchSessions
     connections: Connections
@@ -137,18 +140,24 @@ def assemble(
     offsets_topic = topics.get(OFFSETS_TOPIC)
     assert offsets_topic is not None
 
-    led_partitions = LedPartitions(
-        groups, Router(offsets_topic.partitions), flusher, server_log, stats, faults, clock,
+    led_partitions: LedGroups = LedPartitions(
+        GroupRouter(offsets_topic.partitions), flusher, server_log, stats, faults, clock,
         log_failed=lambda led, error: leadership.log_failed(led, error),
         grown=lambda led: fetches.grown(OFFSETS_TOPIC, led.partition),
+        waits_for_disk=groups.offsets_commit_required_acks == -1,
+        timeout_ms=groups.offsets_commit_timeout_ms,
     )  # fmt: skip
+    forgotten_topics = ForgottenTopics(led_partitions)
+    led_partitions.serving = forgotten_topics.serving
     logs_on_loan: set[TopicPartition] = set()
     compaction = Compaction(directory, config, server_log, stats, logs_on_loan, clock)
-    leadership = Leadership(led_partitions, directory, compaction, groups, server_log, logs_on_loan)
+    leadership = Leadership(
+        OFFSETS_TOPIC, led_partitions, partial(load_groups, groups), directory, compaction, server_log, logs_on_loan
+    )
 
     patience = Patience(report_topic_from_thread)
     directory.registry.try_again = patience
-    topic_changes = TopicChanges(topics, led_partitions.topics_deleted, report_topic, patience)
+    topic_changes = TopicChanges(topics, forgotten_topics.deleted, report_topic, patience)
     fetches = WaitingFetches(
         partial(clock.make_timers, loop, of_clients=True),
         partial(fetch.count, cluster=cluster),

@@ -18,8 +18,9 @@ from muster.core.router import Ownership
 from muster.errors import BadInput
 
 if TYPE_CHECKING:  # commands that ask a server do not need one
+    from muster.core.coordinator import Coordinator
     from muster.server.leadership import Leadership
-    from muster.server.led_partitions import LedPartitions
+    from muster.server.led_partitions import LedGroups
 
 ADDRESS_FILE = "muster-control"
 LONGEST_LINE = 1 << 24
@@ -31,7 +32,7 @@ Verb = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 class Control:
     """Answers questions about the partitions of the offsets topic."""
 
-    def __init__(self, led_partitions: "LedPartitions", leadership: "Leadership", data: Path) -> None:
+    def __init__(self, led_partitions: "LedGroups", leadership: "Leadership[Coordinator]", data: Path) -> None:
         self._led_partitions = led_partitions
         self._leadership = leadership
         self._address = data / ADDRESS_FILE

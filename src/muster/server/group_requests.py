@@ -16,7 +16,7 @@ from muster.server.cluster.topics import Happened, Topic, TopicChange
 from muster.server.cluster_requests import UnservedClients
 from muster.server.connection import PendingReply
 from muster.server.dispatch import Handler, Request
-from muster.server.led_partitions import LedPartitions
+from muster.server.led_partitions import LedGroups
 from muster.server.repeated_requests import RepeatedRequests
 from muster.server.server_log import RateLimitedLog
 from muster.server.wire import TopicNames, discovery, group_admin, members
@@ -36,7 +36,7 @@ LIST_REFUSED = ListAnswer(ErrorCode.POLICY_VIOLATION)
 class GroupRequests:
     """`handlers` is the table of them, by API key."""
 
-    def __init__(self, led_partitions: LedPartitions, cluster: Cluster, remarks: RateLimitedLog) -> None:
+    def __init__(self, led_partitions: LedGroups, cluster: Cluster, remarks: RateLimitedLog) -> None:
         self._led_partitions = led_partitions
         self._cluster = cluster
         self._remarks = remarks

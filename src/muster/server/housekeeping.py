@@ -16,7 +16,7 @@ from muster.log.directory import LogDirectory
 from muster.log.flush import Flusher
 from muster.log.partition import DiskLog
 from muster.log.steps import Steps, advance
-from muster.server.led_partitions import LedPartitions
+from muster.server.led_partitions import LedGroups
 from muster.server.server_log import FaultLog, ServerLog
 from muster.server.timers import Clock
 
@@ -150,7 +150,7 @@ def flush_logs(directory: LogDirectory, flusher: Flusher) -> None:
 class Expiration:
     """One walk over all groups at a time; a walk that is asked for meanwhile is the same one."""
 
-    def __init__(self, led_partitions: LedPartitions) -> None:
+    def __init__(self, led_partitions: LedGroups) -> None:
         self._led_partitions = led_partitions
         self._loop = asyncio.get_running_loop()
         self._walk: Iterator[None] | None = None

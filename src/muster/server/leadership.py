@@ -1,4 +1,4 @@
-"""Which partitions of the offsets topic this server leads: they are loaded, loaded again after a failure, and let go.
+"""Which partitions of a topic this server leads: they are loaded, loaded again after a failure, and let go.
 
 One task brings a partition up, and no partition has two. It opens the log again if its disk had failed, loads it, and
 lets its groups be served. Whatever goes wrong on the way is told and tried again, after a second at first and after a
@@ -10,30 +10,20 @@ Opening and loading run in a thread, one partition after the other: they would s
 needs room of its own. Meanwhile the log is on loan to that thread (`on_loan`), and the loop's thread neither appends to
 it, nor cuts it, nor compacts it, nor lets retention at it. A round of compaction that is under way is cancelled, and
 has ended before the loan begins.
-
-Loading. A small log is read row by row, a large one through columns. The columnar reader is ten times as fast and costs
-a third of a second and a hundred megabytes to import, so a server with little to load never does. The size of all logs
-together decides: fifty small partitions are a large log too. Where its libraries are not installed all logs are
-read row by row.
 """
 
 import asyncio
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from typing import TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
-from muster.core.config import GroupConfig
-from muster.core.coordinator import Coordinator
-from muster.core.groups import LoadFailed, LoadReport, replay_batches, restore
-from muster.core.router import Ownership
+from muster.core.groups import LoadFailed
+from muster.core.router import Machine, Ownership
 from muster.errors import LogDamaged, described
-from muster.extras import COLUMNS, is_installed
 from muster.log.directory import LogDirectory
 from muster.log.partition import DiskLog
-from muster.log.segment import LOG
 from muster.log.steps import GrowingPause
 from muster.segments.checkpoints import TopicPartition
 from muster.segments.sources import OFFSETS_TOPIC
@@ -48,37 +38,49 @@ LONGEST_PAUSE_S = 60.0
 LOAD_AT_START_BYTES = 1 << 20
 """Partitions up to this size, together, are loaded before the server listens."""
 
-COLUMNS_FROM_BYTES = 8 << 20
-"""Of all partitions together."""
-ROWS_UP_TO_BYTES = 32 << 10
-"""Of one partition: reading this little row by row takes no longer."""
+Result = TypeVar("Result")
+
+
+class Loaded(NamedTuple, Generic[Machine]):
+    """What came of a load."""
+
+    coordinator: Machine
+    records: int
+    found: tuple[int, int]
+    """What there is now, as the router's `counts` names it."""
+    problems: Sequence[str]
+    seconds: float
+
 
 Progress = Callable[[int, int], None]
-"""Records and bytes so far."""
-Result = TypeVar("Result")
+"""Hears of records and bytes so far; raises to break a load off."""
+Load = Callable[[DiskLog, Progress, int], Loaded[Machine]]
+"""Reads a log; the bytes are those of all logs that are to be loaded, this one among them."""
 
 
 class LoadOvertaken(LoadFailed):
     """The partition was let go, or elected again, while it was loaded, or the server stops."""
 
 
-class Leadership:
-    """All methods are called in the thread of the event loop."""
+class Leadership(Generic[Machine]):
+    """All methods are called in the thread of the event loop. `load` reads a log, in any thread."""
 
     def __init__(
         self,
-        led_partitions: LedPartitions,
+        topic: str,
+        led_partitions: LedPartitions[Machine],
+        load: Load[Machine],
         directory: LogDirectory,
         compaction: Compaction,
-        groups: GroupConfig,
         server_log: ServerLog,
         on_loan: set[TopicPartition],
     ) -> None:
-        self._led_partitions = led_partitions
+        self.topic = topic
+        self.led_partitions = led_partitions
         self._router = led_partitions.router
+        self._load_log = load
         self._directory = directory
         self._compaction = compaction
-        self._groups = groups
         self._server_log = server_log
         self._loop = asyncio.get_running_loop()
         self._loader = ThreadPoolExecutor(1, thread_name_prefix="load")
@@ -93,25 +95,30 @@ class Leadership:
 
     def take_over(self) -> None:
         """Lead all partitions; load them here and now if that is little, else one by one, the smallest first."""
-        partitions = self._led_partitions.by_number
+        partitions = self.led_partitions.by_number
         for partition in range(self._router.partitions):
-            partitions[partition] = LedPartition(partition, self._directory.logs[_key(partition)])
+            key = self._key(partition)
+            name = f"partition {partition}" if self.topic == OFFSETS_TOPIC else str(key)
+            partitions[partition] = LedPartition(partition, name, self._directory.logs[key])
         by_size = sorted(partitions.values(), key=lambda led: led.log.size_bytes)
         is_little = sum(led.log.size_bytes for led in by_size) < LOAD_AT_START_BYTES
         for led in by_size:
             self.elect(led.partition, at_once=is_little)
 
+    def _key(self, partition: int) -> TopicPartition:
+        return TopicPartition(self.topic, partition)
+
     def elect(self, partition: int, *, at_once: bool = False) -> None:
-        """Lead a partition, in a new epoch: load it, then answer for its groups."""
-        led = self._led_partitions.by_number[partition]
+        """Lead a partition, in a new epoch: load it, then answer for it."""
+        led = self.led_partitions.by_number[partition]
         if led.coordinator is not None:
-            self._led_partitions.resign(partition)
+            self.led_partitions.resign(partition)
         if not self._begin_epoch(led):
             return
         self._pauses.pop(partition, None)
         if at_once:
             try:
-                self._serve(led, led.epoch, *self._load(led.log, partition, led.epoch))
+                self._serve(led, led.epoch, self._load(led.log, partition, led.epoch))
             except Exception as error:
                 self._failed(led, led.epoch, error)
             else:
@@ -119,31 +126,30 @@ class Leadership:
         self._bring_up_soon(led, after_pause=at_once)
 
     def resign(self, partition: int) -> tuple[int, int]:
-        """Let a partition go; returns the groups and offsets let go."""
-        let_go = self._led_partitions.resign(partition)
+        """Let a partition go; returns what its coordinator let go: groups and offsets, or transactions and 0."""
+        led = self.led_partitions.by_number[partition]
+        let_go = self.led_partitions.resign(partition)
         self._told.pop(partition, None)
         self._wake[partition].set()
         process.search_everything_once()
         self._server_log.say(
-            f"partition {partition} unloaded: {let_go[0]} groups, {let_go[1]} offsets",
-            event="unloaded", partition=partition, groups=let_go[0], offsets=let_go[1],
+            f"{led.name} unloaded: {self._router.counted(*let_go)}",
+            event="unloaded", partition=partition, **dict(zip(self._router.counts, let_go, strict=False)),
         )  # fmt: skip
         return let_go
 
-    def log_failed(self, led: LedPartition, error: LogDamaged) -> None:
+    def log_failed(self, led: LedPartition[Machine], error: LogDamaged) -> None:
         """The disk failed under a partition, which was let go: look at the disk again in a while."""
-        self._server_log.say(
-            f"partition {led.partition}: {str(error).rstrip('.')}. It is read again.", event="log failed"
-        )
+        self._server_log.say(f"{led.name}: {str(error).rstrip('.')}. It is read again.", event="log failed")
         if not self._is_stopping:
             self._withdraw(led)
             self._bring_up_soon(led, after_pause=True)
 
     def give_up_failed_logs(self) -> None:
         """A disk may fail outside an append too: under a checkpoint, or when compaction swaps a segment in."""
-        for led in self._led_partitions.by_number.values():
+        for led in self.led_partitions.by_number.values():
             if led.coordinator is not None and led.log.failure is not None:
-                self._led_partitions.resign(led.partition)
+                self.led_partitions.resign(led.partition)
                 self.log_failed(led, LogDamaged(f"{led.log.failure}."))
 
     def stop(self) -> None:
@@ -158,14 +164,14 @@ class Leadership:
 
     # From an epoch to a partition that is served.
 
-    def _begin_epoch(self, led: LedPartition) -> bool:
+    def _begin_epoch(self, led: LedPartition[Machine]) -> bool:
         epoch = max(led.epoch, led.log.leader_epoch) + 1
         if not self._router.elect(led.partition, epoch):
             return False
         led.epoch = epoch
         return True
 
-    def _withdraw(self, led: LedPartition) -> None:
+    def _withdraw(self, led: LedPartition[Machine]) -> None:
         """Lead a partition without serving it, until it is loaded again."""
         led.coordinator = None
         if self._begin_epoch(led):
@@ -178,14 +184,14 @@ class Leadership:
             return None
         return found.epoch
 
-    def _bring_up_soon(self, led: LedPartition, *, after_pause: bool) -> None:
+    def _bring_up_soon(self, led: LedPartition[Machine], *, after_pause: bool) -> None:
         partition = led.partition
         if partition in self._tasks:
             self._wake[partition].set()
             return
         self._tasks[partition] = self._loop.create_task(self._bring_up(led, after_pause))
 
-    async def _bring_up(self, led: LedPartition, after_pause: bool) -> None:
+    async def _bring_up(self, led: LedPartition[Machine], after_pause: bool) -> None:
         """Try until the partition is served, or need not be any more."""
         partition = led.partition
         if self._loop.time() - self._served_at.get(partition, float("-inf")) > LONGEST_PAUSE_S:
@@ -195,7 +201,7 @@ class Leadership:
                 await self._pause(partition)
             while (epoch := self._wanted(partition)) is not None:
                 await self._attempt(led, epoch)
-                if self._led_partitions.states()[partition] is Ownership.FAILED:  # and not elected again meanwhile
+                if self.led_partitions.states()[partition] is Ownership.FAILED:  # and not elected again meanwhile
                     await self._pause(partition)
         finally:
             del self._tasks[partition]
@@ -209,8 +215,8 @@ class Leadership:
         with suppress(TimeoutError):
             await asyncio.wait_for(wake.wait(), self._pauses[partition].next_s())
 
-    async def _attempt(self, led: LedPartition, epoch: int) -> None:
-        key = _key(led.partition)
+    async def _attempt(self, led: LedPartition[Machine], epoch: int) -> None:
+        key = self._key(led.partition)
         self._on_loan.add(key)
         try:
             await self._compaction.let_go(key)
@@ -218,7 +224,7 @@ class Leadership:
                 await self._open_again(led)
             led.log.write()
             loaded = await self._in_thread(partial(self._load, led.log, led.partition, epoch))
-            self._serve(led, epoch, *loaded)
+            self._serve(led, epoch, loaded)
         except Exception as error:
             self._failed(led, epoch, error)
         finally:
@@ -227,9 +233,9 @@ class Leadership:
     async def _in_thread(self, work: Callable[[], Result]) -> Result:
         return await self._loop.run_in_executor(self._loader, work)
 
-    async def _open_again(self, led: LedPartition) -> None:
+    async def _open_again(self, led: LedPartition[Machine]) -> None:
         """The old log stays where it is, for readers, until the new one takes its place."""
-        key, directory = _key(led.partition), self._directory
+        key, directory = self._key(led.partition), self._directory
         led.log = await self._in_thread(partial(directory.open_again, key))
         failed = directory.replace_log(key, led.log)
         self._loader.submit(failed.abandon)  # closing a file waits for a sync that is under way
@@ -237,39 +243,39 @@ class Leadership:
         for note in led.log.report.notes:
             self._server_log.say(note)
 
-    def _load(self, log: DiskLog, partition: int, epoch: int) -> tuple[Coordinator, LoadReport]:
+    def _load(self, log: DiskLog, partition: int, epoch: int) -> Loaded[Machine]:
         """In the loader's thread: read the log, and write down that a new leader's records begin at its end."""
 
         def look_whether_to_go_on(records: int, size_bytes: int) -> None:
             if self._wanted(partition) != epoch:
                 raise LoadOvertaken("the partition was let go meanwhile")
 
-        in_all_bytes = sum(led.log.size_bytes for led in self._led_partitions.by_number.values())
-        loaded = load(log, self._groups, look_whether_to_go_on, in_all_bytes=in_all_bytes)
+        in_all_bytes = sum(led.log.size_bytes for led in self.led_partitions.by_number.values())
+        loaded = self._load_log(log, look_whether_to_go_on, in_all_bytes)
         log.leader_epoch = epoch
         return loaded
 
-    def _serve(self, led: LedPartition, epoch: int, coordinator: Coordinator, report: LoadReport) -> None:
+    def _serve(self, led: LedPartition[Machine], epoch: int, loaded: Loaded[Machine]) -> None:
         try:
-            if not self._led_partitions.begin_serving(led.partition, epoch, coordinator):
+            if not self.led_partitions.begin_serving(led.partition, epoch, loaded.coordinator):
                 return
         except Exception:
             self._withdraw(led)
             raise
         self._told.pop(led.partition, None)
         self._served_at[led.partition] = self._loop.time()
-        led.load_seconds, led.records_loaded = report.seconds, report.records
-        if report.records:
+        led.load_seconds, led.records_loaded = loaded.seconds, loaded.records
+        if loaded.records:
             self._server_log.say(
-                f"partition {led.partition} loaded in {report.seconds * 1000:.0f} ms: {report.records} records, "
-                f"{report.groups} groups, {report.offsets} offsets",
-                event="loaded", partition=led.partition, records=report.records, groups=report.groups,
-                offsets=report.offsets, seconds=round(report.seconds, 3),
+                f"{led.name} loaded in {loaded.seconds * 1000:.0f} ms: {loaded.records} records, "
+                f"{self._router.counted(*loaded.found)}",
+                event="loaded", partition=led.partition, records=loaded.records,
+                **dict(zip(self._router.counts, loaded.found, strict=False)), seconds=round(loaded.seconds, 3),
             )  # fmt: skip
-        for problem in report.problems:
-            self._server_log.say(f"partition {led.partition}: {problem}", event="damaged", partition=led.partition)
+        for problem in loaded.problems:
+            self._server_log.say(f"{led.name}: {problem}", event="damaged", partition=led.partition)
 
-    def _failed(self, led: LedPartition, epoch: int, error: Exception) -> None:
+    def _failed(self, led: LedPartition[Machine], epoch: int, error: Exception) -> None:
         """Tell of a problem when it is new, not with every try."""
         if isinstance(error, LoadOvertaken):
             return
@@ -278,44 +284,7 @@ class Leadership:
         if self._told.get(led.partition) != problem:
             self._told[led.partition] = problem
             self._server_log.say(
-                f"partition {led.partition} cannot be served: {problem.rstrip('.')}. Its log is not changed, and "
+                f"{led.name} cannot be served: {problem.rstrip('.')}. Its log is not changed, and "
                 "is loaded again until that works.",
                 event="load failed", partition=led.partition,
             )  # fmt: skip
-
-
-def _key(partition: int) -> TopicPartition:
-    return TopicPartition(OFFSETS_TOPIC, partition)
-
-
-def load(
-    log: DiskLog, config: GroupConfig, progress: Progress | None = None, *, in_all_bytes: int = 0
-) -> tuple[Coordinator, LoadReport]:
-    """Read a log from its start to its end; raises `LoadFailed` where it must not be served.
-
-    `in_all_bytes` are those of all logs that are to be loaded, this one among them.
-    """
-    started = time.perf_counter()
-    coordinator = Coordinator(config)
-    is_large = max(in_all_bytes, log.size_bytes) >= COLUMNS_FROM_BYTES and log.size_bytes > ROWS_UP_TO_BYTES
-    if is_large and is_installed(COLUMNS):
-        report = _through_columns(log, coordinator, progress)
-    else:
-        batches = log.batches(buffer_bytes=config.offsets_load_buffer_size)
-        told = None if progress is None else lambda report: progress(report.records, report.size_bytes)
-        report = replay_batches(coordinator.table, batches, progress=told)
-    report.seconds = time.perf_counter() - started
-    return coordinator, report
-
-
-def _through_columns(log: DiskLog, coordinator: Coordinator, progress: Progress | None) -> LoadReport:
-    """The segments are those that the log says it has, as row by row: one that is not there is an error."""
-    from muster.log.loading import load_latest
-    from muster.segments.sources import SegmentFile, SourcePartition
-
-    segments = tuple(
-        SegmentFile(path, f"{path.parent.name}/{path.name}", segment.base_offset, segment.size_bytes)
-        for segment in log.segments
-        for path in (segment.path(LOG),)
-    )
-    return restore(coordinator.table, load_latest(SourcePartition(log.directory, None, segments), progress))

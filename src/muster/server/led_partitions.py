@@ -1,4 +1,6 @@
-"""The partitions of the offsets topic that this server leads: events in, appends, one flush for all, answers out.
+"""Partitions that this server leads and coordinates: events in, appends, one flush for all, answers out.
+
+Groups have theirs in the offsets topic, transactions in `__transaction_state`; this module does not know which it has.
 
 The order of things, which is what durability rests on:
 
@@ -16,29 +18,16 @@ answers, timers and partitions go on.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Generic
 
 from muster.codec.error_codes import ErrorCode
-from muster.codec.partitioning import partition_for
-from muster.core.config import GroupConfig
 from muster.core.coordinator import Coordinator
-from muster.core.events import (
-    DescribeGroup,
-    Event,
-    ExpireOffsets,
-    Instant,
-    ListGroups,
-    OffsetFetch,
-    TimerFired,
-    TopicsDeleted,
-    failed,
-    refusal,
-)
+from muster.core.events import Instant, TimerFired, failed
 from muster.core.outcome import CommitWrite, Outcome, SetTimer
-from muster.core.router import Ownership, Router
+from muster.core.router import Machine, Ownership, Router
 from muster.errors import LogDamaged
 from muster.log.config import Flush
 from muster.log.flush import Flusher
@@ -48,50 +37,49 @@ from muster.server.server_log import FaultLog, ServerLog, Stats
 from muster.server.timers import Clock
 from muster.server.waiting_replies import Callback, ReplyPlace, WaitingReplies, fail_reply
 
-_ONLY_DECIDED = frozenset({OffsetFetch, DescribeGroup, ListGroups, ExpireOffsets, TopicsDeleted})
-"""They change something only when the log has taken it: where one fails before that, nothing is half done."""
-
 
 @dataclass(slots=True)
-class LedPartition:
-    """One partition of the offsets topic: its log, its coordinator, and answers that wait for the disk."""
+class LedPartition(Generic[Machine]):
+    """One partition: its log, its coordinator, and answers that wait for the disk."""
 
     partition: int
+    name: str
+    """As the log of the server calls it."""
     log: DiskLog
     epoch: int = 0
-    coordinator: Coordinator | None = None
+    coordinator: Machine | None = None
     replies: WaitingReplies = field(default_factory=WaitingReplies)
     is_dirty: bool = False
     """Whether something was appended in this turn."""
     is_behind: bool = False
     """Whether something was appended that no answer may tell of yet."""
-    missed: list[TopicsDeleted] = field(default_factory=list)
-    """Topics deleted while the partition was not served: it forgets their offsets before it answers again."""
     load_seconds: float = 0.0
     records_loaded: int = 0
 
 
-class LedPartitions:
-    """All partitions of the offsets topic, by number. Everything here runs in the thread of the event loop.
+class LedPartitions(Generic[Machine]):
+    """All partitions of one topic, by number. Everything here runs in the thread of the event loop.
 
     `log_failed` hears of a partition that was given up because its log, or what memory says of it, cannot be trusted;
-    `grown` of one whose records may be read further than before.
+    `grown` of one whose records may be read further than before; `serving` of one whose requests are about to be
+    answered. An answer waits for the disk, or if not `waits_for_disk` for the write, and no longer than `timeout_ms`.
     """
 
     def __init__(
         self,
-        config: GroupConfig,
-        router: Router,
+        router: Router[Machine],
         flusher: Flusher,
         server_log: ServerLog,
         stats: Stats,
         faults: FaultLog,
         clock: Clock,
-        log_failed: Callable[[LedPartition, LogDamaged], None],
-        grown: Callable[[LedPartition], None] = lambda led: None,
+        log_failed: Callable[[LedPartition[Machine], LogDamaged], None],
+        grown: Callable[[LedPartition[Machine]], None],
+        *,
+        waits_for_disk: bool,
+        timeout_ms: int,
     ) -> None:
         loop = asyncio.get_running_loop()
-        self._config = config
         self.router = router
         self._flusher = flusher
         self._clock_now = clock.now
@@ -102,11 +90,13 @@ class LedPartitions:
         self._faults = faults
         self._report_log_failure = log_failed
         self._grown = grown
-        self.by_number: dict[int, LedPartition] = {}
-        self._dirty: list[LedPartition] = []
+        self.serving: Callable[[LedPartition[Machine]], None] = lambda led: None
+        self.by_number: dict[int, LedPartition[Machine]] = {}
+        self._dirty: list[LedPartition[Machine]] = []
         self._turn_now: Instant | None = None
         self._out = Outcome()  # empty between requests: making one for each costs more than looking into it
-        self._waits_for_disk = config.offsets_commit_required_acks == -1
+        self._waits_for_disk = waits_for_disk
+        self._timeout_ms = timeout_ms
 
     # Time stands still within a turn.
 
@@ -118,13 +108,13 @@ class LedPartitions:
 
     # Events.
 
-    def submit(self, event: Event, reply: ReplyPlace) -> None:
-        """Handle a request about a group; the reply gets its answer in its time.
+    def submit(self, event: Any, reply: ReplyPlace) -> None:
+        """Handle a request; the reply gets its answer in its time.
 
         An exception is a mistake of ours: it is reported and dealt with, all but the connection of this request.
         """
         out = self._out
-        event.reply_to = reply  # type: ignore[union-attr]
+        event.reply_to = reply
         try:
             partition = self.router.handle(event, self._turn_now or self.now(), out)
             if partition is None:
@@ -135,12 +125,11 @@ class LedPartitions:
             out.replies.clear()
         except Exception as error:
             self._out = Outcome()
-            if type(event) not in _ONLY_DECIDED:
-                led = self.by_number[partition_for(event.group_id, self.router.partitions)]  # type: ignore[union-attr]
-                self._event_failed(led, event, out, error)
+            if type(event) not in self.router.only_decide:
+                self._event_failed(self.by_number[self.router.partition_of(event)], event, out, error)
             raise
 
-    def apply(self, led: LedPartition, event: Event) -> None:
+    def apply(self, led: LedPartition[Machine], event: Any) -> None:
         """Handle an event that no client asked for: a timer, an expiration, a deleted topic. Never raises."""
         if led.coordinator is not None:
             out = Outcome()
@@ -150,42 +139,25 @@ class LedPartitions:
                 is_decided = True
                 self._carry_out(led, out)
             except Exception as error:
-                if is_decided or type(event) not in _ONLY_DECIDED:
+                if is_decided or type(event) not in self.router.only_decide:
                     self._event_failed(led, event, out, error)
                 else:
                     self._report_fault(led, event, error)
 
-    def topics_deleted(self, partitions: Iterable[tuple[str, int]], then: Callable[[], None]) -> None:
-        """Forget the offsets of deleted topics' partitions; `then` is called when that is durable.
+    def when_safe(self, led: LedPartition[Machine], then: Callable[[], None], given_up: Callable[[], None]) -> None:
+        """Call `then` when all that is appended by now is safe, or `given_up` if the partition is let go before."""
+        self._when_safe(led, led.coordinator, led.log.end_offset, then, given_up)
 
-        A partition of ours that is not served is not waited for: it forgets them when it is served again.
-        """
-        gone = TopicsDeleted(tuple(partitions))
-        left = len(self.by_number)
-
-        def one_has() -> None:
-            nonlocal left
-            left -= 1
-            if not left:
-                then()
-
-        for led in list(self.by_number.values()):
-            self._forget_topics(led, gone, one_has)
-
-    def _forget_topics(self, led: LedPartition, gone: TopicsDeleted, then: Callable[[], None]) -> None:
-        self.apply(led, gone)
-        self._when_forgotten(led, gone, led.log.end_offset, then)
-
-    def _when_forgotten(
-        self, led: LedPartition, gone: TopicsDeleted, end_offset: int, then: Callable[[], None], answer: Any = None
-    ) -> None:
-        if led.coordinator is None:  # the partition was given up, perhaps with the records of this
-            led.missed.append(gone)
-            then()
+    def _when_safe(
+        self, led: LedPartition[Machine], coordinator: Machine | None, end_offset: int,
+        then: Callable[[], None], given_up: Callable[[], None], answer: Any = None,
+    ) -> None:  # fmt: skip
+        if coordinator is None or led.coordinator is not coordinator:  # perhaps with the records of this
+            given_up()
         elif not led.is_behind or self._safe_offset(led) >= end_offset:
             then()
         else:  # for the first time, or again where a client's reply would have timed out
-            go_on = partial(self._when_forgotten, led, gone, end_offset, then)
+            go_on = partial(self._when_safe, led, coordinator, end_offset, then, given_up)
             self._hold(led, [(Callback(go_on, go_on), ErrorCode.NONE)])
 
     def _timer_fired(self, key: Any) -> None:
@@ -199,7 +171,7 @@ class LedPartitions:
 
     # Partitions that begin and cease to be served.
 
-    def begin_serving(self, partition: int, epoch: int, coordinator: Coordinator) -> bool:
+    def begin_serving(self, partition: int, epoch: int, coordinator: Machine) -> bool:
         """A load has come to its end; False if it came too late."""
         led = self.by_number[partition]
         out = Outcome()
@@ -208,20 +180,18 @@ class LedPartitions:
         led.coordinator, led.epoch = coordinator, epoch
         led.is_behind = led.log.end_offset > self._safe_offset(led)
         self._carry_out(led, out)
-        missed, led.missed = led.missed, []
-        for gone in missed:
-            self._forget_topics(led, gone, lambda: None)
+        self.serving(led)
         return True
 
     def resign(self, partition: int) -> tuple[int, int]:
-        """Stop serving a partition: requests that wait hear NOT_COORDINATOR. Returns the groups and offsets let go."""
+        """Stop serving a partition: requests that wait hear NOT_COORDINATOR. Returns what its coordinator let go."""
         led = self.by_number[partition]
         out, let_go = Outcome(), (0, 0)
         try:
             let_go = self.router.resign(partition, None, out)
-        except Exception as error:  # its groups are not in order, and are forgotten all the same
+        except Exception as error:  # its coordinator is not in order, and is forgotten all the same
             self._faults.report(
-                f"partition {partition} was let go before all waiting requests were answered",
+                f"{led.name} was let go before all waiting requests were answered",
                 error,
                 partition=partition,
             )
@@ -234,7 +204,7 @@ class LedPartitions:
 
     # Carrying out what was decided.
 
-    def _carry_out(self, led: LedPartition, out: Outcome) -> None:
+    def _carry_out(self, led: LedPartition[Machine], out: Outcome) -> None:
         if out.writes:
             self._append(led, out)
             out.writes.clear()
@@ -252,7 +222,7 @@ class LedPartitions:
         elif out.replies:
             self._hold(led, out.replies)
 
-    def _append(self, led: LedPartition, out: Outcome) -> None:
+    def _append(self, led: LedPartition[Machine], out: Outcome) -> None:
         coordinator, append = led.coordinator, led.log.append
         assert coordinator is not None
         wall_ms = self.now().wall_ms
@@ -276,7 +246,7 @@ class LedPartitions:
             else:
                 self._timers.cancel((partition, timer.key))
 
-    def _hold(self, led: LedPartition, answered: list[tuple[Any, Any]]) -> None:
+    def _hold(self, led: LedPartition[Machine], answered: list[tuple[Any, Any]]) -> None:
         """Let answers wait for all that is appended so far; behind the first append of a turn, for all of that turn."""
         if led.is_dirty:
             led.replies.of_turn += answered
@@ -288,7 +258,7 @@ class LedPartitions:
         behind_now = [led for led in self.by_number.values() if led.coordinator is not None and led.is_behind]
         self._answer_behind([(led, led.log.end_offset) for led in behind_now], reply, answer)
 
-    def _answer_behind(self, behind: list[tuple[LedPartition, int]], reply: ReplyPlace, answer: Any) -> None:
+    def _answer_behind(self, behind: list[tuple[LedPartition[Machine], int]], reply: ReplyPlace, answer: Any) -> None:
         while behind:
             led, end_offset = behind.pop()
             if led.coordinator is not None and led.is_behind and self._safe_offset(led) < end_offset:
@@ -296,7 +266,7 @@ class LedPartitions:
                 return
         reply.answer(answer)
 
-    def _safe_offset(self, led: LedPartition) -> int:
+    def _safe_offset(self, led: LedPartition[Machine]) -> int:
         return led.log.high_watermark if self._waits_for_disk else led.log.written_offset
 
     # The end of a turn.
@@ -319,7 +289,7 @@ class LedPartitions:
                 for led in dirty:
                     self._release(led)
 
-    def _write(self, led: LedPartition) -> None:
+    def _write(self, led: LedPartition[Machine]) -> None:
         try:
             led.log.write()
         except LogDamaged as error:
@@ -327,7 +297,7 @@ class LedPartitions:
         else:
             self._release(led)
 
-    def _flushed(self, led: LedPartition, log: DiskLog, asked: Instant, error: LogDamaged | None) -> None:
+    def _flushed(self, led: LedPartition[Machine], log: DiskLog, asked: Instant, error: LogDamaged | None) -> None:
         if led.log is not log:
             return  # of a log that was given up meanwhile
         self._stats.flush.observe((self._clock_now().monotonic_ms - asked.monotonic_ms) / 1000)
@@ -336,26 +306,26 @@ class LedPartitions:
         else:
             self._release(led)
 
-    def _release(self, led: LedPartition) -> None:
+    def _release(self, led: LedPartition[Machine]) -> None:
         safe_offset = self._safe_offset(led)
         led.is_behind = led.log.end_offset > safe_offset
         led.replies.release(safe_offset)
         self._grown(led)
 
-    def _log_failed(self, led: LedPartition, error: LogDamaged) -> None:
+    def _log_failed(self, led: LedPartition[Machine], error: LogDamaged) -> None:
         """Only the disk knows what is on it: drop what memory says, and read the log again."""
         if led.coordinator is None:
             return
         self.resign(led.partition)
         self._report_log_failure(led, error)
 
-    def _event_failed(self, led: LedPartition, event: Event, out: Outcome, error: Exception) -> None:
+    def _event_failed(self, led: LedPartition[Machine], event: Any, out: Outcome, error: Exception) -> None:
         """An event may be half done, so memory cannot be trusted any more. The log can, and is read again."""
         if isinstance(error, LogDamaged):
             self._log_failed(led, error)
         elif led.coordinator is not None:
             self._report_fault(led, event, error)
-            self._log_failed(led, LogDamaged(f"{_described(event)} may be half done."))
+            self._log_failed(led, LogDamaged(f"{self.router.described(event)} may be half done."))
         own = getattr(event, "reply_to", None)  # its connection ends with the exception
         for reply, answer in out.replies:
             if reply is not own:
@@ -363,14 +333,15 @@ class LedPartitions:
         for write in out.writes:
             waiting: Any = write.event
             if waiting is not None and waiting.reply_to is not None and waiting.reply_to is not own:
-                fail_reply(waiting.reply_to, refusal, waiting, ErrorCode.NOT_COORDINATOR)
+                fail_reply(waiting.reply_to, self.router.refusal, waiting, ErrorCode.NOT_COORDINATOR)
 
-    def _report_fault(self, led: LedPartition, event: Event, error: Exception) -> None:
-        self._faults.report(f"partition {led.partition}: {_described(event)} failed", error, partition=led.partition)
+    def _report_fault(self, led: LedPartition[Machine], event: Any, error: Exception) -> None:
+        described = self.router.described(event)
+        self._faults.report(f"{led.name}: {described} failed", error, partition=led.partition)
 
     def time_out_replies(self) -> None:
-        """Answers that have waited for `offsets.commit.timeout.ms` go out as errors; called every second."""
-        before_ms = self.now().monotonic_ms - self._config.offsets_commit_timeout_ms
+        """Answers that have waited for `timeout_ms` go out as errors; called every second."""
+        before_ms = self.now().monotonic_ms - self._timeout_ms
         for led in self.by_number.values():
             led.replies.time_out(before_ms)
 
@@ -389,10 +360,5 @@ class LedPartitions:
         return {partition: routed[partition].ownership if partition in routed else None for partition in self.by_number}
 
 
-def _described(event: Event) -> str:
-    """An event in the log of the server: what it is, and of which group."""
-    name = type(event).__name__
-    if type(event) is TimerFired:
-        return f"{name} {' '.join(filter(None, event.key))}"
-    group_id = getattr(event, "group_id", None)
-    return name if group_id is None else f"{name} of group {group_id}"
+LedGroup = LedPartition[Coordinator]
+LedGroups = LedPartitions[Coordinator]

@@ -18,7 +18,7 @@ from muster.server.cluster.topics import TopicChange
 from muster.server.connection import Connection, PendingReply
 from muster.server.connections import Handle
 from muster.server.dispatch import CORRELATION_ID_END, Request
-from muster.server.led_partitions import LedPartitions
+from muster.server.led_partitions import LedGroups
 from muster.server.wire import TopicNames
 from muster.server.wire.heartbeat import encode_heartbeat
 from muster.server.wire.offset_commit import CommitHead, decode_partitions, encode_offset_commit
@@ -47,7 +47,7 @@ class RepeatedRequests:
 
     def __init__(
         self,
-        led_partitions: LedPartitions,
+        led_partitions: LedGroups,
         names: TopicNames,
         encode_fetch: Callable[[Any, Any], bytes],
     ) -> None:

@@ -21,7 +21,7 @@ from muster.segments.files import REAL_FILES, Files
 from muster.server.assembly import Parts, assemble, open_directory
 from muster.server.cluster.cluster import Node
 from muster.server.connection import Connection, PendingReply
-from muster.server.led_partitions import LedPartition
+from muster.server.led_partitions import LedGroup
 from muster.server.listeners import advertised_listener, cannot_listen, client_listener, open_to_others
 from muster.server.server_log import ServerLog
 from muster.server.timers import Clock
@@ -175,7 +175,7 @@ class Server:
             if (error := task.exception()) is not None:
                 self.parts.faults.report("a part of the server could not be stopped well", error)
 
-    def _served(self) -> list[LedPartition]:
+    def _served(self) -> list[LedGroup]:
         return [led for led in self.parts.led_partitions.by_number.values() if led.coordinator is not None]
 
     async def _logs_closed(self, deadline: float) -> bool | None:
