@@ -16,7 +16,7 @@ SERVED = {
     "WriteTxnMarkers": (1, 2), "DescribeTransactions": (0, 0), "ListTransactions": (0, 2),
     "DescribeConfigs": (1, 4), "CreatePartitions": (0, 3), "DeleteGroups": (0, 2), "OffsetDelete": (0, 0),
     "DescribeCluster": (0, 2), "DescribeProducers": (0, 0), "ConsumerGroupHeartbeat": (0, 1),
-    "DescribeTopicPartitions": (0, 0), "DescribeLogDirs": (1, 5), "AlterConfigs": (0, 2),
+    "DescribeTopicPartitions": (0, 0), "DescribeLogDirs": (1, 5), "AlterReplicaLogDirs": (1, 2), "AlterConfigs": (0, 2),
     "IncrementalAlterConfigs": (0, 1), "DescribeAcls": (1, 3), "CreateAcls": (1, 3), "DeleteAcls": (1, 3),
     "ElectLeaders": (0, 2), "AlterPartitionReassignments": (0, 1), "ListPartitionReassignments": (0, 0),
     "DescribeQuorum": (0, 2), "ListConfigResources": (0, 1),

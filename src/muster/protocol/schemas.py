@@ -439,6 +439,21 @@ DescribeProducersResponse 0 flexible 0+
         coordinatorEpoch int32
         currentTxnStartOffset int64 =-1
 
+AlterReplicaLogDirsRequest 1-2 flexible 2+
+  dirs []struct
+    path string
+    topics []struct
+      name string
+      partitions []int32
+
+AlterReplicaLogDirsResponse 1-2 flexible 2+
+  throttleTimeMs int32
+  results []struct
+    topicName string
+    partitions []struct
+      partitionIndex int32
+      errorCode int16
+
 DescribeLogDirsRequest 1-5 flexible 2+
   topics []struct ?
     topic string

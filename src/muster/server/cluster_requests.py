@@ -21,7 +21,15 @@ from muster.server.cluster.topics import Outcome, Plan, TopicChange
 from muster.server.connection import Connection, PendingReply
 from muster.server.connections import NotNow
 from muster.server.dispatch import Handler, Request
-from muster.server.records import delete_records, describe_log_dirs, describe_producers, fetch, produce, producer_ids
+from muster.server.records import (
+    alter_replica_log_dirs,
+    delete_records,
+    describe_log_dirs,
+    describe_producers,
+    fetch,
+    produce,
+    producer_ids,
+)
 from muster.server.records.data_partitions import DataPartitions
 from muster.server.records.fetch import FetchAnswer, Key, ParkedFetch
 from muster.server.records.fetch_sessions import FetchSessions
@@ -84,6 +92,7 @@ class ClusterRequests:
             ApiKey.DELETE_RECORDS: self._delete_records,
             ApiKey.DESCRIBE_PRODUCERS: self._describe_producers,
             ApiKey.DESCRIBE_LOG_DIRS: self._describe_log_dirs,
+            ApiKey.ALTER_REPLICA_LOG_DIRS: self._alter_replica_log_dirs,
             ApiKey.INIT_PRODUCER_ID: self._init_producer_id,
             ApiKey.CONSUMER_GROUP_HEARTBEAT: self._consumer_group_heartbeat,
             **{api_key: partial(self._about_cluster, api_key) for api_key in CLUSTER_MODULES},
@@ -167,6 +176,12 @@ class ClusterRequests:
         asked = describe_log_dirs.decode(request.version, data, start, end)
         reply = request.reply(ApiKey.DESCRIBE_LOG_DIRS, describe_log_dirs.encode)
         reply.answer(self._records.describe(asked))
+        return reply
+
+    def _alter_replica_log_dirs(self, request: Request, data: bytes, start: int, end: int) -> PendingReply:
+        asked = alter_replica_log_dirs.decode(request.version, data, start, end)
+        reply = request.reply(ApiKey.ALTER_REPLICA_LOG_DIRS, alter_replica_log_dirs.encode)
+        reply.answer(self._records.move(asked))
         return reply
 
     def _init_producer_id(self, request: Request, data: bytes, start: int, end: int) -> PendingReply:

@@ -457,6 +457,23 @@ def test_log_directories(both: Both) -> None:
     both.same(story)
 
 
+def test_logs_that_should_move_to_another_directory(both: Both) -> None:
+    def story(side: Side) -> None:
+        link = side.connect()
+        link.post("DescribeLogDirs", 4, {"Topics": None})
+        (found,) = link.decoded("DescribeLogDirs", 4, bytes(link.read()))["Results"]
+        topics = [{"Name": "orders", "Partitions": [1, 9, -1]}, {"Name": "nowhere", "Partitions": [0]}]
+        for version in (1, 2):
+            for path in (found["LogDir"], found["LogDir"] + "/", "/nowhere", "nowhere", ""):
+                link.ask("AlterReplicaLogDirs", version, {"Dirs": [{"Path": path, "Topics": topics}]})
+                for result in side.heard[-1][1]["Results"]:
+                    result["Partitions"].sort(key=lambda one: one["PartitionIndex"])
+                side.heard[-1][1]["Results"].sort(key=lambda one: one["TopicName"])
+            link.ask("AlterReplicaLogDirs", version, {"Dirs": []})
+
+    both.same(story)
+
+
 ALTERATIONS: list[list[tuple[str, int, str | None]]] = [
     [("retention.ms", 0, "1000"), ("cleanup.policy", 2, "compact")],
     [("cleanup.policy", 2, "compact"), ("retention.ms", 1, None)],

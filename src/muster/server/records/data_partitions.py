@@ -30,6 +30,7 @@ from muster.segments.sources import OFFSETS_TOPIC
 from muster.server.cluster.cluster import NO_OFFSET, Cluster
 from muster.server.cluster.topics import Happened, TopicChange
 from muster.server.compaction import Compaction
+from muster.server.records.alter_replica_log_dirs import Move, Moved, alter_replica_log_dirs
 from muster.server.records.delete_records import DeleteRecordsAnswer, DeleteRecordsRequest, delete_records
 from muster.server.records.describe_log_dirs import DescribeLogDirsRequest, LogDirDescribed, describe_log_dirs
 from muster.server.records.packing import Packing, UnpackedBatch
@@ -239,6 +240,9 @@ class DataPartitions:
 
     def describe(self, request: DescribeLogDirsRequest) -> LogDirDescribed:
         return describe_log_dirs(request, self._directory)
+
+    def move(self, moves: list[Move]) -> list[Moved]:
+        return alter_replica_log_dirs(moves, self._directory)
 
     # Turns.
 
