@@ -8,7 +8,7 @@ STAMP  := $(VENV)/.muster-setup
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check shape fmt real long sim campaign mutants scenarios bench kafka wheel clients lock clean
+.PHONY: help setup demo test check shape fmt real suites long sim campaign mutants scenarios bench kafka wheel clients lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ fmt: setup ## put the code into shape
 
 real: setup ## every Kafka and Spark version, Spark clusters, Delta's own reader (tens of minutes)
 	$(BIN)/python -m pytest -m "matrix" -o faulthandler_timeout=1800 --durations=20
+
+suites: setup ## tests that other projects publish (franz-go's, kafka-python's), on Kafka and on muster (ONLY=name)
+	@$(BIN)/python -m tests.suites $(ONLY)
 
 long: setup ## fuzzing, simulation, a fault campaign of a thousand rounds (an hour)
 	$(BIN)/python -m pytest -m "long" -o faulthandler_timeout=0 --durations=20

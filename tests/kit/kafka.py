@@ -213,7 +213,8 @@ class KafkaBroker:
     Its data lives in `data_dir`, or in a temporary folder that goes away with it. A `data_dir` that was used before is
     taken up where it was left, on new ports; so `kill()` and a second KafkaBroker make a crash and a recovery.
     `start()` after `stop()` or `kill()` takes the same ports again. After a kill the controller lets the broker in
-    again when its old session is over: 9 s, less with RESTARTS_QUICKLY among the settings.
+    again when its old session is over: 9 s, less with RESTARTS_QUICKLY among the settings. `features` are levels of
+    what a cluster has agreed on (`group.version`), where they should not be the release's own.
     """
 
     def __init__(
@@ -223,10 +224,12 @@ class KafkaBroker:
         data_dir: Path | None = None,
         ready_timeout_s: float = 120,
         flags: Sequence[str] = (),
+        features: Mapping[str, int] | None = None,
     ) -> None:
         self.kafka = kafka or resolve()
         self._settings = dict(settings or {})
         self._flags = flags
+        self._features = dict(features or {})
         self._temporary = data_dir is None
         self.data_dir = Path(data_dir or tempfile.mkdtemp(prefix="muster-kafka-"))
         self.log_dir = self.data_dir / "logs"
@@ -298,14 +301,14 @@ class KafkaBroker:
             "log.dirs": str(self.log_dir),
             "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://127.0.0.1:{controller_port}",
             "advertised.listeners": f"PLAINTEXT://{self.bootstrap}",
-            "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+            "controller.quorum.voters": f"{self._settings.get('node.id', '1')}@127.0.0.1:{controller_port}",
         }
         config = self.data_dir / "server.properties"
         config.write_text("".join(f"{name}={value}\n" for name, value in (settings | self._settings).items()))
         return config
 
     def _format(self, config: Path) -> None:
-        if "node.id" in self._settings:
+        if "node.id" in self._settings or self._features:
             self._format_anew(config)
             return
         with maven.lock(self.kafka.formatted.with_name("formatted.lock")):
@@ -318,7 +321,9 @@ class KafkaBroker:
         shutil.copytree(self.kafka.formatted, self.log_dir, dirs_exist_ok=True)
 
     def _format_anew(self, config: Path) -> None:
-        self.kafka.checked("kafka.tools.StorageTool", "format", "--cluster-id", CLUSTER_ID, "--config", str(config))
+        features = [word for name, level in self._features.items() for word in ("--feature", f"{name}={level}")]
+        about = ("--cluster-id", CLUSTER_ID, "--config", str(config), *features)
+        self.kafka.checked("kafka.tools.StorageTool", "format", *about)
 
     def _launch(self, config: Path, log: IO[bytes]) -> subprocess.Popen[bytes]:
         # A session of its own: Ctrl-C in the terminal is for us, and we end the broker in our own time.
