@@ -231,8 +231,8 @@ RECORDS = (
     ),
     Mutant(
         "router.py",
-        "        if is_loading and isinstance(event, Heartbeat):\n",
-        "        if False:\n",
+        "if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and type(event) is Heartbeat:\n",
+        "if False:\n",
         "every group rebalances when its coordinator moves",
     ),
     Mutant(
