@@ -1,4 +1,4 @@
-"""A broker inside your own program: a real coordinator on a free port, in a temporary directory, in an instant.
+"""A broker inside your own program, on a free port, in a temporary directory, there in an instant.
 
     with muster.Broker() as broker:
         consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, ...})

@@ -1,4 +1,4 @@
-"""`muster serve`: a broker for groups, until it is told to stop; `muster partitions`: what an operator tells it."""
+"""`muster serve`: a broker, until it is told to stop; `muster partitions`: what an operator tells it."""
 
 import asyncio
 import contextlib

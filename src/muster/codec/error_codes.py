@@ -1,4 +1,4 @@
-"""Kafka's error codes, as far as a broker for groups says or hears them."""
+"""Kafka's error codes, as far as muster says or hears them."""
 
 from enum import IntEnum
 

@@ -1,5 +1,4 @@
-"""The state of a partition of __consumer_offsets as plain values: a committed offset in bytes, and what a log comes
-down to.
+"""The state of a partition of __consumer_offsets as plain values: committed offsets, and the newest record of each key.
 
 `muster.log.loading` makes a `LoadedPartition` out of columns, `muster.core.groups` restores a coordinator from it.
 

@@ -1,5 +1,7 @@
-"""The tables at one address. Readers ask the manifest for the version of each table, so they see the last run that was
-published and nothing of one that is under way or was killed; `changes` has what a run does.
+"""`TableStore`: the tables at one address.
+
+Readers ask the manifest for the version of each table, so they see the last run that was published and nothing of one
+that is under way or was killed. `changes` has what a run does.
 """
 
 import errno

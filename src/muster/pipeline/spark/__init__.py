@@ -1,1 +1,1 @@
-"""What is Spark's own: sessions, workers, the data source, views."""
+"""What is Spark's own: the session, its workers, readers of logs and published tables, streams, SQL views."""
