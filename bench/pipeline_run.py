@@ -7,6 +7,7 @@ import dataclasses
 import json
 import sys
 import time
+from importlib import import_module
 from typing import Any
 
 
@@ -20,12 +21,19 @@ def engine() -> Any:
     return SparkEngine
 
 
+def session() -> Any:
+    try:
+        from muster.pipeline.spark.session import spark_session
+    except ImportError:  # before Spark had a room of its own
+        return import_module("muster.pipeline.session").spark_session()
+    return spark_session()
+
+
 def main() -> None:
     from muster.pipeline.job import Request, run
-    from muster.pipeline.spark.session import spark_session
 
     began = time.perf_counter()
-    make_engine, spark = engine(), spark_session()
+    make_engine, spark = engine(), session()
     known = {field.name for field in dataclasses.fields(Request)}
     print(json.dumps({"spark_s": time.perf_counter() - began}), flush=True)
     for line in sys.stdin:
