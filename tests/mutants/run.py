@@ -3,7 +3,8 @@
     python -m tests.mutants.run [words that the file, the fragment or the reason contain]
 
 The project is copied to a temporary folder for each worker; there one mutant at a time stands in the source while
-`pytest tests/core tests/sim` runs, ending at the first failure. The copy must be what is imported, and must pass as it
+`pytest` runs the tests of the core and the simulation (those of groups or those of transactions), ending at the first
+failure. The copy must be what is imported, and must pass as it
 is, before the first mutant and after the last: else everything would seem to be caught, or nothing. Caught is a mutant
 by a test that failed and has a name; a run that ended in any other way has proven nothing, and is told as not judged.
 The results go to .cache/mutants.json; the exit code is 1 unless every mutant was noticed.
@@ -27,9 +28,10 @@ from typing import NamedTuple
 from tests.mutants.mutant import CORE, Mutant
 from tests.mutants.records import RECORDS
 from tests.mutants.seats import SEATS
+from tests.mutants.transactions import TRANSACTIONS
 
 ROOT = Path(__file__).parents[2]
-MUTANTS = (*SEATS, *RECORDS)
+MUTANTS = (*SEATS, *RECORDS, *TRANSACTIONS)
 WORKERS = 2
 TIME_LIMIT_S = 600
 PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not long", "--tb=no")
@@ -75,7 +77,10 @@ class Laboratory:
         shutil.copy(ROOT / "pyproject.toml", folder)
         # The quick ones first, as most mutants go no further. The mutants' own tests would know each by its text.
         paths = sorted((folder / "tests/core").glob("test_*.py"), key=lambda path: (path.name == SLOW, path))
-        self._tests = [str(path) for path in (*paths[:-1], folder / "tests/sim", paths[-1])]
+        self._tests = [str(path) for path in (*paths[:-1], folder / "tests/sim/test_sim.py", paths[-1])]
+        self._tests_of_transactions = [
+            str(folder / "tests" / name) for name in ("core/transactions", "sim/test_transactions.py")
+        ]
         # Compiled kernels are kept by the path of their source: here, they go when the copy goes.
         self._environment = {**os.environ, "PYTHONPATH": str(folder / "src"), "XDG_CACHE_HOME": str(folder / ".cache")}
 
@@ -85,7 +90,7 @@ class Laboratory:
         found = self._python("-c", code).stdout.strip()
         if not Path(found).is_relative_to(self.folder):
             raise SystemExit(f"the tests would import {found}, and not the copy in {self.folder}")
-        run = self._python(*PYTEST, *self._tests, time_limit_s=TIME_LIMIT_S)
+        run = self._python(*PYTEST, *self._tests, *self._tests_of_transactions, time_limit_s=TIME_LIMIT_S)
         if run.returncode != 0:
             raise SystemExit(f"the tests fail without any mutant:\n{run.stdout[-2_000:]}{run.stderr[-2_000:]}")
 
@@ -94,10 +99,11 @@ class Laboratory:
         source = path.read_text(encoding="utf-8")
         path.write_text(mutant.applied_to(source), encoding="utf-8")
         # Python takes a source of the same size and second for the one it has compiled.
-        shutil.rmtree(self.folder / CORE / "__pycache__", ignore_errors=True)
+        shutil.rmtree(path.parent / "__pycache__", ignore_errors=True)
+        tests = self._tests_of_transactions if mutant.path.parent != CORE else self._tests
         began = time.monotonic()
         try:
-            run = self._python(*PYTEST, *(() if find_all else ("-x",)), *self._tests, time_limit_s=TIME_LIMIT_S)
+            run = self._python(*PYTEST, *(() if find_all else ("-x",)), *tests, time_limit_s=TIME_LIMIT_S)
         except subprocess.TimeoutExpired:
             return Verdict(mutant, Fate.TIMED_OUT, time.monotonic() - began)
         finally:

@@ -79,7 +79,10 @@ class EndTxn:
 
 @dataclass(slots=True)
 class MarkersWritten:
-    """Every partition of a `WriteMarkers` has its marker, safely; repeated or late news does no harm."""
+    """Every partition of a `WriteMarkers` has its marker, safely.
+
+    Told once, and only to the coordinator that asked for it: two ends of the older flow look alike.
+    """
 
     transactional_id: str
     producer_id: int
