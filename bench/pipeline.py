@@ -295,8 +295,8 @@ class Profiled:
     def merge(self, task: Any, works: Sequence[Any], readings: Sequence[Any]) -> Any:
         return self._profiled("merge", len(works), lambda: self._engine.merge(task, works, readings))
 
-    def with_spark(self, step: str, work: Any) -> Any:
-        return self._profiled(step, 1, lambda: self._engine.with_spark(step, work))
+    def each(self, step: str, task: Any, works: Sequence[Any]) -> Any:
+        return self._profiled(step, len(works), lambda: self._engine.each(step, task, works))
 
     def forget(self) -> None:
         self._engine.forget()

@@ -17,7 +17,6 @@ import duckdb
 import pytest
 
 from muster.cli.status import Status
-from muster.pipeline.analytics import ROWS_FOR_SPARK
 from muster.tables.schemas import ANALYTICS
 from muster.tables.store import TableStore
 from tests.cli import Ran, command, run_process
@@ -28,8 +27,6 @@ from tests.pipeline.world import run_here, unpacked
 
 pytestmark = [pytest.mark.matrix, pytest.mark.spark]
 RECORDS = 5_000_000
-RECORDS_FOR_SPARK = ROWS_FOR_SPARK + 200_000
-"""Enough for Spark to make history by interval, which duckdb does on the driver where there is less."""
 TIME_LIMIT_S = 1800
 PIECE_BYTES = 64 << 20
 ENVIRONMENT = os.environ | {"SPARK_LOCAL_IP": "127.0.0.1"}
@@ -190,14 +187,15 @@ def test_a_worker_killed_inside_a_task_changes_nothing(packed: dict[str, str], l
 
 
 def test_history_by_interval_is_made_on_the_workers(
-    cluster: SparkCluster, packed: dict[str, str], tmp_path: Path
+    cluster: SparkCluster, packed: dict[str, str], large: Path, tmp_path: Path
 ) -> None:
-    log = made_log(tmp_path / "log", RECORDS_FOR_SPARK)
-    settings = packed | events(tmp_path / "events") | {"spark.executor.memory": "1g"}  # with half of it Spark gives up
-    ran = run_on(cluster.master, log, tmp_path / "tables", settings)
+    ran = run_on(cluster.master, large, tmp_path / "tables", packed | events(tmp_path / "events"))
     assert ran.status == 0, ran.err
-    assert "muster: lag_history, rates, group_hours" in steps_in(tmp_path / "events")
-    run_here(tmp_path / "here", log, analytics=True)
+    assert "muster: lag_history, rates, group_hours (6 tasks)" in steps_in(tmp_path / "events")
+    tasks = tasks_in(tmp_path / "events")
+    last = [task for task in tasks if task.stage == max(each.stage for each in tasks)]
+    assert {task.executor for task in last} == {"0", "1"}
+    run_here(tmp_path / "here", large, analytics=True)
     made, here = digests(tmp_path / "tables"), digests(tmp_path / "here")
     assert made == here
     assert made.keys() >= ANALYTICS.keys()

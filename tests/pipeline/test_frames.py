@@ -15,7 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from muster.pipeline import analytics
-from muster.pipeline.analytics import LENGTHS_MS, STARTS, InProcess, Work, bring_up, goes_on, written
+from muster.pipeline.analytics import bring_up, goes_on, may_have, shared_out
+from muster.pipeline.engine import LocalEngine
+from muster.pipeline.interval_task import STARTS, Place, Share, limited_duckdb, written
 from muster.tables import intervals, queries
 from muster.tables.changes import begin_run
 from muster.tables.compact import compact
@@ -40,6 +42,7 @@ from tests.pipeline.world import GrowingLog, run_here, unpacked
 
 Row = dict[str, Any]
 START_MS = 1_700_000_000_000
+LENGTHS_MS = {"lag_history": INTERVAL_MS, "rates": INTERVAL_MS, "group_hours": HOUR_MS}
 
 
 CONNECTION = duckdb.connect(config={"threads": 1})
@@ -59,6 +62,8 @@ SPANS_MS = (0, 120_000, 1_500_000, 3 * HOUR_MS, 26 * HOUR_MS, 200 * HOUR_MS)
 """How long a run after the one before: within an interval, over its edge, and beyond all look-backs."""
 STEPS_BACK_MS = (1, 210_000, 450_000)
 RUNS = 6
+PARTITIONS = {"a": 0, "b": 1}
+"""Of the offsets topic, by group."""
 
 
 class World(NamedTuple):
@@ -110,9 +115,11 @@ def commit_rows(random: Random, times: Sequence[Window], world: int) -> Iterator
             outcome = random.choice([None, None, "committed", "aborted", "unknown"]) if is_commit else None
             decided = [window.run] if outcome is None else [window.run, *(run for run in later if run > window.run)]
             has_time = kind != "vanished" and random.random() < 0.9
+            group = random.choice("ab")
             row = dict.fromkeys(COMMITS.names) | {
-                "offsets_partition": 0, "log_offset": log_offset, "timestamp_ms": now_ms if has_time else None,
-                "kind": kind, "group_id": f"{world}{random.choice('ab')}", "topic": f"t{world}",
+                "offsets_partition": PARTITIONS[group], "log_offset": log_offset,
+                "timestamp_ms": now_ms if has_time else None,
+                "kind": kind, "group_id": f"{world}{group}", "topic": f"t{world}",
                 "partition": random.randint(0, 1), "txn_outcome": outcome,
                 "committed_offset": random.randint(0, 60) if is_commit else None, "metadata": "",
                 "commit_timestamp_ms": now_ms - 5 if is_commit else None,
@@ -162,8 +169,8 @@ def rebalance_rows(random: Random, times: Sequence[Window], world: int) -> Itera
                     "generation": random.choice([None, 3, 4]), "previous_generation": random.choice([None, 3]),
                     "first_commit_after_ms": after_ms if has_gap else None,
                     "commit_gap_ms": after_ms - at_ms + random.choice([0, 70_000]) if has_gap else None,
-                    "type": "classic", "offsets_partition": 0, "log_offset": log_offset, "run": window.run,
-                    "gap_run": gap_window.run,
+                    "type": "classic", "offsets_partition": PARTITIONS[group], "log_offset": log_offset,
+                    "run": window.run, "gap_run": gap_window.run,
                 }  # fmt: skip
 
 
@@ -302,7 +309,7 @@ def run_of(store: TableStore, world: World, run: int, *, is_cut: bool = False) -
         changes.replace("latest_rebalances", table(newest, LATEST_REBALANCES))
         state = asked(queries.offsets("commits"), commits=table(now.commits, COMMITS))
         changes.replace("offsets", state.select(OFFSETS.names).cast(OFFSETS))
-        changes.publish({}, {"analytics": bring_up(changes, InProcess(), is_cut).remembered})
+        changes.publish({}, {"analytics": bring_up(changes, LocalEngine(), is_cut).remembered})
 
 
 def check_in_steps(world: World, folder: Path, runs: int = RUNS) -> None:
@@ -321,10 +328,48 @@ def test_in_steps_it_is_the_same(tmp_path: Path) -> None:
     check_in_steps(world_of(5), tmp_path)
 
 
+def test_in_steps_of_several_tasks_it_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(analytics, "ROWS_A_TASK", 12)
+    check_in_steps(world_of(6, parts=4), tmp_path, runs=4)
+
+
 @pytest.mark.long
-def test_in_many_steps_it_is_the_same(tmp_path: Path) -> None:
+def test_in_many_steps_it_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(700, 760):
+        monkeypatch.setattr(analytics, "ROWS_A_TASK", (1_000_000, 1, 5, 20)[seed % 4])
         check_in_steps(world_of(seed, parts=1 + seed % 12), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ({}, [Share()]),
+        ({0: 40, 7: 60}, [Share()]),
+        ({0: 60, 1: 60, 2: 80, 3: 10}, [Share((0, 3), False), Share((1,), False), Share((0, 1, 3))]),
+        ({4: 201, 5: 9}, [Share((4,), False, 0, 3), Share((4,), False, 1, 3), Share((4,), False, 2, 3), Share((4,))]),
+        ({0: 150, 1: 120}, [Share((1,), False), Share((1,))]),
+    ],
+    ids=["none", "few", "many", "skewed", "fewer-than-tasks"],
+)
+def test_groups_are_shared_out_by_their_partitions(
+    rows: dict[int, int], expected: list[Share], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(analytics, "ROWS_A_TASK", 100)
+    assert shared_out(rows) == expected
+
+
+@pytest.mark.parametrize(
+    ("share", "first", "last", "expected"),
+    [
+        (Share((2, 9), False), 3, 8, False),
+        (Share((2, 9), False), 3, 9, True),
+        (Share((2, 3)), 2, 3, False),
+        (Share((2, 3)), 2, 4, True),
+        (Share(), 5, 5, True),
+    ],
+)
+def test_files_that_have_nothing_of_a_share_are_left_out(share: Share, first: int, last: int, expected: bool) -> None:
+    assert may_have(share, first, last) == expected
 
 
 def commit_row(at_ms: int, run: int, **more: Any) -> Row:
@@ -410,7 +455,7 @@ def test_after_a_truncation_nothing_of_what_was_cut_is_left(tmp_path: Path) -> N
         changes.withdraw("commits", f"log_offset >= {cut['log_offset']}")
         state = asked(queries.offsets("commits"), commits=table([kept], COMMITS))
         changes.replace("offsets", state.select(OFFSETS.names).cast(OFFSETS))
-        changes.publish({}, {"analytics": bring_up(changes, InProcess(), True).remembered})
+        changes.publish({}, {"analytics": bring_up(changes, LocalEngine(), True).remembered})
     rows = check_by_model(tmp_path)
     assert {row["committed_offset"] for row in rows["lag_history"]} == {10}
 
@@ -531,10 +576,14 @@ def test_nothing_is_made_of_the_time_before_the_horizon(two_runs: TableStore) ->
 def test_rows_that_the_next_run_replaces_are_in_a_file_of_their_own(tmp_path: Path) -> None:
     hours = [START_MS - START_MS % HOUR_MS + number * HOUR_MS for number in range(4)]
     rows = table(model.group_hours([commit_row(hour, 0) for hour in hours], []), GROUP_HOURS)
-    work = Work("group_hours", 0, hours[3], {}, 0, str(tmp_path), (), "a-run")
-    files = written(work, [rows.slice(2), rows.slice(0, 2)])
+    place = Place(str(tmp_path), (), "a-run", 64, (hours[1], hours[3]))
+    files = written("group_hours", place, [rows.slice(2), rows.slice(0, 2)])
     found = [pq.read_table(tmp_path / "group_hours" / file.path)["hour"].to_pylist() for file in files]
-    assert [sorted(int(hour.timestamp() * 1000) for hour in each) for each in found] == [hours[:3], hours[3:]]
+    assert [sorted(int(hour.timestamp() * 1000) for hour in each) for each in found] == [
+        hours[3:],
+        hours[1:3],
+        hours[:1],
+    ]
 
 
 @pytest.mark.parametrize(
@@ -607,10 +656,9 @@ def test_runs_over_a_growing_log_keep_them_up(tmp_path: Path) -> None:
     assert in_order(in_steps) == in_order(in_one_go)
 
 
-def test_what_does_not_fit_into_memory_goes_on_in_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(analytics, "MEMORY_MB", 32)
+def test_what_does_not_fit_into_memory_goes_on_in_files() -> None:
     sorted_rows = "SELECT hash(i) AS key, i, row_number() OVER (ORDER BY hash(i)) AS place FROM range(2_000_000) r(i)"
-    with analytics.limited_duckdb() as connection:
+    with limited_duckdb(32) as connection:
         spill = connection.execute("SELECT current_setting('temp_directory')").fetchall()[0][0]
         assert connection.execute(f"SELECT max(place) FROM ({sorted_rows})").fetchall() == [(2_000_000,)]
     assert not Path(spill).exists()

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 
-from muster.pipeline.analytics import LENGTHS_MS, InProcess, OnSpark, Work
+from muster.pipeline.interval_task import Making, Place, Share, make, table_of
+from muster.tables.hours import HOUR_MS
+from muster.tables.intervals import INTERVAL_MS
 from muster.tables.reading import open_tables
 from muster.tables.schemas import ANALYTICS, COMMITS, TABLES, published_form
 from muster.tables.store import TableStore
@@ -32,11 +34,31 @@ def interpreted(spark: "SparkSession") -> Iterator[None]:
     spark.conf.unset("spark.sql.codegen.wholeStage")
 
 
-def made_by(maker: InProcess | OnSpark, work: Work) -> list[Row]:
-    (files,) = maker.make([work])
-    rows = [pq.ParquetFile(f"{work.tables}/{work.table}/{file.path}").read() for file in files]
-    assert [len(each) for each in rows] == [file.rows for file in files]
-    return in_order([row for each in rows for row in inner(each, ANALYTICS[work.table]).to_pylist()])
+def made_by_a_task(work: Making) -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = {table: [] for table in work.tables}
+    for file in make(work):
+        rows = pq.ParquetFile(f"{work.place.tables}/{file.table}/{file.path}").read()
+        assert len(rows) == file.rows
+        found[file.table] += inner(rows, ANALYTICS[file.table]).to_pylist()
+    return found
+
+
+def made_by_frames(spark: "SparkSession", table: str, work: Making) -> list[Row]:
+    from muster.pipeline import frames
+
+    given = {name: frames.read_files(spark, files, TABLES[table_of(name)]) for name, files in work.files.items()}
+    since = datetime.fromtimestamp(work.since_ms / 1000, UTC) if work.since_ms else None
+    if table == "group_hours":
+        rebalances = frames.all_rebalances(given["rebalances"], given["latest_rebalances"])
+        rows = frames.group_hours(given["commits"], rebalances, since, given.get("before_group_hours"))
+    else:
+        before = held = None
+        if since is not None:
+            before = frames.states_before(given["before_lag_history"], given["before_offsets"], since)
+            held = frames.Held(given[f"before_{table}"], work.observed_until, given["new_commits"])
+        made = {"lag_history": frames.lag_history, "rates": frames.rates}[table]
+        rows = made(given["commits"], given["log_ends"], since=since, before=before, held=held)
+    return inner(rows.toArrow(), ANALYTICS[table]).to_pylist()
 
 
 def test_spark_makes_what_duckdb_makes(spark: "SparkSession", tmp_path: Path) -> None:
@@ -47,19 +69,20 @@ def test_spark_makes_what_duckdb_makes(spark: "SparkSession", tmp_path: Path) ->
     files = {name: store.files(name, version) for name, version in manifest.tables.items() if name in TABLES}
     observed_until = manifest.source["analytics"]["observed_until"]
     middle_ms = sorted(pq.ParquetFile(files["commits"][0]).read()["timestamp"].to_pylist())[5].timestamp() * 1000
+    place = Place(str(tmp_path / "made"), (), "run", 512, ())
     with interpreted(spark):
-        for table, length_ms in LENGTHS_MS.items():
+        for tables, length_ms in ((("lag_history", "rates"), INTERVAL_MS), (("group_hours",), HOUR_MS)):
+            names = ("rebalances", "latest_rebalances") if tables == ("group_hours",) else ("log_ends",)
             for since_ms in (0, int(middle_ms) // length_ms * length_ms):
-                given = {
-                    name: files.get(name, []) for name in ("commits", "log_ends", "rebalances", "latest_rebalances")
-                }
+                given = {name: files.get(name, []) for name in ("commits", *names)}
                 if since_ms:
-                    names = ("lag_history", "rates", "offsets", "group_hours")
-                    given |= {f"before_{name}": files[name] for name in names} | {"new_commits": files["commits"][:1]}
-                work = Work(table, since_ms, since_ms + 1, given, 0, str(tmp_path / "made"), (), "run", observed_until)
-                on_spark, here = made_by(OnSpark(spark), work), made_by(InProcess(), work)
-                assert on_spark == here, (table, since_ms)
-                assert on_spark, table
+                    given |= {f"before_{name}": files[name] for name in ("lag_history", "rates", "offsets")}
+                    given |= {f"all_{name}": files[name] for name in ("lag_history", "rates", "commits")}
+                    given |= {"before_group_hours": files["group_hours"], "new_commits": files["commits"][:1]}
+                work = Making(tables, since_ms, given, Share(), place, INTERVAL_MS, observed_until)
+                for table, here in made_by_a_task(work).items():
+                    assert in_order(made_by_frames(spark, table, work)) == in_order(here), (table, since_ms)
+                    assert here, table
 
 
 def test_frames_as_of_a_moment(spark: "SparkSession", tmp_path: Path) -> None:

@@ -273,7 +273,6 @@ def test_lag_by_the_second_is_what_kafka_said_meanwhile(
     """With intervals of a second, and runs one after the other."""
     interval_ms, tables, cluster = 1000, tmp_path / "tables", f"kafka://{ordinary.bootstrap}"
     monkeypatch.setattr(analytics, "INTERVAL_MS", interval_ms)
-    monkeypatch.setattr(analytics, "LENGTHS_MS", analytics.LENGTHS_MS | {"lag_history": interval_ms})
     with ConsumerGroups(ordinary.kafka, ordinary.bootstrap) as tool:
         with Load(ordinary, "history-seconds", wave_s=1.5) as load:
             recorder = Recorder(load, tool, every_s=0.2)

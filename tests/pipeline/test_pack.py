@@ -126,7 +126,7 @@ def test_a_worker_without_that_python_says_so(starter: Path) -> None:
 
 
 IN_TASKS = (
-    "engine", "extract.partition", "merge", "analytics", "frames", "datasource", "spark.published", "spark.stream",
+    "engine", "extract.partition", "merge", "interval_task", "frames", "datasource", "spark.published", "spark.stream",
 )  # fmt: skip
 """Modules that Spark's tasks load by name."""
 

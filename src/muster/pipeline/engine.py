@@ -1,4 +1,4 @@
-"""Where tasks run: on Spark, or in this process. Of a run's steps `analytics` alone knows of Spark besides.
+"""Where tasks run: on Spark, or in this process.
 
     works      spark.range(n)            a row is one task
       | mapInArrow(read_and_decode)
@@ -85,8 +85,8 @@ class Engine(Protocol):
     def merge(self, task: MergeTask, works: Sequence[MergeWork], readings: Sequence[Reading]) -> list[MergeAnswer]:
         """The answer to each of these works, in their order; any of them may be done more than once."""
 
-    def with_spark(self, step: str, work: Callable[["SparkSession | None"], Answer]) -> Answer:
-        """Do something with Spark itself, under a name; where there is none, without."""
+    def each(self, step: str, task: Callable[[Any], Answer], works: Sequence[Any]) -> list[Answer]:
+        """The answer to each of these works, in their order, under a name; any of them may be done more than once."""
 
     def forget(self) -> None:
         """Let go of what readings keep."""
@@ -167,8 +167,11 @@ class LocalEngine:
             batches += answered(number, partial(task, _copied(work), given))
         return self._answers(batches)
 
-    def with_spark(self, step: str, work: Callable[["SparkSession | None"], Answer]) -> Answer:
-        return work(None)
+    def each(self, step: str, task: Callable[[Any], Answer], works: Sequence[Any]) -> list[Answer]:
+        batches: list[pa.RecordBatch] = []
+        for number, work in enumerate(works):
+            batches += answered(number, partial(task, _copied(work)))
+        return self._answers(batches)
 
     def forget(self) -> None:
         pass
@@ -266,8 +269,20 @@ class SparkEngine:
         key = F.element_at(F.lit(keys_by_partition(count)), F.col("task") + 1)
         return turns.withColumn("key", key).repartition(count, "key")
 
-    def with_spark(self, step: str, work: Callable[["SparkSession | None"], Answer]) -> Answer:
-        return self._waited_for(step, lambda: work(self._spark))
+    def each(self, step: str, task: Callable[[Any], Answer], works: Sequence[Any]) -> list[Answer]:
+        attempts = self._attempts
+
+        def do(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for number in _numbers(batches):
+                yield from answered(number, partial(task, works[number]), attempts)
+
+        if not works:
+            return []
+        return self._waited_for(f"{step} ({len(works)} tasks)", lambda: self._each(do, len(works)))
+
+    def _each(self, do: Any, tasks: int) -> list[Any]:
+        with self._plain_plans():
+            return _collected(self._spark.range(0, tasks, 1, tasks).mapInArrow(do, _SPARK_ROWS))
 
     def forget(self) -> None:
         for rows in self._kept:

@@ -1,7 +1,7 @@
-"""State, and history by interval, as functions from DataFrame to DataFrame: for notebooks, and for large analytics.
+"""State, and history by interval, as functions from DataFrame to DataFrame: for notebooks and jobs of one's own.
 
-The SQL is that of `muster.tables` (`queries`, `intervals`, `hours`); here Spark runs it. Of a run only `analytics`
-calls these functions, where there are many rows; state is made by duckdb, in the tasks of `merge`.
+The SQL is that of `muster.tables` (`queries`, `intervals`, `hours`), each query the definition of one table; here Spark
+runs it. A run of the job has duckdb run the same SQL, in Spark's tasks (`merge`, `interval_task`).
 
 The SQL speaks of tables as they are inside, and DataFrames are tables as they are published: `inside` and `columns_of`
 stand at the edges.
@@ -183,7 +183,7 @@ def _by_interval(
         if held.new_commits is not None:
             given["new_commits"] = held.new_commits
             committed = f"({intervals.committed_since('{new_commits}', interval_ms)})"
-        known = intervals.Held("{held}", observed, committed)
+        known = intervals.Held("{held}", "{held}", "{commits}", observed, committed)
     moves = f"({intervals.moved('{commits}', interval_ms, since_ms)})"
     sql = query(moves, "{log_ends}", interval_ms, since_ms, state, known)
     return _asked(commits.sparkSession, sql, given).select(*columns_of(schema))

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from muster.errors import BadInput
-from muster.pipeline.analytics import bring_up, goes_on, maker_on
+from muster.pipeline.analytics import bring_up, goes_on
 from muster.pipeline.buckets import NOT_IN_BUCKETS, VERSION, HeldState, held, shares
 from muster.pipeline.engine import Engine, Reading
 from muster.pipeline.extract.partition import extract
@@ -387,10 +387,7 @@ class _Job:
         """History by interval, made anew where something is new."""
         self.analysed = self._known("analytics")  # a run without them is made up for by the next one
         if self.request.history and self.request.analytics:
-            made = self.engine.with_spark(
-                "lag_history, rates, group_hours",
-                lambda spark: bring_up(self.changes, maker_on(spark), bool(self.cuts), self._options),
-            )
+            made = bring_up(self.changes, self.engine, bool(self.cuts), self._options)
             self.analysed = made.remembered
             self.summary.new_rows |= made.rows
 

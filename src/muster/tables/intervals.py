@@ -48,6 +48,11 @@ class Held(NamedTuple):
     """Relations: what the last run published of a table, and from when on something is new since."""
 
     rows: str
+    """Of the groups that rows are made of."""
+    of_all: str
+    """Of all groups: where a log ended, any of them tells."""
+    commits: str
+    """Rows of `commits` of all groups, with all deletions among them."""
     observed: str
     """Of `ends.observed_since`."""
     committed: str | None
@@ -97,9 +102,9 @@ def moved(commits: str, interval_ms: int = INTERVAL_MS, since_ms: int = 0) -> st
         ) s GROUP BY {_key("s")}, s.interval_start_ms"""
 
 
-def _still_holds(held: Held) -> str:
+def _still_holds(held: Held, rows: str) -> str:
     """Published rows `h` of which no new observation changes the end of the log."""
-    return f"""{held.rows} h LEFT JOIN {held.observed} t ON {same_log("h", "t")}
+    return f"""{rows} h LEFT JOIN {held.observed} t ON {same_log("h", "t")}
         WHERE h.interval_start_ms < coalesce(t.since_ms, {NEVER_MS})"""
 
 
@@ -136,10 +141,11 @@ def _states_before(before: str) -> str:
 # ---- lag_history
 
 
-def _known_ends(held: Held | None, moves: str, since_ms: int) -> str:
+def _known_ends(held: Held | None, interval_ms: int, since_ms: int) -> str:
     """Ends of logs as published rows of `lag_history` tell them, by partition and interval.
 
-    `is_look`: some row is there since another end was observed, and for nothing else.
+    `is_look`: some row is there since another end was observed, and for nothing else: neither for a commit, nor for a
+    deletion that came before the commit in force in the log.
     """
     if held is None:
         return """
@@ -149,10 +155,13 @@ def _known_ends(held: Held | None, moves: str, since_ms: int) -> str:
     return f"""
         SELECT h.topic, h.partition, h.interval_start_ms, max(h.at_ms) AS at_ms,
             max_by(h.log_end_offset, h.at_ms) AS log_end_offset, max_by(h.log_end_by, h.at_ms) AS log_end_by,
-            max(CASE WHEN h.commits = 0 AND h.committed_offset IS NOT NULL AND m.place IS NULL THEN 1 ELSE 0 END)
+            max(CASE WHEN h.commits = 0 AND h.committed_offset IS NOT NULL AND d.group_id IS NULL THEN 1 ELSE 0 END)
                 AS is_look
-        FROM (SELECT h.* FROM {_still_holds(held)}) h
-        LEFT JOIN {moves} m ON {_same_key("h", "m")} AND h.interval_start_ms = m.interval_start_ms
+        FROM (SELECT h.* FROM {_still_holds(held, held.of_all)}) h
+        LEFT JOIN (
+            SELECT DISTINCT {_key("c")}, {AT} - {AT} % {interval_ms} AS interval_start_ms
+            FROM {held.commits} c WHERE c.kind <> 'commit'
+        ) d ON {_same_key("h", "d")} AND h.interval_start_ms = d.interval_start_ms
         WHERE h.log_end_offset IS NOT NULL AND h.interval_start_ms >= {since_ms}
         GROUP BY h.topic, h.partition, h.interval_start_ms"""
 
@@ -166,7 +175,7 @@ def _known_passings(held: Held | None) -> str:
             FROM measured m WHERE FALSE"""
     return f"""
         SELECT {_key("h")}, h.interval_start_ms, h.at_ms, h.committed_offset, h.log_end_offset, h.behind_since_ms
-        FROM {_still_holds(held)} AND h.lag > 0"""
+        FROM {_still_holds(held, held.rows)} AND h.lag > 0"""
 
 
 def lag_history(
@@ -200,7 +209,7 @@ def lag_history(
         ), observations AS ({ends.observations(log_ends, interval_ms, since_ms)}
         ), looks AS ({ends.looks("observations", interval_ms)}
         ), observed AS ({ends.first_looks("looks")}
-        ), known AS ({_known_ends(held, moves, since_ms)}
+        ), known AS ({_known_ends(held, interval_ms, since_ms)}
         ), changes AS (
             SELECT l.topic, l.partition, l.interval_start_ms FROM looks l WHERE l.is_change
             UNION SELECT k.topic, k.partition, k.interval_start_ms FROM known k WHERE k.is_look = 1
@@ -286,7 +295,7 @@ def _known_production(held: Held | None) -> str:
     return f"""
         SELECT h.topic, h.partition, h.interval_start_ms, max(h.produced) AS produced,
             max(h.produced_in_ms) AS produced_in_ms
-        FROM {_still_holds(held)} AND h.produced IS NOT NULL
+        FROM {_still_holds(held, held.of_all)} AND h.produced IS NOT NULL
         GROUP BY h.topic, h.partition, h.interval_start_ms"""
 
 

@@ -40,10 +40,12 @@ def add_relation(
     options: Mapping[str, str],
     *,
     with_file: bool = False,
+    condition: str = "TRUE",
 ) -> None:
     """Make a relation of this name, of the columns of an inner schema, over files of the tables at an address.
 
-    No files, no rows. `with_file` adds a column `file`, the name of each row's file.
+    No files, no rows. `with_file` adds a column `file`, the name of each row's file; `condition` is on columns as they
+    are published, whose bounds files have.
     """
     if not files:
         empty = schema.append(pa.field("file", pa.string())) if with_file else schema
@@ -69,7 +71,7 @@ def add_relation(
     found = {row[0] for row in connection.execute(f"DESCRIBE {name}_files").fetchall()}
     columns = [_column(field, published_name(field.name) in found) for field in schema]
     columns += ["parse_filename(filename) AS file"] if with_file else []
-    connection.execute(f"CREATE TEMP VIEW {name} AS SELECT {', '.join(columns)} FROM {name}_files")
+    connection.execute(f"CREATE TEMP VIEW {name} AS SELECT {', '.join(columns)} FROM {name}_files WHERE {condition}")
 
 
 def _column(field: pa.Field, is_there: bool) -> str:

@@ -11,6 +11,7 @@ import pyarrow.dataset  # noqa: F401
 from pyspark.daemon import manager
 
 import muster.pipeline.extract.partition
+import muster.pipeline.interval_task
 import muster.pipeline.merge  # noqa: F401
 
 if __name__ == "__main__":
