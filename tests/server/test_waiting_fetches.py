@@ -5,9 +5,9 @@ from typing import Any, cast
 
 from muster.server.cluster.cluster import Cluster
 from muster.server.cluster.topics import Happened, TopicChange
-from muster.server.cluster_requests import WaitingFetches
 from muster.server.connection import Connection, PendingReply
 from muster.server.records.fetch import ENOUGH, FetchRequest, Key, ParkedFetch, PartitionAsked, handle
+from muster.server.records.waiting_fetches import WaitingFetches
 from muster.server.timers import Timers
 from tests.server.cluster.asking import a_topic, memory_cluster
 
@@ -34,6 +34,7 @@ class Parking:
             lambda due: self.timers,
             self._count,
             lambda parked: "done",  # type: ignore
+            lambda parked, reply, as_sent: reply.answer("done later"),
             self._turn.append,
             max_requests,
             max_partitions,

@@ -27,9 +27,9 @@ from muster.server.cluster import metadata
 from muster.server.cluster.cluster import MISSING_PARTITION, Cluster, DiskPartition, Node, PartitionOffsets
 from muster.server.cluster.topic_storage import DirectoryTopics, Patience, TopicChanges, fresh_topic_id, log_config
 from muster.server.cluster.topics import Topic, TopicChange, Topics
-from muster.server.cluster_requests import ClusterRequests, WaitingFetches
+from muster.server.cluster_requests import ClusterRequests, complete_later
 from muster.server.compaction import Compaction
-from muster.server.connections import Connections
+from muster.server.connections import Connections, FairTurns
 from muster.server.control import Control
 from muster.server.dispatch import Dispatch
 from muster.server.forgotten_topics import ForgottenTopics
@@ -45,10 +45,12 @@ from muster.server.housekeeping import (
 )
 from muster.server.leadership import Leadership
 from muster.server.led_partitions import LedGroups, LedPartitions
+from muster.server.long_requests import LongRequests
 from muster.server.records import fetch
 from muster.server.records.data_partitions import DataPartitions
 from muster.server.records.fetch_sessions import FetchSessions
 from muster.server.records.producer_ids import ProducerIds
+from muster.server.records.waiting_fetches import WaitingFetches
 from muster.server.server_log import FaultLog, RateLimitedLog, ServerLog, Stats
 from muster.server.timers import Clock
 
@@ -77,6 +79,7 @@ class Parts:
     compaction: Compaction
     leadership: Leadership[Coordinator]
     fetches: WaitingFetches
+    long_requests: LongRequests
     sessions: FetchSessions
     connections: Connections
     checkpoints: Checkpoints
@@ -158,10 +161,13 @@ def assemble(
     patience = Patience(report_topic_from_thread)
     directory.registry.try_again = patience
     topic_changes = TopicChanges(topics, forgotten_topics.deleted, report_topic, patience)
+    turns = FairTurns(loop)
+    long_requests = LongRequests(turns)
     fetches = WaitingFetches(
         partial(clock.make_timers, loop, of_clients=True),
         partial(fetch.count, cluster=cluster),
         lambda parked: fetch.complete(parked, cluster),
+        partial(complete_later, long_requests, cluster),
         loop.call_soon,
         config.muster_max_parked_requests,
         config.muster_max_parked_partitions,
@@ -174,13 +180,13 @@ def assemble(
     sessions = FetchSessions(
         config.max_incremental_fetch_session_cache_slots, MOST_SESSION_PARTITIONS, lambda: clock.now().monotonic_ms
     )
-    group_requests = GroupRequests(led_partitions, cluster, remarks)
+    group_requests = GroupRequests(led_partitions, cluster, remarks, long_requests)
     cluster_requests = ClusterRequests(
-        cluster, topic_changes, data_partitions, producer_ids, fetches, sessions, remarks, clock
+        cluster, topic_changes, data_partitions, producer_ids, fetches, sessions, remarks, clock, long_requests
     )
     dispatch = Dispatch({**group_requests.handlers, **cluster_requests.handlers})
     handle = group_requests.repeated.before(dispatch.handle)
-    connections = Connections(config, server_log, stats, faults, handle, closed=fetches.forget)
+    connections = Connections(config, server_log, stats, faults, handle, fetches.forget, turns)
     topics.listen(partial(_log_topic_change, server_log))
     topics.listen(compaction.topic_changed)
     topics.listen(data_partitions.topic_changed)
@@ -208,7 +214,8 @@ def assemble(
     control = Control(led_partitions, leadership, directory.path)
     return Parts(
         server_log, stats, faults, directory, flusher, clock, cluster, topic_changes, led_partitions, data_partitions,
-        compaction, leadership, fetches, sessions, connections, checkpoints, expiration, schedule, control,
+        compaction, leadership, fetches, long_requests, sessions, connections, checkpoints, expiration, schedule,
+        control,
     )  # fmt: skip
 
 

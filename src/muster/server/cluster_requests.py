@@ -6,6 +6,7 @@ Produce and Fetch are in `records/`. ConsumerGroupHeartbeat is advertised and re
 it among the APIs wait without a word; one line of the log says what to do.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from importlib import import_module
@@ -14,28 +15,33 @@ from typing import Any
 from muster.codec.error_codes import ErrorCode
 from muster.codec.primitives import Buffer
 from muster.protocol.apis import ApiKey
+from muster.protocol.errors import BadBody
 from muster.protocol.messages import decode_request, encode_response
 from muster.server.cluster.cluster import Cluster, ClusterApi
 from muster.server.cluster.topic_storage import TopicChanges
-from muster.server.cluster.topics import Outcome, Plan, TopicChange
+from muster.server.cluster.topics import Outcome, Plan
 from muster.server.connection import Connection, PendingReply
 from muster.server.connections import NotNow
 from muster.server.dispatch import Handler, Request
+from muster.server.long_requests import LONG_REQUEST_BYTES, MANY_PARTITIONS, LongRequests
 from muster.server.records import (
     alter_replica_log_dirs,
     delete_records,
     describe_log_dirs,
     describe_producers,
     fetch,
+    fetch_slices,
     produce,
     producer_ids,
 )
 from muster.server.records.data_partitions import DataPartitions
-from muster.server.records.fetch import FetchAnswer, Key, ParkedFetch
-from muster.server.records.fetch_sessions import FetchSessions
+from muster.server.records.fetch import ParkedFetch
+from muster.server.records.fetch_sessions import FetchSessions, Visit
 from muster.server.records.producer_ids import ProducerIds
+from muster.server.records.waiting_fetches import AsSent, WaitingFetches
 from muster.server.server_log import RateLimitedLog
-from muster.server.timers import Clock, Timers
+from muster.server.slices import Slices, finished, in_slices
+from muster.server.timers import Clock
 
 CLUSTER_MODULES = {
     ApiKey.METADATA: "metadata",
@@ -59,7 +65,6 @@ CLUSTER_MODULES = {
     ApiKey.LIST_CONFIG_RESOURCES: "one_node",
 }
 """In `muster.server.cluster`; each module has a table `APIS` of those it knows."""
-AsSent = Callable[[FetchAnswer], FetchAnswer]
 MOST_REMEMBERED = 1_000
 LONGEST_ID = 200
 
@@ -73,10 +78,11 @@ class ClusterRequests:
         changes: TopicChanges,
         records: DataPartitions,
         producer_ids: ProducerIds,
-        fetches: "WaitingFetches",
+        fetches: WaitingFetches,
         sessions: FetchSessions,
         remarks: RateLimitedLog,
         clock: Clock,
+        long_requests: LongRequests,
     ) -> None:
         self._cluster = cluster
         self._changes = changes
@@ -85,6 +91,7 @@ class ClusterRequests:
         self._fetches = fetches
         self._sessions = sessions
         self._now = clock.now
+        self._long = long_requests
         self._unserved = UnservedClients(remarks)
         self.handlers: dict[int, Handler] = {
             ApiKey.FETCH: self._fetch,
@@ -100,25 +107,64 @@ class ClusterRequests:
 
     def _about_cluster(self, api_key: ApiKey, request: Request, data: bytes, start: int, end: int) -> PendingReply:
         api: ClusterApi = import_module(f"muster.server.cluster.{CLUSTER_MODULES[api_key]}").APIS[api_key]
-        asked = api.decode(request.version, data, start, end)
-        reply = request.reply(api_key, api.encode)
-        if api.plan is None:
-            assert api.answer is not None
-            reply.answer(api.answer(asked, self._cluster))
+        decode = partial(api.decode, request.version, data, start, end)
+        if end - start > LONG_REQUEST_BYTES:
+            self._long.check_room()
+            reply = request.reply(api_key, api.encode)
+            self._long.begin(reply, end - start, self._read_later(api_key, request, decode, reply, end - start))
             return reply
+        asked = decode()
+        reply = request.reply(api_key, api.encode)
+        if api.answer is not None:
+            self._answer_cluster(api, reply, api.answer(asked, self._cluster))
+            return reply
+        assert api.plan is not None
         plan = api.plan(asked, self._cluster)
+        if not self._changes_topics(
+            plan, api_key, partial(api.plan, asked, self._cluster), request, reply, end - start
+        ):
+            self._answer_cluster(api, reply, plan.answer([]))
+        return reply
+
+    def _answer_cluster(self, api: ClusterApi, reply: PendingReply, answer: Any) -> None:
+        if api.elements is not None and api.elements(answer) > MANY_PARTITIONS:
+            self._long.begin(reply, 0, self._long.write(reply, answer))
+        else:
+            reply.answer(answer)
+
+    async def _read_later(
+        self, api_key: ApiKey, request: Request, decode: Callable[[], Any], reply: PendingReply, size_bytes: int
+    ) -> None:
+        api: ClusterApi = import_module(f"muster.server.cluster.{CLUSTER_MODULES[api_key]}").APIS[api_key]
+        asked = await self._long.in_thread(decode)
+        answer = api.answer or api.plan
+        assert answer is not None
+        if isinstance(answer, in_slices):
+            found = await self._long.in_slices(answer.slices(asked, self._cluster))
+        else:
+            found = answer(asked, self._cluster)
+        if api.plan is not None:
+            decide = partial(api.plan, asked, self._cluster)
+            if self._changes_topics(found, api_key, decide, request, reply, size_bytes):
+                return
+            found = found.answer([])
+        await self._long.write(reply, found)
+
+    def _changes_topics(
+        self, plan: Plan, api_key: ApiKey, decide: Callable[[], Plan], request: Request, reply: PendingReply,
+        size_bytes: int,
+    ) -> bool:  # fmt: skip
+        """Whether a request is answered behind a change of topics: its own, or those before it."""
         if plan.not_made:
             self._unserved.topics_not_made(request.client_id, request.connection.peer, plan.not_made)
         # Metadata tells what there is now; the others are about what there is behind the changes before them.
         waits = self._changes.is_busy and api_key is not ApiKey.METADATA
-        if plan.changes or waits:
-            decide = partial(api.plan, asked, self._cluster)
-            if api_key is ApiKey.METADATA:
-                decide = partial(self._with_failures_told, decide, request)
-            self._changes.submit(decide, reply, end - start)
-        else:
-            reply.answer(plan.answer([]))
-        return reply
+        if not plan.changes and not waits:
+            return False
+        if api_key is ApiKey.METADATA:
+            decide = partial(self._with_failures_told, decide, request)
+        self._changes.submit(decide, reply, size_bytes)
+        return True
 
     def _with_failures_told(self, decide: Callable[[], Plan], request: Request) -> Plan:
         """A client that only asked about a topic does not hear why it could not be made; the log does."""
@@ -136,21 +182,49 @@ class ClusterRequests:
         return plan._replace(answer=answer)
 
     def _fetch(self, request: Request, data: bytes, start: int, end: int) -> PendingReply:
-        asked = fetch.decode(request.version, data, start, end)
+        decode = partial(fetch.decode, request.version, data, start, end)
+        if end - start > LONG_REQUEST_BYTES:
+            self._long.check_room()
+            reply = request.reply(ApiKey.FETCH, fetch.encode)
+            self._long.begin(reply, end - start, self._fetch_later(decode, reply))
+            return reply
+        asked = decode()
         reply = request.reply(ApiKey.FETCH, fetch.encode)
         visit = self._sessions.visit(asked)
         if isinstance(visit, ErrorCode):
             reply.answer(fetch.FetchAnswer((), visit))
-            return reply
-        answer = fetch.handle(asked._replace(partitions=visit.partitions), self._cluster, self._now().monotonic_ms)
-        if isinstance(answer, fetch.ParkedFetch):
-            self._fetches.park(answer, reply, visit.answer)
+        elif len(visit.partitions) > MANY_PARTITIONS:
+            self._long.begin(reply, 0, self._fetch_many(asked, visit, reply))
         else:
-            reply.answer(visit.answer(answer))
+            answer = fetch.handle(asked._replace(partitions=visit.partitions), self._cluster, self._now().monotonic_ms)
+            if isinstance(answer, ParkedFetch):
+                self._fetches.park(answer, reply, visit.answer)
+            else:
+                reply.answer(visit.answer(answer))
         return reply
 
+    async def _fetch_later(self, decode: Callable[[], fetch.FetchRequest], reply: PendingReply) -> None:
+        asked = await self._long.in_thread(decode)
+        visit = self._sessions.visit(asked)
+        if isinstance(visit, ErrorCode):
+            reply.answer(fetch.FetchAnswer((), visit))
+        else:
+            await self._fetch_many(asked, visit, reply)
+
+    async def _fetch_many(self, asked: fetch.FetchRequest, visit: Visit, reply: PendingReply) -> None:
+        asked = asked._replace(partitions=visit.partitions)
+        with self._fetches.watched() as changed:
+            answer = await self._long.in_slices(fetch_slices.handle(asked, self._cluster, self._now().monotonic_ms))
+        if not isinstance(answer, ParkedFetch):
+            await self._long.write(reply, visit.answer(answer))
+        elif not reply.connection.is_closed:
+            self._fetches.park(answer, reply, visit.answer, changed)
+
     def _produce(self, request: Request, data: bytes, start: int, end: int) -> PendingReply | None:
-        asked = produce.decode(request.version, data, start, end)
+        try:
+            asked = produce.decode(request.version, data, start, end, MANY_PARTITIONS)
+        except BadBody:  # as far as one of few partitions goes
+            return self._produce_many(request, data, start, end)
         if self._records.packing.is_full and self._records.would_be_packed(asked):
             raise NotNow(self._records.packing.when_there_is_room)
         if asked.acks == produce.NO_ANSWER:
@@ -159,6 +233,25 @@ class ClusterRequests:
         reply = request.reply(ApiKey.PRODUCE, produce.encode)
         self._records.produce(asked, reply.answer)
         return None
+
+    def _produce_many(self, request: Request, data: bytes, start: int, end: int) -> PendingReply:
+        self._long.check_room()
+        if self._records.packing.is_full:
+            raise NotNow(self._records.packing.when_there_is_room)
+        reply = request.reply(ApiKey.PRODUCE, produce.encode)
+        decode = partial(produce.decode, request.version, data, start, end)
+        self._long.begin(reply, end - start, self._produce_later(decode, reply))
+        return reply
+
+    async def _produce_later(self, decode: Callable[[], produce.ProduceRequest], reply: PendingReply) -> None:
+        asked = await self._long.in_thread(decode)
+        produced: asyncio.Future[produce.ProduceAnswer] = asyncio.get_running_loop().create_future()
+        await self._long.in_slices(self._records.produce_in_slices(asked, produced.set_result))
+        if asked.acks == produce.NO_ANSWER:
+            _check_taken(reply.connection, await produced)
+            reply.send(b"")
+        else:
+            await self._long.write(reply, await produced)
 
     def _delete_records(self, request: Request, data: bytes, start: int, end: int) -> PendingReply:
         asked = delete_records.decode(request.version, data, start, end)
@@ -169,8 +262,15 @@ class ClusterRequests:
     def _describe_producers(self, request: Request, data: bytes, start: int, end: int) -> PendingReply:
         asked = describe_producers.decode(request.version, data, start, end)
         reply = request.reply(ApiKey.DESCRIBE_PRODUCERS, describe_producers.encode)
-        reply.answer(describe_producers.describe_producers(asked, self._cluster, self._records.log_of))
+        found = describe_producers.describe_producers.slices(asked, self._cluster, self._records.log_of)
+        if end - start > LONG_REQUEST_BYTES:
+            self._long.begin(reply, 0, self._answer_later(reply, found))
+        else:
+            reply.answer(finished(found))
         return reply
+
+    async def _answer_later(self, reply: PendingReply, slices: Slices[Any]) -> None:
+        await self._long.write(reply, await self._long.in_slices(slices))
 
     def _describe_log_dirs(self, request: Request, data: bytes, start: int, end: int) -> PendingReply:
         asked = describe_log_dirs.decode(request.version, data, start, end)
@@ -201,135 +301,23 @@ class ClusterRequests:
         return reply
 
 
+def complete_later(
+    long_requests: LongRequests, cluster: Cluster, parked: ParkedFetch, reply: PendingReply, as_sent: AsSent
+) -> None:
+    """Answer a fetch of very many partitions, which has waited."""
+
+    async def work() -> None:
+        answer = await long_requests.in_slices(fetch_slices.complete(parked, cluster))
+        await long_requests.write(reply, as_sent(answer))
+
+    long_requests.begin(reply, 0, work())
+
+
 def _check_taken(connection: Connection, answer: produce.ProduceAnswer) -> None:
     """A producer that wants no answer hears of an error by the end of its connection, as from Kafka."""
     errors = sorted({one.error.name for one in answer.produced if one.error is not ErrorCode.NONE})
     if errors:
         connection.drop(f"Produce that wants no answer, and was refused with {', '.join(errors)}")
-
-
-class WaitingFetches:
-    """Fetches that wait for records, until there are enough, their time is up, or something happens to their topics.
-
-    At most `max_requests` of `max_partitions` in all wait at a time; one more is answered at once. A connection has one
-    at most: the requests behind it wait for it.
-    """
-
-    def __init__(
-        self,
-        make_timers: Callable[[Callable[[Any], None]], Timers],
-        count: Callable[[ParkedFetch, Key], None],
-        complete: Callable[[ParkedFetch], FetchAnswer],
-        soon: Callable[[Callable[[], None]], object],
-        max_requests: int,
-        max_partitions: int,
-    ) -> None:
-        self._soon = soon
-        self._grown: set[Key] = set()
-        self._timers = make_timers(self.due)
-        self._count = count
-        self._complete = complete
-        self._max_requests = max_requests
-        self._max_partitions = max_partitions
-        self._waiting: dict[PendingReply, tuple[ParkedFetch, AsSent]] = {}
-        self._by_connection: dict[Connection, PendingReply] = {}
-        self._by_partition: dict[Key, dict[PendingReply, None]] = {}
-        self._partitions = 0
-
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-    def park(self, parked: ParkedFetch, reply: PendingReply, as_sent: AsSent) -> None:
-        """`as_sent` makes of the answer what this client gets of it."""
-        is_full = len(self._waiting) >= self._max_requests
-        if is_full or self._partitions + parked.partitions > self._max_partitions:
-            self._answer(reply, parked, as_sent)
-            return
-        self._waiting[reply] = parked, as_sent
-        self._by_connection[reply.connection] = reply
-        for key in parked.found:
-            self._by_partition.setdefault(key, {})[reply] = None
-        self._partitions += parked.partitions
-        self._timers.set(reply, parked.deadline_ms)
-
-    def due(self, reply: PendingReply) -> None:
-        """Time is up: answer with what there is."""
-        taken_out = self._taken_out(reply)
-        if taken_out is not None:
-            self._answer(reply, *taken_out)
-
-    def _answer(self, reply: PendingReply, parked: ParkedFetch, as_sent: AsSent) -> None:
-        try:
-            answer = as_sent(self._complete(parked))
-        except Exception as error:
-            reply.fail(error)
-        else:
-            reply.answer(answer)
-
-    def _taken_out(self, reply: PendingReply) -> tuple[ParkedFetch, AsSent] | None:
-        waiting = self._waiting.pop(reply, None)
-        if waiting is None:
-            return None
-        parked = waiting[0]
-        self._partitions -= parked.partitions
-        self._by_connection.pop(reply.connection, None)
-        for key in parked.found:
-            of_partition = self._by_partition[key]
-            del of_partition[reply]
-            if not of_partition:
-                del self._by_partition[key]
-        return waiting
-
-    def grown(self, topic: str, partition: int) -> None:
-        """There may be more to read in a partition: in this turn it is counted, once for each that waits for it."""
-        if (topic, partition) in self._by_partition:
-            if not self._grown:
-                self._soon(self._look_at_grown)
-            self._grown.add((topic, partition))
-
-    def _look_at_grown(self) -> None:
-        """Answer those that have enough now."""
-        grown, self._grown = self._grown, set()
-        grown_of: dict[PendingReply, list[Key]] = {}
-        for key in grown:
-            for reply in self._by_partition.get(key, ()):
-                grown_of.setdefault(reply, []).append(key)
-        for reply, keys in grown_of.items():
-            if reply not in self._waiting:
-                continue
-            parked, as_sent = self._waiting[reply]
-            try:
-                for key in keys:
-                    self._count(parked, key)
-                if not parked.has_enough:
-                    continue
-                answer = as_sent(self._complete(parked))
-            except Exception as error:
-                self._taken_out(reply)
-                reply.fail(error)
-                continue
-            self._timers.cancel(reply)
-            self._taken_out(reply)
-            reply.answer(answer)
-
-    def topic_changed(self, change: TopicChange) -> None:
-        for partition in range(change.topic.partitions):
-            for reply in list(self._by_partition.get((change.topic.name, partition), ())):
-                self._timers.cancel(reply)
-                self.due(reply)
-
-    def forget(self, connection: Connection) -> None:
-        """The client is gone."""
-        reply = self._by_connection.get(connection)
-        if reply is not None:
-            self._timers.cancel(reply)
-            self._taken_out(reply)
-
-    def finish(self) -> None:
-        """Answer all of them now."""
-        for reply in list(self._waiting):
-            self._timers.cancel(reply)
-            self.due(reply)
 
 
 class UnservedClients:

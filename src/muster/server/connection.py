@@ -90,11 +90,20 @@ class PendingReply:
             connection.is_sending_soon = True
             connection.host.send_soon(connection)
 
+    def send(self, frame: bytes) -> None:
+        """The reply as it was made elsewhere."""
+        self.encode = _as_it_is
+        self.answer(frame)
+
     def fail(self, error: Exception) -> None:
         """The reply cannot be made. Those behind it would wait for it for ever, so the connection ends."""
         api, group_id = APIS[self.api_key].name, self.group_id
         about = "" if group_id is None else f" about group {group_id}"
         self.connection.fail(f"the answer to its {api}{about} could not be made", error, api=api, group=group_id or "")
+
+
+def _as_it_is(context: Any, frame: bytes) -> bytes:
+    return frame
 
 
 class Connection(asyncio.Protocol):
@@ -125,6 +134,7 @@ class Connection(asyncio.Protocol):
         self._is_yielding = False
         self._has_turn = False
         """Whether it has waited for this turn of the loop: its next request is handled in it."""
+        self.had_s, self.had_in = 0.0, 0
         self._is_full = False
         self._is_muted = False
         self._is_paused = False
@@ -210,7 +220,7 @@ class Connection(asyncio.Protocol):
         handle, replies = self.host.handle, self._replies
         max_bytes, max_waiting = self.host.max_request_bytes, self.host.max_waiting
         turns, began = self.host.turns, monotonic()
-        taken, enough = 0, began + TURN_S
+        taken, enough, gives_way = 0, began + TURN_S, False
         is_sending_soon, self.is_sending_soon = self.is_sending_soon, True  # at the end of this
         self.taken_at = self._loop.time()
         self._needed = 4
@@ -224,21 +234,20 @@ class Connection(asyncio.Protocol):
                 self._needed = 4 + size
                 break
             if turns.is_long and not (self._has_turn and not taken) and _can_wait(data, position + 4, size):
-                self._is_yielding = True
-                turns.wait(self._take_turn)
+                gives_way = True
                 break
             try:
                 waits_for = handle(self, data, position + 4, after)
             except NotNow as later:
                 self._is_yielding = True
-                later.wait(self._take_turn)
+                later.wait(self.take_turn)
                 break
             except MusterError as error:
-                turns.spend(monotonic() - began)
+                turns.spend(monotonic() - began, self)
                 self.drop(str(error))
                 return
             except Exception as error:
-                turns.spend(monotonic() - began)
+                turns.spend(monotonic() - began, self)
                 self.fail("its request could not be handled", error)
                 return
             position = after
@@ -259,10 +268,12 @@ class Connection(asyncio.Protocol):
             taken += 1
             is_time_to_look = waits_for is not None or not taken % LOOK_AT_THE_CLOCK_EVERY or size > LARGE_REQUEST_BYTES
             if is_time_to_look and position < end and monotonic() > enough:
-                self._is_yielding = True
-                turns.wait(self._take_turn)
+                gives_way = True
                 break
-        turns.spend(monotonic() - began)
+        turns.spend(monotonic() - began, self)
+        if gives_way:
+            self._is_yielding = True
+            turns.wait(self)
         self.is_sending_soon = is_sending_soon
         self._waiting_bytes += position
         if not replies:  # all were answered and sent on the way: nothing waits
@@ -276,7 +287,8 @@ class Connection(asyncio.Protocol):
             self._hold(data[position:] if position else data)
         self._settle_reading()
 
-    def _take_turn(self) -> None:
+    def take_turn(self) -> None:
+        """It has waited for this turn of the loop."""
         self._is_yielding, self._has_turn = False, True
         self._go_on()
         self._has_turn = False

@@ -15,15 +15,18 @@ those that are read from and send nothing more, and the largest first. A request
 Answers. A client that does not read is not read from, so it holds the answers to what it asked before, and no more
 (`Unread`). If all clients together hold too much, the ones that have not read for longest are dropped.
 
-Time. Of the clients that have sent more than can be handled at once, those that have waited longest go on in each turn
-of the loop, for a few milliseconds in all (`FairTurns`). So a client with one request waits for one of them at a time,
-however many there are. The same holds for requests that take long one by one: when a turn of the loop has lasted
-`LONG_TURN_S`, requests wait for a later one, but for small ones of group members.
+Time. Of the clients that have sent more than can be handled at once, those that have had the least time go on in each
+turn of the loop, for a few milliseconds in all (`FairTurns`). So a client with one request waits for one of them at a
+time, however many there are. The same holds for requests that take long one by one: when a turn of the loop has lasted
+`LONG_TURN_S`, requests wait for a later one, but for small ones of group members. Requests of very many elements are
+done beside the others (`long_requests.py`).
 """
 
 import asyncio
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
+from heapq import heappop, heappush
+from time import monotonic
 from typing import Any, Protocol
 
 from muster.config.broker import BrokerConfig
@@ -66,6 +69,9 @@ class Client(Protocol):
     """Since when the client has not read what we wrote; None while it does."""
     unfinished_since: float | None
     """When the first bytes came of a request that is not whole yet; None if there is none."""
+    had_s: float
+    had_in: int
+    """How long its requests were handled, and in which time of waiting: see `FairTurns`."""
 
     @property
     def file_number(self) -> int: ...
@@ -79,6 +85,8 @@ class Client(Protocol):
     def tune(self, send_bytes: int, receive_bytes: int) -> None: ...
 
     def send_answers(self) -> None: ...
+
+    def take_turn(self) -> None: ...
 
     def unmute(self) -> None: ...
 
@@ -100,6 +108,7 @@ class Connections:
         faults: FaultLog,
         handle: Handle,
         closed: Callable[[Any], None],
+        turns: "FairTurns",
     ) -> None:
         loop = asyncio.get_running_loop()
         self.handle = handle
@@ -118,7 +127,7 @@ class Connections:
         self.max_unsent_bytes = config.muster_connection_max_unsent_bytes
         self.max_waiting = config.queued_max_requests
         """Replies that one connection may wait for; reading stops until there are fewer."""
-        self.turns = FairTurns(loop)
+        self.turns = turns
         queued_bytes = config.queued_max_request_bytes
         if queued_bytes <= 0:
             queued_bytes = max(DEFAULT_QUEUED_BYTES, config.socket_request_max_bytes)
@@ -321,40 +330,70 @@ class Unread:
 
 
 class FairTurns:
-    """Clients that have sent more than can be handled at once, and wait for their turn to go on."""
+    """Clients that have sent more than can be handled at once, and wait for their turn to go on.
+
+    Those go first that have had the least time while there was somebody to wait for it. So one with few requests waits
+    for the one at hand, and not for all who always have another one. In each turn of the loop there is also one slice
+    of a long request (`long_requests.py`).
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._waiting: deque[Callable[[], None]] = deque()
+        self._waiting: list[tuple[float, int, Client]] = []
+        """A heap: the time that each has had, and its number in the row."""
+        self._slices: deque[Callable[[], None]] = deque()
+        self._came = 0
+        self._period = 0
+        """Which one it is of the times in which somebody waits."""
+        self._is_called = self._is_serving = False
         self._spent_s = 0.0
         self.is_long = False
         """Whether requests have taken this turn of the loop for so long that those which can wait should."""
 
-    def spend(self, seconds: float) -> None:
+    def spend(self, seconds: float, client: Client | None = None) -> None:
         """Requests were handled for so long."""
         if not self._spent_s:
             self._loop.call_soon(self._begin)
         self._spent_s += seconds
         self.is_long = self._spent_s > LONG_TURN_S
+        if client is not None:
+            client.had_s = self._had_s(client) + seconds
+            client.had_in = self._period
 
     def _begin(self) -> None:
         self._spent_s, self.is_long = 0.0, False
 
-    def wait(self, go_on: Callable[[], None]) -> None:
-        self._waiting.append(go_on)
-        if len(self._waiting) == 1:
+    def _had_s(self, client: Client) -> float:
+        return client.had_s if client.had_in == self._period else 0.0
+
+    def wait(self, client: Client) -> None:
+        if not self._waiting and not self._is_serving:
+            self._period += 1
+        self._came += 1
+        heappush(self._waiting, (self._had_s(client), self._came, client))
+        self._call()
+
+    def wait_for_slice(self, go_on: Callable[[], None]) -> None:
+        self._slices.append(go_on)
+        self._call()
+
+    def _call(self) -> None:
+        if not self._is_called:
+            self._is_called = True
             self._loop.call_soon(self._next)
 
     def _next(self) -> None:
+        self._is_called, self._is_serving = False, True
         try:
             while self._waiting:
-                go_on = self._waiting[0]  # stays until it has had its turn: `wait` calls for none before
-                try:
-                    go_on()
-                finally:
-                    self._waiting.popleft()
+                heappop(self._waiting)[2].take_turn()
                 if self._spent_s >= TURN_S:
                     break
+            if self._slices:
+                began = monotonic()
+                self._slices.popleft()()
+                self.spend(monotonic() - began)
         finally:
-            if self._waiting:
-                self._loop.call_soon(self._next)
+            self._is_serving = False
+            if self._waiting or self._slices:
+                self._call()

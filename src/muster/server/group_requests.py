@@ -4,7 +4,9 @@ A request about several groups becomes several events, and its reply is made of 
 `muster.max.response.bytes`.
 """
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -17,8 +19,10 @@ from muster.server.cluster_requests import UnservedClients
 from muster.server.connection import PendingReply
 from muster.server.dispatch import Handler, Request
 from muster.server.led_partitions import LedGroups
+from muster.server.long_requests import LONG_REQUEST_BYTES, MANY_PARTITIONS, LongRequests
 from muster.server.repeated_requests import RepeatedRequests
 from muster.server.server_log import RateLimitedLog
+from muster.server.slices import Slices, finished
 from muster.server.wire import TopicNames, discovery, group_admin, members
 from muster.server.wire.heartbeat import decode_heartbeat, encode_heartbeat
 from muster.server.wire.offset_commit import decode_commit_head, decode_offset_commit, encode_offset_commit
@@ -36,10 +40,13 @@ LIST_REFUSED = ListAnswer(ErrorCode.POLICY_VIOLATION)
 class GroupRequests:
     """`handlers` is the table of them, by API key."""
 
-    def __init__(self, led_partitions: LedGroups, cluster: Cluster, remarks: RateLimitedLog) -> None:
+    def __init__(
+        self, led_partitions: LedGroups, cluster: Cluster, remarks: RateLimitedLog, long_requests: LongRequests
+    ) -> None:
         self._led_partitions = led_partitions
         self._cluster = cluster
         self._remarks = remarks
+        self._long = long_requests
         self._unserved = UnservedClients(remarks)
         self._max_response_bytes = cluster.config.muster_max_response_bytes
         self._by_name: dict[str, tuple[bytes, int]] = {}
@@ -99,7 +106,10 @@ class GroupRequests:
         self._led_partitions.submit(event, reply)
 
     def _offset_fetch(self, request: Request, data: bytes, start: int, end: int) -> PendingReply | None:
-        events, context = decode_offset_fetch(request.version, request.correlation_id, data, start, end, self._names)
+        decode = partial(decode_offset_fetch, request.version, request.correlation_id, data, start, end, self._names)
+        if end - start > LONG_REQUEST_BYTES:
+            return self._begin_long(request, ApiKey.OFFSET_FETCH, end - start, partial(self._fetch_later, decode))
+        events, context = decode()
         partitions = events[0].partitions if len(events) == 1 else None
         if partitions is None or len(partitions) > FEW_PARTITIONS:
             reply = request.connection.reply(ApiKey.OFFSET_FETCH, self._encode_fetches, context)
@@ -109,6 +119,11 @@ class GroupRequests:
         reply = request.connection.reply(ApiKey.OFFSET_FETCH, self._encode_fetch, context, event.group_id)
         self._led_partitions.submit(event, reply)
         return None
+
+    async def _fetch_later(self, decode: Callable[[], Any], reply: PendingReply) -> None:
+        events, context = await self._long.in_thread(decode)
+        answers = await self._gathered(events, reply, offset_fetch_bytes, FETCH_REFUSED)
+        reply.send(await self._long.in_thread(partial(encode_offset_fetch, context, answers, self._names)))
 
     def _encode_fetch(self, context: FetchReply, answer: Any) -> bytes:
         return encode_offset_fetch(context, (answer,), self._names)
@@ -158,14 +173,69 @@ class GroupRequests:
         return self._submit_all((event,), reply, group_admin.list_groups_bytes, LIST_REFUSED)
 
     def _describe_groups(self, request: Request, data: bytes, start: int, end: int) -> PendingReply:
-        events, has_operations = group_admin.decode_describe_groups(request.version, data, start, end)
+        decode = partial(group_admin.decode_describe_groups, request.version, data, start, end)
+        if end - start > LONG_REQUEST_BYTES:
+            work = partial(self._describe_later, request, decode)
+            return self._begin_long(request, ApiKey.DESCRIBE_GROUPS, end - start, work)
+        events, has_operations = decode()
         reply = request.reply(ApiKey.DESCRIBE_GROUPS, group_admin.encode_describe_groups, events, has_operations)
         return self._submit_all(events, reply, group_admin.describe_groups_bytes, DESCRIBE_REFUSED)
 
+    async def _describe_later(self, request: Request, decode: Callable[[], Any], reply: PendingReply) -> None:
+        described = await self._long.in_thread(decode)
+        answers = await self._gathered(described[0], reply, group_admin.describe_groups_bytes, DESCRIBE_REFUSED)
+        encode = partial(group_admin.encode_describe_groups, request.version, request.correlation_id, *described)
+        reply.send(await self._long.in_thread(partial(encode, answers)))
+
     def _delete_groups(self, request: Request, data: bytes, start: int, end: int) -> PendingReply:
-        events = group_admin.decode_delete_groups(request.version, data, start, end)
+        decode = partial(group_admin.decode_delete_groups, request.version, data, start, end)
+        if end - start > LONG_REQUEST_BYTES:
+            work = partial(self._delete_later, request, decode)
+            return self._begin_long(request, ApiKey.DELETE_GROUPS, end - start, work)
+        events = decode()
         reply = request.reply(ApiKey.DELETE_GROUPS, group_admin.encode_delete_groups, events)
         return self._submit_all(events, reply, lambda error: 0, ErrorCode.NONE)
+
+    async def _delete_later(self, request: Request, decode: Callable[[], Any], reply: PendingReply) -> None:
+        events = await self._long.in_thread(decode)
+        answers = await self._gathered(events, reply, lambda error: 0, ErrorCode.NONE)
+        encode = partial(group_admin.encode_delete_groups, request.version, request.correlation_id, events)
+        reply.send(await self._long.in_thread(partial(encode, answers)))
+
+    # Very many at once.
+
+    def _begin_long(
+        self,
+        request: Request,
+        api_key: ApiKey,
+        size_bytes: int,
+        work: Callable[[PendingReply], Coroutine[Any, Any, None]],
+    ) -> PendingReply:
+        self._long.check_room()
+        reply = request.reply(api_key, lambda *_: b"")  # it is sent as it is made in the end
+        self._long.begin(reply, size_bytes, work(reply))
+        return reply
+
+    async def _gathered(
+        self, events: Sequence[Any], reply: PendingReply, size_of: Callable[[Any], int], refused: Any
+    ) -> Sequence[Any]:
+        """The answers to events that are submitted in slices."""
+        if not events:
+            return []
+        gathered = GatheredReply(reply)
+        combined = CombinedReply(
+            gathered, len(events), self._max_response_bytes, size_of, refused, self._report_too_large
+        )
+        await self._long.in_slices(self._submit_in_slices(events, combined))
+        return await gathered.answers
+
+    def _submit_in_slices(self, events: Sequence[Any], combined: "CombinedReply") -> Slices[None]:
+        places: dict[int, list[int]] = {}
+        for place, event in enumerate(events):
+            places.setdefault(id(event), []).append(place)
+        for of_one in places.values():
+            self._led_partitions.submit(events[of_one[0]], PartialReply(combined, of_one))
+            yield
 
     def _submit_all(
         self, events: Sequence[Any], reply: PendingReply, size_of: Callable[[Any], int], refused: Any
@@ -175,11 +245,7 @@ class GroupRequests:
             reply.answer([])
             return reply
         combined = CombinedReply(reply, len(events), self._max_response_bytes, size_of, refused, self._report_too_large)
-        places: dict[int, list[int]] = {}
-        for place, event in enumerate(events):
-            places.setdefault(id(event), []).append(place)
-        for of_one in places.values():
-            self._led_partitions.submit(events[of_one[0]], PartialReply(combined, of_one))
+        finished(self._submit_in_slices(events, combined))
         return reply
 
     def _report_too_large(self, reply: PendingReply) -> None:
@@ -200,7 +266,10 @@ class GroupRequests:
         if error is ErrorCode.NONE:
             node = self._cluster.node
             found = discovery.FoundCoordinator(error, node.node_id, node.host, node.port)
-        reply.answer([found] * len(asked.keys))
+        if len(asked.keys) > MANY_PARTITIONS:
+            self._long.begin(reply, 0, self._long.write(reply, [found] * len(asked.keys)))
+        else:
+            reply.answer([found] * len(asked.keys))
         return reply
 
 
@@ -245,6 +314,22 @@ class CombinedReply:
         self._left -= len(places)
         if not self._left:
             self.reply.answer(self._answers)
+
+
+class GatheredReply(PendingReply):
+    """Stands for a reply whose answers are awaited, and written elsewhere."""
+
+    def __init__(self, reply: PendingReply) -> None:
+        super().__init__(reply.connection, reply.api_key, reply.encode, reply.context)
+        self.answers: asyncio.Future[Sequence[Any]] = asyncio.get_running_loop().create_future()
+
+    def answer(self, answer: Any) -> None:
+        if not self.answers.done():
+            self.answers.set_result(answer)
+
+    def fail(self, error: Exception) -> None:
+        if not self.answers.done():
+            self.answers.set_exception(error)
 
 
 class PartialReply:

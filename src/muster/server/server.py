@@ -123,6 +123,7 @@ class Server:
             started + ANSWER_WITHIN_S,
         )
         parts.data_partitions.packing.stop()
+        parts.long_requests.stop()
         for led in self._served():
             parts.led_partitions.resign(led.partition)
         await asyncio.sleep(0)
@@ -151,6 +152,7 @@ class Server:
         parts.leadership.stop()
         parts.data_partitions.stop()
         parts.data_partitions.packing.stop()
+        parts.long_requests.stop()
         parts.flusher.end_threads()
         await parts.control.stop()
         await asyncio.wait([self._loop.create_task(parts.topic_changes.stop())], timeout=BACKGROUND_WITHIN_S)

@@ -217,3 +217,5 @@ class ClusterApi(NamedTuple):
     encode: Callable[..., bytes]
     answer: Callable[[Any, Cluster], Any] | None = None
     plan: Callable[[Any, Cluster], Plan] | None = None
+    elements: Callable[[Any], int] | None = None
+    """How many an answer has, where a small request may have a large one."""

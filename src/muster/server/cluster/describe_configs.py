@@ -27,6 +27,7 @@ from muster.server.cluster.cluster import Cluster, ClusterApi
 from muster.server.cluster.topic_configs import MIN_ISR, Source, TopicSetting, effective_configs, is_given
 from muster.server.cluster.topics import Topic, name_problem
 from muster.server.settings import group_kinds
+from muster.server.slices import Slices, in_slices
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 _BROKER_ID = re.compile(r"[+-]?\d{1,10}")
@@ -90,12 +91,14 @@ def decode_describe_configs(
     return DescribeConfigsRequest(tuple(resources), body["includeSynonyms"], body["includeDocumentation"])
 
 
-def describe_configs(request: DescribeConfigsRequest, cluster: Cluster) -> DescribeConfigsAnswer:
+@in_slices
+def describe_configs(request: DescribeConfigsRequest, cluster: Cluster) -> Slices[DescribeConfigsAnswer]:
     """Describe each resource; all settings of one are looked up once, however many of its keys are asked for."""
     looked_up: dict[tuple[int, str], ResourceDescribed] = {}
     seen: set[tuple[int, str, frozenset[str]]] = set()
     answers = []
     for kind, name, keys in request.resources:
+        yield
         asked = kind, name, frozenset(keys or ())
         if asked in seen:
             answers.append(ResourceDescribed(kind, name, ErrorCode.INVALID_REQUEST, REPEATED))

@@ -37,6 +37,7 @@ from muster.server.cluster.cluster import (
     PartitionOffsets,
     epoch_problem,
 )
+from muster.server.slices import Slices, in_slices
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 _FIRST_VERSION = {
@@ -90,7 +91,8 @@ def decode_list_offsets(version: int, data: Buffer, position: int = 0, end: int 
     return ListOffsetsRequest(version, tuple(topics), body["isolationLevel"], body["replicaId"])
 
 
-def list_offsets(request: ListOffsetsRequest, cluster: Cluster) -> ListOffsetsAnswer:
+@in_slices
+def list_offsets(request: ListOffsetsRequest, cluster: Cluster) -> Slices[ListOffsetsAnswer]:
     """Answer each partition once, a topic's all together. A partition that is named twice is refused."""
     if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
         return _nonsense(request)
@@ -104,6 +106,7 @@ def list_offsets(request: ListOffsetsRequest, cluster: Cluster) -> ListOffsetsAn
                 if is_repeated
                 else _listed(name, one, request, cluster)
             )
+            yield
     return ListOffsetsAnswer(tuple([(name, tuple(listed.values())) for name, listed in by_topic.items()]))
 
 
@@ -208,10 +211,16 @@ def decode_epoch_ends(
     return OffsetForLeaderEpochRequest(tuple(topics))
 
 
-def find_epoch_ends(request: OffsetForLeaderEpochRequest, cluster: Cluster) -> OffsetForLeaderEpochAnswer:
-    return OffsetForLeaderEpochAnswer(
-        tuple([(name, tuple([_answered(name, one, cluster) for one in asked])) for name, asked in request.topics])
-    )
+@in_slices
+def find_epoch_ends(request: OffsetForLeaderEpochRequest, cluster: Cluster) -> Slices[OffsetForLeaderEpochAnswer]:
+    topics = []
+    for name, asked in request.topics:
+        answered = []
+        for one in asked:
+            answered.append(_answered(name, one, cluster))
+            yield
+        topics.append((name, tuple(answered)))
+    return OffsetForLeaderEpochAnswer(tuple(topics))
 
 
 def _answered(name: str, asked: EpochAsked, cluster: Cluster) -> EpochAnswered:

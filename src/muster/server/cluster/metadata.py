@@ -58,6 +58,7 @@ from muster.server.cluster.topics import (
     TopicChange,
     name_problem,
 )
+from muster.server.slices import Slices, in_slices
 
 _FIRST_WITH_IDS = 12
 MOST_MADE = 100
@@ -110,7 +111,8 @@ def decode_metadata(version: int, data: Buffer, position: int = 0, end: int | No
     )
 
 
-def plan_metadata(request: MetadataRequest, cluster: Cluster) -> Plan:
+@in_slices
+def plan_metadata(request: MetadataRequest, cluster: Cluster) -> Slices[Plan]:
     """The answer, and the topics to make before it goes out. Those that cannot be made are not there the next time."""
     problem = _request_problem(request)
     if problem is not ErrorCode.NONE:
@@ -119,8 +121,11 @@ def plan_metadata(request: MetadataRequest, cluster: Cluster) -> Plan:
     known, unknown_ids, unknown_names = _looked_up(request, cluster)
     operations = ALL_TOPIC_OPERATIONS if request.wants_topic_operations else NOT_ASKED
     described = [TopicDescribed(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id) for topic_id in unknown_ids]
-    described += [_described(topic, cluster, operations) for topic in known]
+    for topic in known:
+        yield
+        described.append(_described(topic, cluster, operations))
     for name in unknown_names:
+        yield
         error = ErrorCode.INVALID_TOPIC_EXCEPTION if name_problem(name) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         described.append(TopicDescribed(error, name, operations=operations))
     answer = MetadataAnswer(
@@ -216,6 +221,10 @@ def encode_metadata(version: int, correlation_id: int, answer: MetadataAnswer) -
         body["clusterId"] = cluster.cluster_id
         body["controllerId"] = node.node_id
     return encode_response(ApiKey.METADATA, version, correlation_id, body)
+
+
+def _elements(answer: MetadataAnswer) -> int:
+    return sum(1 + len(topic.leader_epochs) for topic in answer.topics)
 
 
 def _encoded_topic(topic: TopicDescribed, leader: int) -> dict[str, Any]:
@@ -330,9 +339,10 @@ def decode_topic_partitions(
     )
 
 
+@in_slices
 def describe_topic_partitions(
     request: DescribeTopicPartitionsRequest, cluster: Cluster
-) -> DescribeTopicPartitionsAnswer:
+) -> Slices[DescribeTopicPartitionsAnswer]:
     node_id = cluster.node.node_id
     asked = sorted(set(request.topics))
     cursor = request.cursor
@@ -344,6 +354,7 @@ def describe_topic_partitions(
     room = max(1, min(request.limit, cluster.config.max_request_partition_size_limit))
     described: list[PartitionsOfTopic] = []
     for name in names[first:]:
+        yield
         if room == 0:
             return DescribeTopicPartitionsAnswer(node_id, tuple(described), Cursor(name, 0))
         start = cursor.partition if cursor is not None and cursor.topic == name else 0
@@ -396,7 +407,7 @@ def _encoded_cursor(cursor: Cursor) -> dict[str, Any]:
 
 
 APIS = {
-    ApiKey.METADATA: ClusterApi(decode_metadata, encode_metadata, plan=plan_metadata),
+    ApiKey.METADATA: ClusterApi(decode_metadata, encode_metadata, plan=plan_metadata, elements=_elements),
     ApiKey.DESCRIBE_CLUSTER: ClusterApi(decode_describe_cluster, encode_describe_cluster, answer=describe_cluster),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: ClusterApi(
         decode_topic_partitions, encode_topic_partitions, answer=describe_topic_partitions

@@ -46,6 +46,7 @@ from muster.server.records.produce import (
 )
 from muster.server.records.waiting_producers import DataLog, Pending, Waiting
 from muster.server.server_log import RateLimitedLog, ServerLog
+from muster.server.slices import Slices, finished
 from muster.server.timers import Clock
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
@@ -107,6 +108,9 @@ class DataPartitions:
 
     def produce(self, request: ProduceRequest, answer: Callable[[ProduceAnswer], None]) -> None:
         """Append every batch of a request; `answer` is called when all are decided, perhaps at once."""
+        finished(self.produce_in_slices(request, answer))
+
+    def produce_in_slices(self, request: ProduceRequest, answer: Callable[[ProduceAnswer], None]) -> Slices[None]:
         kept = request._replace(partitions=tuple([one._replace(records=NOTHING) for one in request.partitions]))
         refused = refusal(request)
         if refused is not ErrorCode.NONE or not request.partitions:
@@ -115,6 +119,7 @@ class DataPartitions:
         pending = Pending(kept, answer)  # its bytes are not kept while it waits
         budget = UnpackBudget()
         for number, asked in enumerate(request.partitions):
+            yield
             batch: memoryview | Produced = one_batch(asked.records, request.version)
             topic = found(asked, request, self._cluster)
             if isinstance(topic, Produced):

@@ -16,6 +16,7 @@ from muster.protocol.messages import decode_request, encode_response
 from muster.segments.checkpoints import TopicPartition
 from muster.server.cluster.cluster import Cluster
 from muster.server.cluster.topics import name_problem
+from muster.server.slices import Slices, in_slices
 
 PRODUCER_BYTES = 40
 """In an answer."""
@@ -43,9 +44,10 @@ def decode(version: int, data: Buffer, position: int = 0, end: int | None = None
     return DescribeProducersRequest(tuple([(one["name"], tuple(one["partitionIndexes"])) for one in body["topics"]]))
 
 
+@in_slices
 def describe_producers(
     request: DescribeProducersRequest, cluster: Cluster, log_of: Callable[[TopicPartition], DiskLog | None]
-) -> DescribeProducersAnswer:
+) -> Slices[DescribeProducersAnswer]:
     left = cluster.config.muster_max_response_bytes // PRODUCER_BYTES
     topics = []
     for name, numbers in request.topics:
@@ -56,6 +58,7 @@ def describe_producers(
                 one = ProducersDescribed(number, ErrorCode.POLICY_VIOLATION, NO_ROOM)
             left -= len(one.producers) + 1
             described.append(one._replace(producers=list(one.producers)))
+            yield
         topics.append((name, tuple(described)))
     return DescribeProducersAnswer(tuple(topics))
 

@@ -27,7 +27,7 @@ that no consumer is stuck before it; all others keep to what the request allows.
 Which partitions a request is about, if it is one of a session, `fetch_sessions.py` knows.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -51,6 +51,7 @@ from muster.server.cluster.cluster import (
 )
 from muster.server.cluster.list_offsets import READ_COMMITTED, READ_UNCOMMITTED
 from muster.server.cluster.topics import Topic
+from muster.server.slices import Slices, finished
 
 FIRST_WITH_IDS = 13
 _FIRST_WITH_LEADER = 16
@@ -136,9 +137,6 @@ class PartitionSeen(NamedTuple):
         return 0 if self.records is None else self.records.size_bytes
 
 
-Seen = Sequence[PartitionSeen]
-
-
 Key = tuple[str, int]
 """A topic's name, and a partition."""
 
@@ -172,6 +170,11 @@ class ParkedFetch:
         A topic that it made up is no such thing, as long as others are real.
         """
         return self.counted_bytes >= self.wanted_bytes
+
+    @property
+    def is_due(self) -> bool:
+        """Whether there is nothing to wait for, whatever there is."""
+        return self.request.max_wait_ms <= 0 or not self.found
 
     @property
     def partitions(self) -> int:
@@ -216,18 +219,25 @@ def decode(version: int, data: Buffer, position: int = 0, end: int | None = None
 
 def handle(request: FetchRequest, cluster: Cluster, now_ms: int) -> FetchAnswer | ParkedFetch:
     """The answer, or what to do until there is one."""
-    if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
-        return _nonsense(request)
-    found, erroneous = _looked_up(request, cluster)
-    deadline_ms = now_ms + max(request.max_wait_ms, 0)
-    wanted_bytes = min(request.min_bytes, request.max_bytes, cluster.config.fetch_max_bytes)
-    parked = ParkedFetch(request._replace(partitions=()), deadline_ms, wanted_bytes, found, tuple(erroneous))
-    seen = look(parked, cluster)
-    for key, one in zip(found, seen, strict=True):
+    if makes_no_sense(request):
+        return nonsense(request)
+    parked = finished(wait_for(request, cluster, now_ms))
+    seen = list(looks(parked, cluster))
+    for key, one in zip(parked.found, seen, strict=True):
         if one.counted_bytes:
             parked.note(key, one.counted_bytes)
-    is_due = request.max_wait_ms <= 0 or not found
-    return complete(parked, cluster, seen) if is_due or parked.has_enough else parked
+    return complete(parked, cluster, seen) if parked.is_due or parked.has_enough else parked
+
+
+def makes_no_sense(request: FetchRequest) -> bool:
+    return request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED)
+
+
+def wait_for(request: FetchRequest, cluster: Cluster, now_ms: int) -> Slices[ParkedFetch]:
+    found, erroneous = yield from _looked_up(request, cluster)
+    deadline_ms = now_ms + max(request.max_wait_ms, 0)
+    wanted_bytes = min(request.min_bytes, request.max_bytes, cluster.config.fetch_max_bytes)
+    return ParkedFetch(request._replace(partitions=()), deadline_ms, wanted_bytes, found, tuple(erroneous))
 
 
 def count(parked: ParkedFetch, key: Key, cluster: Cluster) -> None:
@@ -242,33 +252,31 @@ def _counted(extent: Extent, max_bytes: int) -> int:
     return max(min(extent.readable_end - extent.start, max_bytes), extent.size_bytes)
 
 
-def look(parked: ParkedFetch, cluster: Cluster) -> Seen:
-    """What there is of the partitions that were found. No record is read."""
+def looks(parked: ParkedFetch, cluster: Cluster) -> Iterator[PartitionSeen]:
+    """What there is of the partitions that were found, one after the other. No record is read."""
     request = parked.request
     left_bytes, is_first = min(request.max_bytes, cluster.config.fetch_max_bytes), True
-    seen = []
     for asked, topic in parked.found.values():
         one = _seen(asked, topic, request, cluster, left_bytes, at_least_one=is_first)
         if one.records is not None:
             left_bytes, is_first = max(left_bytes - one.size_bytes, 0), False
-        seen.append(one)
-    return seen
+        yield one
 
 
-def complete(parked: ParkedFetch, cluster: Cluster, seen: Seen | None = None) -> FetchAnswer:
-    """The answer, with the records that are there now (and were `seen` just before).
+def complete(parked: ParkedFetch, cluster: Cluster, seen: Iterable[PartitionSeen] | None = None) -> FetchAnswer:
+    """The answer, with the records that are there now (and were `seen` just before)."""
+    return answer_of(parked, cluster, [read(one) for one in (looks(parked, cluster) if seen is None else seen)])
 
-    Partitions that were found come first, as in Kafka.
-    """
-    request = parked.request
-    fetched = [_read(one) for one in (look(parked, cluster) if seen is None else seen)]
+
+def answer_of(parked: ParkedFetch, cluster: Cluster, fetched: list[PartitionFetched]) -> FetchAnswer:
+    """Partitions that were found come first, as in Kafka."""
     names_leader = any(one.leader is not None for one in fetched)
     # A replica finds brokers in other ways.
-    endpoint = cluster.node if names_leader and request.replica_id < 0 else None
+    endpoint = cluster.node if names_leader and parked.request.replica_id < 0 else None
     return FetchAnswer((*fetched, *parked.erroneous), endpoint=endpoint)
 
 
-def _nonsense(request: FetchRequest) -> FetchAnswer:
+def nonsense(request: FetchRequest) -> FetchAnswer:
     error = ErrorCode.UNKNOWN_SERVER_ERROR
     if request.version >= FIRST_WITH_IDS:
         return FetchAnswer((), error)
@@ -278,12 +286,13 @@ def _nonsense(request: FetchRequest) -> FetchAnswer:
 
 def _looked_up(
     request: FetchRequest, cluster: Cluster
-) -> tuple[dict[Key, tuple[PartitionAsked, Topic]], list[PartitionFetched]]:
+) -> Slices[tuple[dict[Key, tuple[PartitionAsked, Topic]], list[PartitionFetched]]]:
     """Partitions that are there, and answers for those that are not. Of two for one partition the last one counts."""
     found = {}
     erroneous = []
     by_id = request.version >= FIRST_WITH_IDS
     for asked in {asked.key: asked for asked in request.partitions}.values():
+        yield
         topic = cluster.topics.by_id(asked.topic_id) if by_id else cluster.topics.get(asked.topic)
         if topic is not None and 0 <= asked.partition < topic.partitions:
             found[topic.name, asked.partition] = asked, topic
@@ -340,7 +349,7 @@ def _seen(
     return PartitionSeen(fetched, extent, log if is_committed else None, asked.offset, counted_bytes)
 
 
-def _read(seen: PartitionSeen) -> PartitionFetched:
+def read(seen: PartitionSeen) -> PartitionFetched:
     fetched, extent, log, offset, _ = seen
     if extent is None:
         return fetched

@@ -21,6 +21,7 @@ from muster.codec.primitives import Buffer
 from muster.codec.records import CODEC_MASK, TRANSACTIONAL
 from muster.protocol.apis import ApiKey
 from muster.protocol.messages import decode_request, encode_response
+from muster.protocol.reader import MAX_ELEMENTS
 from muster.server.cluster.cluster import NO_OFFSET, Cluster
 from muster.server.cluster.topics import INTERNAL_TOPICS, Topic
 
@@ -68,9 +69,11 @@ class ProduceAnswer(NamedTuple):
     """As many as the request has partitions, in their order."""
 
 
-def decode(version: int, data: Buffer, position: int = 0, end: int | None = None) -> ProduceRequest:
+def decode(
+    version: int, data: Buffer, position: int = 0, end: int | None = None, max_elements: int = MAX_ELEMENTS
+) -> ProduceRequest:
     """Of two batches for one partition the last one counts, as in Kafka."""
-    body = decode_request(ApiKey.PRODUCE, version, data, position, end, leaves_records=True)
+    body = decode_request(ApiKey.PRODUCE, version, data, position, end, max_elements=max_elements, leaves_records=True)
     view = memoryview(data)
     partitions: dict[tuple[str, bytes, int], PartitionData] = {}
     for topic in body["topicData"]:
