@@ -10,8 +10,8 @@ import pytest
 
 from tests.sim.transactions.world import TransactionSim
 
-STEPS = 250
-FEW_SEEDS = 300
+STEPS = 400
+FEW_SEEDS = 200
 SEEDS_PER_TEST = 50
 
 

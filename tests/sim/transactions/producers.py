@@ -39,6 +39,8 @@ class Sent:
     value: int = 0
     commit: bool = False
     is_known: bool = False
+    is_slow: bool = False
+    """It is on its way for long: its producer has given it up when it arrives."""
 
     def __str__(self) -> str:
         end = "commit" if self.commit else "abort"
@@ -104,7 +106,7 @@ class Producer:
             return self._sent(END, commit=commit)
         partition = self.rng.choice((*DATA, OFFSETS))
         if not self.is_newer and partition not in self.added:
-            others = self.rng.sample((*DATA, OFFSETS), self.rng.randint(0, 2))
+            others = self.rng.sample((*DATA, OFFSETS), self.rng.randint(0, 3))
             return self._sent(ADD, partition=partition, others=tuple(others))
         return self._sent(WRITE, partition=partition, value=next_value)
 
@@ -120,7 +122,7 @@ class Producer:
         if self.rng.random() < 0.3:
             self.restart()
             return None
-        if waited.kind == WRITE and self.rng.random() < 0.5:
+        if waited.kind == WRITE and self.rng.random() < 0.6:
             self.waits_for, self.must_abort = None, True
             return self.next_request(0)
         return self._send_again(waited)

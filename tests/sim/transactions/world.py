@@ -62,7 +62,7 @@ class TransactionSim:
         ids = ["t", "u"][: rng.choice((1, 2))]
         # Producers of one id are of one flow: else Kafka takes the end of one for the repeated end of another.
         is_newer = {transactional_id: rng.random() < 0.6 for transactional_id in ids}
-        chosen = rng.choices(ids, k=rng.randint(1, 4))
+        chosen = [*ids, *rng.choices(ids, k=rng.choice((0, 0, 0, 1, 2)))]
         self.producers = [Producer(f"p{number}", each, is_newer[each], rng) for number, each in enumerate(chosen)]
         self.wall_ms = START_WALL_MS
         self.transcript: deque[str] = deque(maxlen=LAST_STEPS)
@@ -135,10 +135,14 @@ class TransactionSim:
     # What can happen.
 
     def producer_acts(self) -> None:
-        producer = self.rng.choice(self.producers)
+        idle = [producer for producer in self.producers if producer.waits_for is None]
+        producer = self.rng.choice(idle or self.producers)
         if producer.waits_for is None:
             self.send(producer.next_request(self.next_value()))
-        elif self.rng.random() < 0.08:
+            if self.rng.random() < 0.5:  # it is quick
+                self.receive()
+                self.flush_log()
+        elif self.rng.random() < (0.5 if producer.waits_for.is_slow else 0.04):
             self._lose_patience(producer)
 
     def _lose_patience(self, producer: Producer) -> None:
@@ -156,8 +160,8 @@ class TransactionSim:
         """One request reaches the server: those of a producer in their order, all but writes that it has given up."""
         if self.network:
             chosen = self.rng.choice(self.network)
-            if _is_given_up(chosen) and self.rng.random() < 0.6:
-                return  # it is on its way for long
+            if chosen.is_slow and not (_is_given_up(chosen) and self.rng.random() < 0.25):
+                return
             if not _is_given_up(chosen) and not (chosen.producer.is_newer and self.rng.random() < 0.3):
                 who = chosen.producer, chosen.life
                 of_its = [sent for sent in self.network if (sent.producer, sent.life) == who and not _is_given_up(sent)]
@@ -193,6 +197,11 @@ class TransactionSim:
 
     def flush_partition(self) -> None:
         self.partitions[self.rng.choice((*DATA, OFFSETS))].flush()
+        self._follow()
+
+    def flush_partitions(self) -> None:
+        for log in self.partitions.values():
+            log.flush()
         self._follow()
 
     def flush_all(self) -> None:
@@ -250,9 +259,9 @@ class TransactionSim:
         self._load()
 
     _STEPS: tuple[tuple[Callable[["TransactionSim"], None], float], ...] = (
-        (producer_acts, 30), (receive, 30), (write_marker, 12), (flush_log, 16), (flush_partition, 14),
-        (producer_restarts, 0.4), (request_is_lost, 0.6), (time_passes, 2), (early_abort, 0.3), (late_news, 0.5),
-        (look, 0.3), (refuse, 1), (power_cut, 1.2), (move, 0.6),
+        (producer_acts, 40), (receive, 25), (write_marker, 20), (flush_log, 18), (flush_partition, 10),
+        (flush_partitions, 8), (producer_restarts, 0.3), (request_is_lost, 0.5), (time_passes, 1), (early_abort, 0.3),
+        (late_news, 0.5), (look, 0.3), (refuse, 0.8), (power_cut, 0.7), (move, 0.4),
     )  # fmt: skip
 
     # The server.
@@ -273,6 +282,7 @@ class TransactionSim:
         return self._values
 
     def send(self, sent: Sent) -> None:
+        sent.is_slow = sent.kind == WRITE and not self.is_calm and self.rng.random() < 0.1
         self.network.append(sent)
 
     def _receive(self, sent: Sent) -> None:
