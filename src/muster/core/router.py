@@ -28,6 +28,9 @@ from muster.core.events import (
     refusal,
 )
 from muster.core.outcome import Outcome, Reply
+from muster.core.transactions.coordinator import TransactionCoordinator
+from muster.core.transactions.events import DescribeTransaction, ListTransactions, ListTransactionsAnswer
+from muster.core.transactions.events import refusal as transaction_refusal
 
 
 class Ownership(Enum):
@@ -193,3 +196,21 @@ class GroupRouter(Router[Coordinator]):
 
     def gathered(self, answers: list[ListAnswer]) -> ListAnswer:
         return ListAnswer(ErrorCode.NONE, tuple(group for answer in answers for group in answer.groups))
+
+
+class TransactionRouter(Router[TransactionCoordinator]):
+    """Transactions, in the partitions of `__transaction_state`."""
+
+    key_of = attrgetter("transactional_id")
+    about_all = ListTransactions
+    only_decide = frozenset({DescribeTransaction, ListTransactions})
+    noun = "transactional id"
+    counts = ("transactional ids",)
+
+    def refusal(self, event: Any, error: ErrorCode) -> Any:
+        return transaction_refusal(event, error)
+
+    def gathered(self, answers: list[ListTransactionsAnswer]) -> ListTransactionsAnswer:
+        unknown = answers[0].unknown_states if answers else ()
+        listed = tuple(one for answer in answers for one in answer.transactions)
+        return ListTransactionsAnswer(ErrorCode.NONE, unknown, listed)

@@ -45,8 +45,10 @@ from muster.segments.checkpoints import (
     write_partition_metadata,
 )
 from muster.segments.files import REAL_FILES, DirectoryLocked, Files, Lock
-from muster.segments.sources import OFFSETS_TOPIC
+from muster.segments.sources import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 
+COORDINATED_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
+"""Whoever leads a partition of one of these begins an epoch, and records that were durable there must not be missed."""
 LOCK = ".lock"
 CLEAN_STOP = ".kafka_cleanshutdown"
 
@@ -194,7 +196,7 @@ class LogDirectory:
         ]
 
     def _accepts(self, topic: str) -> bool:
-        return self._accept_loss or topic != OFFSETS_TOPIC
+        return self._accept_loss or topic not in COORDINATED_TOPICS
 
     def _open_all(self, missing: Container[str]) -> None:
         """Open every partition, and make those that are missing. Losses that are not accepted are refused together."""
@@ -301,7 +303,7 @@ class LogDirectory:
             recovery_point=self._recovery_points.get(key, 0),
             start_offset=self._log_starts.get(key, 0),
             clean=clean,
-            new_epoch=not clean and topic.name != OFFSETS_TOPIC,
+            new_epoch=not clean and topic.name not in COORDINATED_TOPICS,
             wall_ms=self._wall_ms,
             accept_loss=self._accepts(topic.name),
         )

@@ -20,6 +20,7 @@ from muster.errors import BadInput, SourceMissing
 from muster.segments.archives import DEFAULT_LIMIT, UnpackLimit, is_archive, unpack
 
 OFFSETS_TOPIC = "__consumer_offsets"
+TRANSACTIONS_TOPIC = "__transaction_state"
 SEGMENT_NAME = re.compile(r"^(\d{20})\.log$")
 PARTITION_NAME = re.compile(r"^(?P<topic>.+)-(?P<partition>\d+)$")
 COMPANION_SUFFIXES = {

@@ -9,11 +9,13 @@ import asyncio
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from muster.config.broker import BrokerConfig
 from muster.core.config import GroupConfig
 from muster.core.coordinator import Coordinator
-from muster.core.router import GroupRouter
+from muster.core.router import GroupRouter, TransactionRouter
+from muster.core.transactions.coordinator import TransactionCoordinator
 from muster.errors import DataLost
 from muster.log.config import Flush
 from muster.log.directory import LogDirectory
@@ -21,7 +23,7 @@ from muster.log.flush import Flusher
 from muster.log.recovery_scan import LOST, LossRefused
 from muster.segments.checkpoints import TopicPartition
 from muster.segments.files import Files
-from muster.segments.sources import OFFSETS_TOPIC
+from muster.segments.sources import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from muster.server import process
 from muster.server.cluster import metadata
 from muster.server.cluster.cluster import MISSING_PARTITION, Cluster, DiskPartition, Node, PartitionOffsets
@@ -44,7 +46,7 @@ from muster.server.housekeeping import (
     forget_idle_producers,
 )
 from muster.server.leadership import Leadership
-from muster.server.led_partitions import LedGroups, LedPartitions
+from muster.server.led_partitions import LedGroups, LedPartitions, LedTransactions
 from muster.server.long_requests import LongRequests
 from muster.server.records import fetch
 from muster.server.records.data_partitions import DataPartitions
@@ -53,8 +55,16 @@ from muster.server.records.producer_ids import ProducerIds
 from muster.server.records.waiting_fetches import WaitingFetches
 from muster.server.server_log import FaultLog, RateLimitedLog, ServerLog, Stats
 from muster.server.timers import Clock
+from muster.server.transactions.markers import Markers
+from muster.server.transactions.requests import TransactionRequests
+from muster.server.transactions.steps import Steps
+from muster.server.transactions.timeouts import Timeouts
+from muster.server.transactions.topic import TransactionTopic, load_transactions
+from muster.server.transactions.verification import TransactionalBatches, Verification
 
 TICK_S = 1.0
+REQUEST_TIMEOUT_MS = 30_000
+"""Kafka's `request.timeout.ms`: so long does a transaction's answer wait for the disk."""
 LARGEST_ID_OF_A_BROKER = 1 << 40
 MOST_SESSION_PARTITIONS = 100_000
 """Of all fetch sessions; half a kilobyte each."""
@@ -86,6 +96,26 @@ class Parts:
     expiration: Expiration
     schedule: Schedule
     control: Control
+    transactions: "Transactions"
+
+    @property
+    def all_led(self) -> tuple[LedPartitions[Any], ...]:
+        return self.led_partitions, self.transactions.led
+
+    @property
+    def leaderships(self) -> tuple[Leadership[Any], ...]:
+        return self.leadership, self.transactions.leadership
+
+
+@dataclass(slots=True)
+class Transactions:
+    """The parts that only transactions need."""
+
+    led: LedTransactions
+    leadership: Leadership[TransactionCoordinator]
+    topic: TransactionTopic
+    markers: Markers
+    steps: Steps
 
 
 def open_directory(
@@ -158,6 +188,18 @@ def assemble(
         OFFSETS_TOPIC, led_partitions, partial(load_groups, groups), directory, compaction, server_log, logs_on_loan
     )
 
+    led_transactions: LedTransactions = LedPartitions(
+        TransactionRouter(config.transaction_state_log_num_partitions), flusher, server_log, stats, faults, clock,
+        log_failed=lambda led, error: transaction_leadership.log_failed(led, error),
+        grown=lambda led: fetches.grown(TRANSACTIONS_TOPIC, led.partition),
+        waits_for_disk=True,
+        timeout_ms=REQUEST_TIMEOUT_MS,
+    )  # fmt: skip
+    transaction_leadership = Leadership(
+        TRANSACTIONS_TOPIC, led_transactions, partial(load_transactions, config), directory, compaction, server_log,
+        logs_on_loan,
+    )  # fmt: skip
+
     patience = Patience(report_topic_from_thread)
     directory.registry.try_again = patience
     topic_changes = TopicChanges(topics, forgotten_topics.deleted, report_topic, patience)
@@ -180,11 +222,22 @@ def assemble(
     sessions = FetchSessions(
         config.max_incremental_fetch_session_cache_slots, MOST_SESSION_PARTITIONS, lambda: clock.now().monotonic_ms
     )
-    group_requests = GroupRequests(led_partitions, cluster, remarks, long_requests)
+    steps = Steps()
+    transaction_topic = TransactionTopic(cluster, topic_changes, transaction_leadership, server_log)
+    markers = Markers(data_partitions, led_partitions, led_transactions, topics, steps)
+    led_transactions.write_markers = markers.write
+    verification = Verification(led_transactions, config.transaction_partition_verification_enable)
+    timeouts = Timeouts(led_transactions, producer_ids, steps, server_log)
+    group_requests = GroupRequests(led_partitions, cluster, remarks, long_requests, transaction_topic.when_there)
     cluster_requests = ClusterRequests(
-        cluster, topic_changes, data_partitions, producer_ids, fetches, sessions, remarks, clock, long_requests
-    )
-    dispatch = Dispatch({**group_requests.handlers, **cluster_requests.handlers})
+        cluster, topic_changes, data_partitions, producer_ids, fetches, sessions, remarks, clock, long_requests,
+        TransactionalBatches(verification, data_partitions),
+    )  # fmt: skip
+    transaction_requests = TransactionRequests(
+        cluster, led_transactions, led_partitions, group_requests, verification, markers, producer_ids, steps,
+        cluster_requests.init_producer_id,
+    )  # fmt: skip
+    dispatch = Dispatch({**group_requests.handlers, **cluster_requests.handlers, **transaction_requests.handlers})
     handle = group_requests.repeated.before(dispatch.handle)
     connections = Connections(config, server_log, stats, faults, handle, fetches.forget, turns)
     topics.listen(partial(_log_topic_change, server_log))
@@ -196,7 +249,9 @@ def assemble(
     expiration = Expiration(led_partitions)
     schedule = Schedule(faults)
     schedule.every(TICK_S, led_partitions.time_out_replies, by_clock=True)
+    schedule.every(TICK_S, led_transactions.time_out_replies, by_clock=True)
     schedule.every(TICK_S, leadership.give_up_failed_logs)
+    schedule.every(TICK_S, transaction_leadership.give_up_failed_logs)
     schedule.every(TICK_S, data_partitions.time_out, by_clock=True)
     schedule.every(TICK_S, data_partitions.give_up_failed_logs)
     schedule.every(TICK_S, compaction.delete_replaced)
@@ -206,6 +261,10 @@ def assemble(
     schedule.every(CHECKPOINT_S, checkpoints.begin)
     schedule.every(FORGET_PRODUCERS_S, partial(forget_idle_producers, directory, config, clock), by_clock=True)
     schedule.every(groups.offsets_retention_check_interval_ms / 1000, expiration.begin, by_clock=True)
+    abort_s = config.transaction_abort_timed_out_transaction_cleanup_interval_ms / 1000
+    schedule.every(abort_s, timeouts.abort_timed_out, by_clock=True)
+    forget_s = config.transaction_remove_expired_transaction_cleanup_interval_ms / 1000
+    schedule.every(forget_s, timeouts.forget_unused, by_clock=True)
     schedule.every(max(config.log_cleaner_backoff_ms / 1000, 0.01), compaction.begin_if_due, by_clock=True)
     schedule.every(config.log_retention_check_interval_ms / 1000, compaction.delete_old, by_clock=True)
     if config.muster_flush == Flush.INTERVAL:
@@ -216,6 +275,7 @@ def assemble(
         server_log, stats, faults, directory, flusher, clock, cluster, topic_changes, led_partitions, data_partitions,
         compaction, leadership, fetches, long_requests, sessions, connections, checkpoints, expiration, schedule,
         control,
+        Transactions(led_transactions, transaction_leadership, transaction_topic, markers, steps),
     )  # fmt: skip
 
 

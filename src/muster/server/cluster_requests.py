@@ -7,7 +7,7 @@ it among the APIs wait without a word; one line of the log says what to do.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -17,6 +17,7 @@ from muster.codec.primitives import Buffer
 from muster.protocol.apis import ApiKey
 from muster.protocol.errors import BadBody
 from muster.protocol.messages import decode_request, encode_response
+from muster.segments.checkpoints import TopicPartition
 from muster.server.cluster.cluster import Cluster, ClusterApi
 from muster.server.cluster.topic_storage import TopicChanges
 from muster.server.cluster.topics import Outcome, Plan
@@ -42,6 +43,7 @@ from muster.server.records.waiting_fetches import AsSent, WaitingFetches
 from muster.server.server_log import RateLimitedLog
 from muster.server.slices import Slices, finished, in_slices
 from muster.server.timers import Clock
+from muster.server.transactions.verification import TransactionalBatches
 
 CLUSTER_MODULES = {
     ApiKey.METADATA: "metadata",
@@ -83,8 +85,10 @@ class ClusterRequests:
         remarks: RateLimitedLog,
         clock: Clock,
         long_requests: LongRequests,
+        batches: TransactionalBatches,
     ) -> None:
         self._cluster = cluster
+        self._batches = batches
         self._changes = changes
         self._records = records
         self._producer_ids = producer_ids
@@ -100,7 +104,6 @@ class ClusterRequests:
             ApiKey.DESCRIBE_PRODUCERS: self._describe_producers,
             ApiKey.DESCRIBE_LOG_DIRS: self._describe_log_dirs,
             ApiKey.ALTER_REPLICA_LOG_DIRS: self._alter_replica_log_dirs,
-            ApiKey.INIT_PRODUCER_ID: self._init_producer_id,
             ApiKey.CONSUMER_GROUP_HEARTBEAT: self._consumer_group_heartbeat,
             **{api_key: partial(self._about_cluster, api_key) for api_key in CLUSTER_MODULES},
         }
@@ -227,11 +230,9 @@ class ClusterRequests:
             return self._produce_many(request, data, start, end)
         if self._records.packing.is_full and self._records.would_be_packed(asked):
             raise NotNow(self._records.packing.when_there_is_room)
-        if asked.acks == produce.NO_ANSWER:
-            self._records.produce(asked, partial(_check_taken, request.connection))
-            return None
-        reply = request.reply(ApiKey.PRODUCE, produce.encode)
-        self._records.produce(asked, reply.answer)
+        if asked.transactional_id is not None and produce.refusal(asked) is ErrorCode.NONE:
+            return self._produce_in_transaction(request, asked)
+        self._records.produce(asked, self._produced(request, asked))
         return None
 
     def _produce_many(self, request: Request, data: bytes, start: int, end: int) -> PendingReply:
@@ -245,13 +246,42 @@ class ClusterRequests:
 
     async def _produce_later(self, decode: Callable[[], produce.ProduceRequest], reply: PendingReply) -> None:
         asked = await self._long.in_thread(decode)
+        refused: Mapping[TopicPartition, produce.Produced] = {}
+        if asked.transactional_id is not None and produce.refusal(asked) is ErrorCode.NONE:
+            prepared: asyncio.Future[Mapping[TopicPartition, produce.Produced]]
+            prepared = asyncio.get_running_loop().create_future()
+            self._batches.prepare(asked, prepared.set_result, prepared.set_exception)
+            refused = await prepared
         produced: asyncio.Future[produce.ProduceAnswer] = asyncio.get_running_loop().create_future()
-        await self._long.in_slices(self._records.produce_in_slices(asked, produced.set_result))
+        await self._long.in_slices(self._records.produce_in_slices(asked, produced.set_result, refused))
         if asked.acks == produce.NO_ANSWER:
             _check_taken(reply.connection, await produced)
             reply.send(b"")
         else:
             await self._long.write(reply, await produced)
+
+    def _produced(self, request: Request, asked: produce.ProduceRequest) -> Callable[[produce.ProduceAnswer], None]:
+        """Where what became of a request goes."""
+        if asked.acks == produce.NO_ANSWER:
+            return partial(_check_taken, request.connection)
+        return request.reply(ApiKey.PRODUCE, produce.encode).answer
+
+    def _produce_in_transaction(self, request: Request, asked: produce.ProduceRequest) -> PendingReply | None:
+        """The next requests wait until these batches are in their logs, or refused: nothing may come before them."""
+        connection = request.connection
+        place = connection.reply(ApiKey.PRODUCE, _nothing, None)
+        produced = self._produced(request, asked)
+
+        def go_on(refused: Mapping[TopicPartition, produce.Produced]) -> None:
+            try:
+                self._records.produce(asked, produced, refused)
+            except Exception as error:
+                place.fail(error)
+            else:
+                connection.wait_instead(place, None)
+
+        self._batches.prepare(asked, go_on, place.fail)
+        return place
 
     def _delete_records(self, request: Request, data: bytes, start: int, end: int) -> PendingReply:
         asked = delete_records.decode(request.version, data, start, end)
@@ -284,7 +314,7 @@ class ClusterRequests:
         reply.answer(self._records.move(asked))
         return reply
 
-    def _init_producer_id(self, request: Request, data: bytes, start: int, end: int) -> PendingReply:
+    def init_producer_id(self, request: Request, data: bytes, start: int, end: int) -> PendingReply:
         asked = producer_ids.decode(request.version, data, start, end)
         reply = request.reply(ApiKey.INIT_PRODUCER_ID, producer_ids.encode)
         self._producer_ids.hand_out(asked, reply)
@@ -313,6 +343,10 @@ def complete_later(
     long_requests.begin(reply, 0, work())
 
 
+def _nothing(context: None, answer: Any) -> bytes:
+    return b""
+
+
 def _check_taken(connection: Connection, answer: produce.ProduceAnswer) -> None:
     """A producer that wants no answer hears of an error by the end of its connection, as from Kafka."""
     errors = sorted({one.error.name for one in answer.produced if one.error is not ErrorCode.NONE})
@@ -335,13 +369,6 @@ class UnservedClients:
             "consumer", client_id, peer,
             f"joins group {group_id[:LONGEST_ID]!r} with group.protocol=consumer, and muster serves classic groups: it "
             "is refused with UNSUPPORTED_VERSION(35). Set group.protocol=classic",
-        )  # fmt: skip
-
-    def transaction(self, client_id: str, peer: str, transactional_id: str) -> None:
-        self._say(
-            "transaction", client_id, peer,
-            f"begins transactions as {transactional_id[:LONGEST_ID]!r}, and muster serves none yet: it is refused with "
-            "TRANSACTIONAL_ID_AUTHORIZATION_FAILED(53). Leave transactional.id unset",
         )  # fmt: skip
 
     def topics_not_made(self, client_id: str, peer: str, topics: Iterable[tuple[str, str]]) -> None:

@@ -79,5 +79,5 @@ class Dispatch:
         elif not discovery.is_proper(version, discovery.decode_api_versions(version, data, start, end)):
             frame = discovery.encode_improper(version, correlation_id)
         else:
-            frame = discovery.encode_api_versions(version, correlation_id, self._handlers)
+            frame = discovery.encode_api_versions(version, correlation_id, self._handlers, discovery.FEATURES)
         request.connection.reply(ApiKey.API_VERSIONS, lambda frame, _: frame, frame).answer(None)

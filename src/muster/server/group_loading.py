@@ -22,7 +22,9 @@ ROWS_UP_TO_BYTES = 32 << 10
 """Of one partition: reading this little row by row takes no longer."""
 
 
-def load_groups(config: GroupConfig, log: DiskLog, progress: Progress, in_all_bytes: int) -> Loaded[Coordinator]:
+def load_groups(
+    config: GroupConfig, log: DiskLog, progress: Progress, in_all_bytes: int, epoch: int
+) -> Loaded[Coordinator]:
     """Raises `LoadFailed` where the log must not be served."""
     coordinator, report = load(log, config, progress, in_all_bytes=in_all_bytes)
     return Loaded(coordinator, report.records, (report.groups, report.offsets), report.problems, report.seconds)

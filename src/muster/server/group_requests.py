@@ -15,7 +15,6 @@ from muster.core.events import ALL_COMMITTED, DescribeAnswer, FetchAnswer, ListA
 from muster.protocol.apis import APIS, ApiKey
 from muster.server.cluster.cluster import Cluster
 from muster.server.cluster.topics import Happened, Topic, TopicChange
-from muster.server.cluster_requests import UnservedClients
 from muster.server.connection import PendingReply
 from muster.server.dispatch import Handler, Request
 from muster.server.led_partitions import LedGroups
@@ -41,20 +40,25 @@ class GroupRequests:
     """`handlers` is the table of them, by API key."""
 
     def __init__(
-        self, led_partitions: LedGroups, cluster: Cluster, remarks: RateLimitedLog, long_requests: LongRequests
+        self,
+        led_partitions: LedGroups,
+        cluster: Cluster,
+        remarks: RateLimitedLog,
+        long_requests: LongRequests,
+        when_transactions_are_led: Callable[[Callable[[ErrorCode], None]], None],
     ) -> None:
         self._led_partitions = led_partitions
         self._cluster = cluster
         self._remarks = remarks
         self._long = long_requests
-        self._unserved = UnservedClients(remarks)
+        self._when_transactions_are_led = when_transactions_are_led
         self._max_response_bytes = cluster.config.muster_max_response_bytes
         self._by_name: dict[str, tuple[bytes, int]] = {}
         self._by_id: dict[bytes, str] = {}
-        self._names = TopicNames(self._by_name, self._by_id)
+        self.names = TopicNames(self._by_name, self._by_id)
         for topic in cluster.topics.in_order():
             self._learn(topic)
-        self.repeated = RepeatedRequests(led_partitions, self._names, self._encode_fetch)
+        self.repeated = RepeatedRequests(led_partitions, self.names, self._encode_fetch)
         cluster.topics.listen(self._topic_changed)
         cluster.topics.listen(self.repeated.topic_changed)
         self.handlers: dict[int, Handler] = {
@@ -93,20 +97,20 @@ class GroupRequests:
 
     def _offset_commit(self, request: Request, data: bytes, start: int, end: int) -> None:
         version = request.version
-        event, context = decode_offset_commit(version, request.correlation_id, data, start, end, self._names)
+        event, context = decode_offset_commit(version, request.correlation_id, data, start, end, self.names)
         group_id = None if event is None else event.group_id
         reply = request.connection.reply(ApiKey.OFFSET_COMMIT, encode_offset_commit, context, group_id)
         if event is None:
             reply.answer(ALL_COMMITTED)
             return
-        found = decode_commit_head(version, data, start, end, self._names)
+        found = decode_commit_head(version, data, start, end, self.names)
         if found is not None:
             head, head_end = found
             self.repeated.remember_commit(request, data, head_end, head)
         self._led_partitions.submit(event, reply)
 
     def _offset_fetch(self, request: Request, data: bytes, start: int, end: int) -> PendingReply | None:
-        decode = partial(decode_offset_fetch, request.version, request.correlation_id, data, start, end, self._names)
+        decode = partial(decode_offset_fetch, request.version, request.correlation_id, data, start, end, self.names)
         if end - start > LONG_REQUEST_BYTES:
             return self._begin_long(request, ApiKey.OFFSET_FETCH, end - start, partial(self._fetch_later, decode))
         events, context = decode()
@@ -123,13 +127,13 @@ class GroupRequests:
     async def _fetch_later(self, decode: Callable[[], Any], reply: PendingReply) -> None:
         events, context = await self._long.in_thread(decode)
         answers = await self._gathered(events, reply, offset_fetch_bytes, FETCH_REFUSED)
-        reply.send(await self._long.in_thread(partial(encode_offset_fetch, context, answers, self._names)))
+        reply.send(await self._long.in_thread(partial(encode_offset_fetch, context, answers, self.names)))
 
     def _encode_fetch(self, context: FetchReply, answer: Any) -> bytes:
-        return encode_offset_fetch(context, (answer,), self._names)
+        return encode_offset_fetch(context, (answer,), self.names)
 
     def _encode_fetches(self, context: FetchReply, answers: Any) -> bytes:
-        return encode_offset_fetch(context, answers, self._names)
+        return encode_offset_fetch(context, answers, self.names)
 
     # Members.
 
@@ -163,7 +167,7 @@ class GroupRequests:
     # Groups.
 
     def _offset_delete(self, request: Request, data: bytes, start: int, end: int) -> PendingReply:
-        event, refused = group_admin.decode_offset_delete(request.version, data, start, end, self._names)
+        event, refused = group_admin.decode_offset_delete(request.version, data, start, end, self.names)
         encode = group_admin.encode_offset_delete
         return self._submit(event, request.reply(ApiKey.OFFSET_DELETE, encode, refused, group_id=event.group_id))
 
@@ -224,7 +228,7 @@ class GroupRequests:
             return []
         gathered = GatheredReply(reply)
         combined = CombinedReply(
-            gathered, len(events), self._max_response_bytes, size_of, refused, self._report_too_large
+            gathered, len(events), self._max_response_bytes, size_of, refused, self.report_too_large
         )
         await self._long.in_slices(self._submit_in_slices(events, combined))
         return await gathered.answers
@@ -244,11 +248,11 @@ class GroupRequests:
         if not events:
             reply.answer([])
             return reply
-        combined = CombinedReply(reply, len(events), self._max_response_bytes, size_of, refused, self._report_too_large)
+        combined = CombinedReply(reply, len(events), self._max_response_bytes, size_of, refused, self.report_too_large)
         finished(self._submit_in_slices(events, combined))
         return reply
 
-    def _report_too_large(self, reply: PendingReply) -> None:
+    def report_too_large(self, reply: PendingReply) -> None:
         self._remarks.say(
             f"{reply.connection.peer} asked with one {APIS[reply.api_key].name} for more than an answer may hold; part "
             f"of it was refused (muster.max.response.bytes is {self._max_response_bytes})",
@@ -259,17 +263,21 @@ class GroupRequests:
         asked = discovery.decode_find_coordinator(request.version, data, start, end)
         reply = request.reply(ApiKey.FIND_COORDINATOR, discovery.encode_find_coordinator, asked)
         error = discovery.find_refusal(request.version, asked)
-        found = discovery.FoundCoordinator(error)
-        if asked.key_type == discovery.KeyType.TRANSACTION:
-            for transactional_id in asked.keys[:1]:
-                self._unserved.transaction(request.client_id, request.connection.peer, transactional_id)
-        if error is ErrorCode.NONE:
+
+        def answer(error: ErrorCode) -> None:
             node = self._cluster.node
-            found = discovery.FoundCoordinator(error, node.node_id, node.host, node.port)
-        if len(asked.keys) > MANY_PARTITIONS:
-            self._long.begin(reply, 0, self._long.write(reply, [found] * len(asked.keys)))
+            found = discovery.FoundCoordinator(error)
+            if error is ErrorCode.NONE:
+                found = discovery.FoundCoordinator(error, node.node_id, node.host, node.port)
+            if len(asked.keys) > MANY_PARTITIONS:
+                self._long.begin(reply, 0, self._long.write(reply, [found] * len(asked.keys)))
+            else:
+                reply.answer([found] * len(asked.keys))
+
+        if asked.key_type == discovery.KeyType.TRANSACTION and error is ErrorCode.NONE:
+            self._when_transactions_are_led(answer)
         else:
-            reply.answer([found] * len(asked.keys))
+            answer(error)
         return reply
 
 

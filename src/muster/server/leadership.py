@@ -13,6 +13,7 @@ has ended before the loan begins.
 """
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -54,8 +55,8 @@ class Loaded(NamedTuple, Generic[Machine]):
 
 Progress = Callable[[int, int], None]
 """Hears of records and bytes so far; raises to break a load off."""
-Load = Callable[[DiskLog, Progress, int], Loaded[Machine]]
-"""Reads a log; the bytes are those of all logs that are to be loaded, this one among them."""
+Load = Callable[[DiskLog, Progress, int, int], Loaded[Machine]]
+"""Reads a log, for an epoch; the bytes are those of all logs that are to be loaded, this one among them."""
 
 
 class LoadOvertaken(LoadFailed):
@@ -85,7 +86,7 @@ class Leadership(Generic[Machine]):
         self._loop = asyncio.get_running_loop()
         self._loader = ThreadPoolExecutor(1, thread_name_prefix="load")
         self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._wake = {partition: asyncio.Event() for partition in range(self._router.partitions)}
+        self._wake: defaultdict[int, asyncio.Event] = defaultdict(asyncio.Event)
         self._pauses: dict[int, GrowingPause] = {}
         self._served_at: dict[int, float] = {}
         self._told: dict[int, str] = {}  # the last problem of each partition that is not served
@@ -137,6 +138,17 @@ class Leadership(Generic[Machine]):
             event="unloaded", partition=partition, **dict(zip(self._router.counts, let_go, strict=False)),
         )  # fmt: skip
         return let_go
+
+    def let_all_go(self) -> None:
+        """The topic is about to be deleted: nothing of it is led any more."""
+        for partition in list(self.led_partitions.by_number):
+            self.resign(partition)
+        self.led_partitions.by_number.clear()
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether a partition is being loaded, or waits for it."""
+        return bool(self._tasks)
 
     def log_failed(self, led: LedPartition[Machine], error: LogDamaged) -> None:
         """The disk failed under a partition, which was let go: look at the disk again in a while."""
@@ -251,7 +263,7 @@ class Leadership(Generic[Machine]):
                 raise LoadOvertaken("the partition was let go meanwhile")
 
         in_all_bytes = sum(led.log.size_bytes for led in self.led_partitions.by_number.values())
-        loaded = self._load_log(log, look_whether_to_go_on, in_all_bytes)
+        loaded = self._load_log(log, look_whether_to_go_on, in_all_bytes, epoch)
         log.leader_epoch = epoch
         return loaded
 

@@ -28,11 +28,14 @@ from muster.core.coordinator import Coordinator
 from muster.core.events import Instant, TimerFired, failed
 from muster.core.outcome import CommitWrite, Outcome, SetTimer
 from muster.core.router import Machine, Ownership, Router
+from muster.core.transactions.coordinator import TransactionCoordinator
+from muster.core.transactions.writes import WriteMarkers
 from muster.errors import LogDamaged
 from muster.log.config import Flush
 from muster.log.flush import Flusher
 from muster.log.partition import DiskLog
 from muster.log.validation import AppendRefused
+from muster.server.records.marking import append_marker
 from muster.server.server_log import FaultLog, ServerLog, Stats
 from muster.server.timers import Clock
 from muster.server.waiting_replies import Callback, ReplyPlace, WaitingReplies, fail_reply
@@ -62,7 +65,8 @@ class LedPartitions(Generic[Machine]):
 
     `log_failed` hears of a partition that was given up because its log, or what memory says of it, cannot be trusted;
     `grown` of one whose records may be read further than before; `serving` of one whose requests are about to be
-    answered. An answer waits for the disk, or if not `waits_for_disk` for the write, and no longer than `timeout_ms`.
+    answered. `write_markers` gets the markers of an end when its decision is safe, and whether a load has found it. An
+    answer waits for the disk, or if not `waits_for_disk` for the write, and no longer than `timeout_ms`.
     """
 
     def __init__(
@@ -91,6 +95,7 @@ class LedPartitions(Generic[Machine]):
         self._report_log_failure = log_failed
         self._grown = grown
         self.serving: Callable[[LedPartition[Machine]], None] = lambda led: None
+        self.write_markers: Callable[[LedPartition[Machine], WriteMarkers, bool], None] = _no_markers
         self.by_number: dict[int, LedPartition[Machine]] = {}
         self._dirty: list[LedPartition[Machine]] = []
         self._turn_now: Instant | None = None
@@ -179,7 +184,7 @@ class LedPartitions(Generic[Machine]):
             return False
         led.coordinator, led.epoch = coordinator, epoch
         led.is_behind = led.log.end_offset > self._safe_offset(led)
-        self._carry_out(led, out)
+        self._carry_out(led, out, is_loaded=True)
         self.serving(led)
         return True
 
@@ -204,7 +209,7 @@ class LedPartitions(Generic[Machine]):
 
     # Carrying out what was decided.
 
-    def _carry_out(self, led: LedPartition[Machine], out: Outcome) -> None:
+    def _carry_out(self, led: LedPartition[Machine], out: Outcome, is_loaded: bool = False) -> None:
         if out.writes:
             self._append(led, out)
             out.writes.clear()
@@ -221,14 +226,28 @@ class LedPartitions(Generic[Machine]):
                 reply.answer(answer)
         elif out.replies:
             self._hold(led, out.replies)
+        if out.markers:
+            for markers in out.markers:
+                self.when_safe(led, partial(self.write_markers, led, markers, is_loaded), _nothing)
+            out.markers.clear()
+
+    def append_marker(self, led: LedPartition[Machine], markers: WriteMarkers, *, is_repeated: bool) -> None:
+        """End a transaction in the log of a partition. Raises `AppendRefused`."""
+        wall_ms = self.now().wall_ms
+        self._is_dirty(led)
+        append_marker(led.log, markers, wall_ms, is_repeated=is_repeated)
+
+    def _is_dirty(self, led: LedPartition[Machine]) -> None:
+        """Before the first append: if a later one fails, this one is flushed all the same."""
+        if not led.is_dirty:
+            led.is_dirty = led.is_behind = True
+            self._dirty.append(led)
 
     def _append(self, led: LedPartition[Machine], out: Outcome) -> None:
         coordinator, append = led.coordinator, led.log.append
         assert coordinator is not None
         wall_ms = self.now().wall_ms
-        if not led.is_dirty:  # before the first append: if a later one fails, this one is flushed all the same
-            led.is_dirty = led.is_behind = True
-            self._dirty.append(led)
+        self._is_dirty(led)
         for write in out.writes:  # a write that is taken may bring about another, at the end of the same list
             try:
                 base_offset = append(write.records, wall_ms, write.producer_id, write.producer_epoch)
@@ -360,5 +379,15 @@ class LedPartitions(Generic[Machine]):
         return {partition: routed[partition].ownership if partition in routed else None for partition in self.by_number}
 
 
+def _nothing() -> None:
+    """A load asks for the markers again."""
+
+
+def _no_markers(led: Any, markers: WriteMarkers, is_loaded: bool) -> None:
+    raise AssertionError("groups have no transactions of their own")
+
+
 LedGroup = LedPartition[Coordinator]
 LedGroups = LedPartitions[Coordinator]
+LedTransaction = LedPartition[TransactionCoordinator]
+LedTransactions = LedPartitions[TransactionCoordinator]

@@ -1,9 +1,10 @@
 """A server: how it starts and stops. `assembly.py` builds its parts.
 
 Starting: see that the port is free, open the data directory, make the offsets topic if there is none, take over all its
-partitions, listen. Small partitions are loaded before the port opens; large ones in a thread, the smallest first, and
-their groups hear COORDINATOR_LOAD_IN_PROGRESS meanwhile. Stopping, in steps: accept no connection, answer the requests
-that wait, flush, close.
+partitions and those of `__transaction_state`, carry out decided ends of transactions, listen. Small partitions are
+loaded before the port opens; large ones in a thread, the smallest first, and their groups hear
+COORDINATOR_LOAD_IN_PROGRESS meanwhile. Stopping, in steps: accept no connection, answer the requests that wait, flush,
+close.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ from muster.segments.files import REAL_FILES, Files
 from muster.server.assembly import Parts, assemble, open_directory
 from muster.server.cluster.cluster import Node
 from muster.server.connection import Connection, PendingReply
-from muster.server.led_partitions import LedGroup
+from muster.server.led_partitions import LedPartition
 from muster.server.listeners import advertised_listener, cannot_listen, client_listener, open_to_others
 from muster.server.server_log import ServerLog
 from muster.server.timers import Clock
@@ -29,8 +30,9 @@ from muster.server.timers import Clock
 STOP_WITHIN_S = 4.0
 BACKGROUND_WITHIN_S = 1.0
 ANSWER_WITHIN_S = 2.0
+ENDS_WITHIN_S = 10.0
 """When the server stops: for everything; of that for what runs beside the requests to end, and for the disk to let the
-last answers go."""
+last answers go. When it starts: for decided ends of transactions to be carried out."""
 
 
 class Server:
@@ -101,9 +103,21 @@ class Server:
         if exposed is not None:
             self._server_log.say(exposed, event="open to others")
         parts.leadership.take_over()  # not before there is a port: the loads would be for nothing
+        if parts.transactions.topic.take_over():
+            await self._ends_carried_out()
         parts.schedule.start()
         await parts.control.start()
         await self._listener.start_serving()
+
+    async def _ends_carried_out(self) -> None:
+        """Transactions whose end was decided before are ended, as far as the disks allow."""
+        parts = self.parts.transactions
+
+        def are_carried_out() -> bool:
+            is_loaded = not parts.leadership.is_at_work
+            return is_loaded and parts.markers.is_at_rest and all(led.is_at_rest for led in self.parts.all_led)
+
+        await self._until(are_carried_out, self._loop.time() + ENDS_WITHIN_S)
 
     # Stopping.
 
@@ -114,7 +128,9 @@ class Server:
         parts.connections.refuse_all(_leave_unanswered)
         if self._listener is not None:
             self._listener.close()
-        parts.leadership.stop()
+        for leadership in parts.leaderships:
+            leadership.stop()
+        parts.transactions.markers.stop()
         parts.data_partitions.stop()
         await self._background_ended()
         parts.fetches.finish()
@@ -124,11 +140,14 @@ class Server:
         )
         parts.data_partitions.packing.stop()
         parts.long_requests.stop()
-        for led in self._served():
-            parts.led_partitions.resign(led.partition)
+        for led_partitions in parts.all_led:
+            for led in list(led_partitions.by_number.values()):
+                if led.coordinator is not None:
+                    led_partitions.resign(led.partition)
         await asyncio.sleep(0)
         parts.connections.close_all()
-        parts.led_partitions.close()
+        for led_partitions in parts.all_led:
+            led_partitions.close()
         well = await self._logs_closed(started + STOP_WITHIN_S)
         if well is None:
             self._server_log.say(
@@ -148,8 +167,11 @@ class Server:
             connection.cut()
         parts.schedule.stop()
         parts.expiration.stop()
-        parts.led_partitions.close()
-        parts.leadership.stop()
+        for led_partitions in parts.all_led:
+            led_partitions.close()
+        for leadership in parts.leaderships:
+            leadership.stop()
+        parts.transactions.markers.stop()
         parts.data_partitions.stop()
         parts.data_partitions.packing.stop()
         parts.long_requests.stop()
@@ -158,7 +180,8 @@ class Server:
         await asyncio.wait([self._loop.create_task(parts.topic_changes.stop())], timeout=BACKGROUND_WITHIN_S)
 
         def end_threads() -> None:
-            parts.leadership.close()
+            for leadership in parts.leaderships:
+                leadership.close()
             parts.data_partitions.close()
 
         await self._loop.run_in_executor(None, end_threads)
@@ -177,8 +200,9 @@ class Server:
             if (error := task.exception()) is not None:
                 self.parts.faults.report("a part of the server could not be stopped well", error)
 
-    def _served(self) -> list[LedGroup]:
-        return [led for led in self.parts.led_partitions.by_number.values() if led.coordinator is not None]
+    def _served(self) -> list[LedPartition[Any]]:
+        all_led = [led for one in self.parts.all_led for led in one.by_number.values()]
+        return [led for led in all_led if led.coordinator is not None]
 
     async def _logs_closed(self, deadline: float) -> bool | None:
         """Whether the logs could be closed well; None if it takes too long.
@@ -199,7 +223,8 @@ class Server:
         def close() -> None:
             well = False
             try:
-                parts.leadership.close()
+                for leadership in parts.leaderships:
+                    leadership.close()
                 parts.data_partitions.close()
                 well = parts.directory.close()
             finally:

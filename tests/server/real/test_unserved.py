@@ -4,8 +4,7 @@ import io
 import time
 from typing import Any, cast
 
-import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from muster.broker import Broker
 from muster.server.cluster_requests import MOST_REMEMBERED, UnservedClients
@@ -45,20 +44,6 @@ def test_a_consumer_of_the_newer_group_protocol(broker: Broker, server_log: io.S
     (line,) = lines_of(server_log, "my-consumer")
     assert "joins group 'newer' with group.protocol=consumer, and muster serves classic groups" in line
     assert line.endswith("Set group.protocol=classic.")
-
-
-def test_a_producer_of_transactions(broker: Broker, server_log: io.StringIO) -> None:
-    producer = Producer(
-        {"bootstrap.servers": broker.bootstrap_servers, "client.id": "my-producer", "transactional.id": "payments-1"}
-    )
-    with pytest.raises(KafkaException) as raised:
-        producer.init_transactions(SOON_S)
-    error = raised.value.args[0]
-    assert error.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    assert error.fatal()
-    (line,) = lines_of(server_log, "my-producer")
-    assert "begins transactions as 'payments-1', and muster serves none yet" in line
-    assert line.endswith("Leave transactional.id unset.")
 
 
 def test_many_client_ids_are_not_remembered_for_ever() -> None:

@@ -22,7 +22,7 @@ from muster.server.cluster.cluster import Cluster, ClusterApi
 from muster.server.cluster.describe_configs import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from muster.server.cluster.topic_configs import TOPIC_SETTINGS, config_problem, effective_configs
 from muster.server.cluster.topics import (
-    OFFSETS_TOPIC,
+    COORDINATED_TOPICS,
     Happened,
     Outcome,
     Plan,
@@ -35,7 +35,7 @@ from muster.server.cluster.topics import (
 SET, DELETE, APPEND, SUBTRACT = range(4)
 _OPERATIONS = ("SET", "DELETE", "APPEND", "SUBTRACT")
 ONLY_TOPICS = "Settings of topics can be changed; those of the server are read from its file when it starts."
-NOT_THE_OFFSETS = f"{OFFSETS_TOPIC} has its settings from those of the server, which are read when it starts."
+NOT_THIS_TOPIC = "{} has its settings from those of the server, which are read when it starts."
 
 
 class Change(NamedTuple):
@@ -134,8 +134,8 @@ def _altered(resource: ResourceToAlter, is_incremental: bool, cluster: Cluster) 
     topic = cluster.topics.get(name)
     if topic is None:
         return refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
-    if name == OFFSETS_TOPIC:
-        return refused(ErrorCode.INVALID_REQUEST, NOT_THE_OFFSETS)
+    if name in COORDINATED_TOPICS:
+        return refused(ErrorCode.INVALID_REQUEST, NOT_THIS_TOPIC.format(name))
     configs = dict(topic.configs) if is_incremental else {}
     defaults = {one.setting.name: one.value for one in effective_configs({}, cluster.config)}
     for change in changes:

@@ -35,8 +35,8 @@ from muster.protocol.messages import decode_request, encode_response
 from muster.server.cluster.cluster import NO_TOPIC_ID, Cluster, ClusterApi
 from muster.server.cluster.topic_configs import EffectiveConfig, config_problem, effective_configs
 from muster.server.cluster.topics import (
+    COORDINATED_TOPICS,
     METADATA_TOPIC,
-    OFFSETS_TOPIC,
     Happened,
     Outcome,
     Plan,
@@ -354,8 +354,9 @@ def _problem(wanted: MorePartitions, topic: Topic, cluster: Cluster) -> tuple[Er
             f"The topic {topic.name} currently has {topic.partitions} partition(s); {wanted.total} would not be an "
             "increase."
         )
-    if topic.name == OFFSETS_TOPIC:
-        message = f"The number of partitions of {OFFSETS_TOPIC} decides where groups are, and cannot change."
+    if topic.name in COORDINATED_TOPICS:
+        held = COORDINATED_TOPICS[topic.name]
+        message = f"The number of partitions of {topic.name} decides where {held} are, and cannot change."
         return ErrorCode.INVALID_REQUEST, message
     if wanted.assignments is None:
         return ErrorCode.NONE, ""

@@ -20,7 +20,7 @@ from muster.codec.primitives import Buffer
 from muster.protocol.apis import ApiKey
 from muster.protocol.messages import decode_request, encode_response
 from muster.server.cluster.cluster import NO_TOPIC_ID, Cluster, ClusterApi
-from muster.server.cluster.topics import OFFSETS_TOPIC, Happened, Outcome, Plan, Topic, TopicChange, refusal_of
+from muster.server.cluster.topics import COORDINATED_TOPICS, Happened, Outcome, Plan, Topic, TopicChange, refusal_of
 
 _FIRST_WITH_DISABLED = 3
 
@@ -77,10 +77,13 @@ def plan_delete_topics(request: DeleteTopicsRequest, cluster: Cluster) -> Plan:
     answers += [_invalid(None, topic_id, "Duplicate topic id.") for topic_id, times in ids.items() if times > 1]
     chosen = _chosen_by_id(ids, cluster, answers)
     chosen = _chosen_by_name(names, ids, chosen, cluster, answers)
-    changes = [TopicChange(Happened.DELETED, topic) for topic in chosen.values() if topic.name != OFFSETS_TOPIC]
-    protected = f"{OFFSETS_TOPIC} holds the groups, and cannot be deleted."
+    changes = [
+        TopicChange(Happened.DELETED, topic) for topic in chosen.values() if topic.name not in COORDINATED_TOPICS
+    ]
     answers += [
-        _invalid(topic.name, topic.topic_id, protected) for topic in chosen.values() if topic.name == OFFSETS_TOPIC
+        _invalid(topic.name, topic.topic_id, f"{topic.name} holds the {held}, and cannot be deleted.")
+        for topic in chosen.values()
+        if (held := COORDINATED_TOPICS.get(topic.name)) is not None
     ]
     return Plan(changes, partial(_answered, changes, answers))
 

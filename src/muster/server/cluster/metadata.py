@@ -52,6 +52,7 @@ from muster.server.cluster.topics import (
     METADATA_TOPIC,
     NO_CONFIGS,
     OFFSETS_TOPIC,
+    TRANSACTIONS_TOPIC,
     Happened,
     Plan,
     Topic,
@@ -186,6 +187,9 @@ def _made_by_asking(names: Sequence[str], cluster: Cluster) -> tuple[Sequence[To
         configs: Mapping[str, str] = NO_CONFIGS
         if name == OFFSETS_TOPIC:
             partitions, configs = config.offsets_topic_num_partitions, offsets_topic_configs(cluster)
+        elif name == TRANSACTIONS_TOPIC:
+            partitions = config.transaction_state_log_num_partitions
+            configs = transactions_topic_configs(cluster)
         elif name in INTERNAL_TOPICS or name == METADATA_TOPIC or name_problem(name):
             continue
         if cluster.topics.partition_count + count + partitions > config.muster_max_partitions:
@@ -205,6 +209,15 @@ def offsets_topic_configs(cluster: Cluster) -> dict[str, str]:
         "cleanup.policy": "compact",
         "compression.type": "producer",
         "segment.bytes": str(cluster.config.offsets_topic_segment_bytes),
+    }
+
+
+def transactions_topic_configs(cluster: Cluster) -> dict[str, str]:
+    """What Kafka sets for `__transaction_state` when it makes it."""
+    return {
+        "cleanup.policy": "compact",
+        "compression.type": "uncompressed",
+        "segment.bytes": str(cluster.config.transaction_state_log_segment_bytes),
     }
 
 

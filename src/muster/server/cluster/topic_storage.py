@@ -36,6 +36,7 @@ from muster.server.cluster.create_topics import CreateTopicsRequest, NewTopic, p
 from muster.server.cluster.topic_configs import typed
 from muster.server.cluster.topics import (
     NO_CONFIGS,
+    TRANSACTIONS_TOPIC,
     Happened,
     Outcome,
     Plan,
@@ -83,6 +84,8 @@ def log_config(topic: StoredTopic, broker: BrokerConfig, groups: GroupConfig) ->
         producer_id_expiration_ms=broker.producer_id_expiration_ms,
         flush=Flush(broker.muster_flush),
     )
+    if topic.name == TRANSACTIONS_TOPIC:
+        return replace(config, compacted=True)
     if topic.name != OFFSETS_TOPIC:
         return config
     return replace(config, compacted=True, codec=groups.offsets_topic_compression_codec)

@@ -25,6 +25,10 @@ METADATA_TOPIC = "__cluster_metadata"
 """The log of Kafka's controllers. No topic may be called that."""
 
 INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, SHARE_TOPIC})
+COORDINATED_TOPICS = {
+    OFFSETS_TOPIC: "groups", TRANSACTIONS_TOPIC: "transactions",
+}  # fmt: skip
+"""Those whose partitions have coordinators here, and what they hold."""
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 NO_CONFIGS: Mapping[str, str] = MappingProxyType({})

@@ -9,12 +9,14 @@ log is opened anew, after a second at first and after a minute in the end, becau
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
+from typing import NamedTuple
 
 from muster.codec.error_codes import ErrorCode
+from muster.core.transactions.writes import WriteMarkers
 from muster.errors import LogDamaged, described
 from muster.log.config import Flush
 from muster.log.directory import LogDirectory
@@ -26,13 +28,13 @@ from muster.log.staging import Appended
 from muster.log.steps import GrowingPause
 from muster.log.validation import AppendRefused, ClientBatch, TooCostly, UnpackBudget
 from muster.segments.checkpoints import TopicPartition
-from muster.segments.sources import OFFSETS_TOPIC
 from muster.server.cluster.cluster import NO_OFFSET, Cluster
-from muster.server.cluster.topics import Happened, TopicChange
+from muster.server.cluster.topics import COORDINATED_TOPICS, Happened, Topic, TopicChange
 from muster.server.compaction import Compaction
 from muster.server.records.alter_replica_log_dirs import Move, Moved, alter_replica_log_dirs
 from muster.server.records.delete_records import DeleteRecordsAnswer, DeleteRecordsRequest, delete_records
 from muster.server.records.describe_log_dirs import DescribeLogDirsRequest, LogDirDescribed, describe_log_dirs
+from muster.server.records.marking import append_marker
 from muster.server.records.packing import Packing, UnpackedBatch
 from muster.server.records.produce import (
     ALL,
@@ -40,17 +42,32 @@ from muster.server.records.produce import (
     ProduceAnswer,
     Produced,
     ProduceRequest,
+    Writer,
     found,
     one_batch,
     refusal,
+    writer_of,
 )
-from muster.server.records.waiting_producers import DataLog, Pending, Waiting
+from muster.server.records.waiting_producers import DataLog, MarkerPending, Pending, Waiting
 from muster.server.server_log import RateLimitedLog, ServerLog
 from muster.server.slices import Slices, finished
 from muster.server.timers import Clock
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 """Between two tries to open a log whose disk failed."""
+
+
+class Beginning(NamedTuple):
+    """Partitions in which a producer has nothing open."""
+
+    producer_id: int
+    producer_epoch: int
+    partitions: tuple[TopicPartition, ...]
+
+
+Verify = Callable[[ProduceRequest, int, int, TopicPartition], Produced | None]
+NEVER_MS = float("inf")
+NOTHING_REFUSED: Mapping[TopicPartition, Produced] = {}
 
 
 class DataPartitions:
@@ -93,6 +110,8 @@ class DataPartitions:
         self.packing = Packing(self._begin_to_pack, self._packed)
         self._opener = ThreadPoolExecutor(1, thread_name_prefix="open-again")
         self._is_stopping = False
+        self.verify: Verify = lambda request, producer_id, producer_epoch, key: None
+        """Why a batch that begins something in a log is not part of a transaction; None if it is."""
 
     def __len__(self) -> int:
         """How many answers wait."""
@@ -106,11 +125,21 @@ class DataPartitions:
 
     # Requests.
 
-    def produce(self, request: ProduceRequest, answer: Callable[[ProduceAnswer], None]) -> None:
+    def produce(
+        self,
+        request: ProduceRequest,
+        answer: Callable[[ProduceAnswer], None],
+        refused_before: Mapping[TopicPartition, Produced] = NOTHING_REFUSED,
+    ) -> None:
         """Append every batch of a request; `answer` is called when all are decided, perhaps at once."""
-        finished(self.produce_in_slices(request, answer))
+        finished(self.produce_in_slices(request, answer, refused_before))
 
-    def produce_in_slices(self, request: ProduceRequest, answer: Callable[[ProduceAnswer], None]) -> Slices[None]:
+    def produce_in_slices(
+        self,
+        request: ProduceRequest,
+        answer: Callable[[ProduceAnswer], None],
+        refused_before: Mapping[TopicPartition, Produced] = NOTHING_REFUSED,
+    ) -> Slices[None]:
         kept = request._replace(partitions=tuple([one._replace(records=NOTHING) for one in request.partitions]))
         refused = refusal(request)
         if refused is not ErrorCode.NONE or not request.partitions:
@@ -126,8 +155,10 @@ class DataPartitions:
                 pending.settle(number, topic)
             elif isinstance(batch, Produced):
                 pending.settle(number, batch)
+            elif (key := TopicPartition(topic.name, asked.partition)) in refused_before:
+                pending.settle(number, refused_before[key])
             else:
-                self._append(pending, number, TopicPartition(topic.name, asked.partition), batch, budget)
+                self._append(pending, number, key, batch, budget)
 
     def _append(
         self, pending: Pending, number: int, key: TopicPartition, records: memoryview, budget: UnpackBudget
@@ -136,11 +167,12 @@ class DataPartitions:
         if one is not None and (key in self.packing or takes_long(records, one.log.config)):
             self.packing.put(UnpackedBatch(key, pending, number, bytes(records), budget))
             return
-        self._settle(pending, number, key, lambda log: log.append_batch(records, self._turn_ms(), budget))
+        self._settle(pending, number, key, records, lambda log: log.append_batch(records, self._turn_ms(), budget))
 
     def _settle(
-        self, pending: Pending, number: int, key: TopicPartition, append: Callable[[DiskLog], Appended | None]
-    ) -> None:
+        self, pending: Pending, number: int, key: TopicPartition, records: memoryview | bytes,
+        append: Callable[[DiskLog], Appended | None],
+    ) -> None:  # fmt: skip
         """Append a batch, and have its producer told when the log has got far enough; or tell it why not.
 
         Nothing is told yet where `append` returns None.
@@ -150,6 +182,12 @@ class DataPartitions:
             pending.settle(number, Produced(ErrorCode.NOT_LEADER_OR_FOLLOWER))  # it is being deleted, or opened again
             return
         log, request = one.log, pending.request
+        writer = writer_of(records)
+        if writer is not None and not _has_open(log, writer):
+            unverified = self.verify(request, *writer, key)
+            if unverified is not None:
+                pending.settle(number, unverified)
+                return
         try:
             appended = append(log)
         except AppendRefused as refused:
@@ -160,15 +198,53 @@ class DataPartitions:
         if appended is None:
             return
         produced = Produced(ErrorCode.NONE, *appended, log.start_offset)
-        if not one.is_dirty:
-            one.is_dirty = True
-            self._dirty.append(one)
+        self._is_dirty(one)
         if request.acks == NO_ANSWER:
             pending.settle(number, produced)
             return
         deadline_ms = self._now().monotonic_ms + max(request.timeout_ms, 0)
         waiting = Waiting(log.end_offset, deadline_ms, pending, number, produced)
         (one.waits_for_disk if request.acks == ALL else one.waits_for_write).append(waiting)
+
+    def _is_dirty(self, one: DataLog) -> None:
+        if not one.is_dirty:
+            one.is_dirty = True
+            self._dirty.append(one)
+
+    # Transactions.
+
+    def beginning(self, request: ProduceRequest) -> "Beginning":
+        """Partitions in which a request would begin the transaction of its producer."""
+        partitions: dict[TopicPartition, None] = {}
+        writer = None
+        for asked in request.partitions:
+            of_batch = writer_of(asked.records)
+            topic = None if of_batch is None else found(asked, request, self._cluster)
+            if of_batch is None or not isinstance(topic, Topic):
+                continue
+            key = TopicPartition(topic.name, asked.partition)
+            log = self.log_of(key)
+            if log is not None and not _has_open(log, of_batch):
+                writer = of_batch
+                partitions[key] = None
+        return Beginning(*(writer or (-1, -1)), tuple(partitions))
+
+    def end_transaction(
+        self, key: TopicPartition, markers: WriteMarkers, is_repeated: bool, settled: Callable[[ErrorCode], None]
+    ) -> None:
+        """Append a marker; `settled` hears when it is safe, or why it is not there."""
+        one = self._data_log(key)
+        if one is None:
+            settled(ErrorCode.NOT_LEADER_OR_FOLLOWER)  # it is being deleted, or opened again
+            return
+        try:
+            append_marker(one.log, markers, self._turn_ms(), is_repeated=is_repeated)
+        except AppendRefused as refused:
+            settled(refused.error)
+            return
+        self._is_dirty(one)
+        waiting = Waiting(one.log.end_offset, NEVER_MS, MarkerPending(settled), 0, Produced(ErrorCode.NONE))
+        one.waits_for_disk.append(waiting)
 
     def would_be_packed(self, request: ProduceRequest) -> bool:
         """Whether a batch of a request would wait for others to be packed, or is to be packed itself."""
@@ -195,7 +271,7 @@ class DataPartitions:
             work.append(partial(repacked, checked, log.config, batch.budget))
             return None
 
-        self._settle(batch.pending, batch.number, batch.key, append)
+        self._settle(batch.pending, batch.number, batch.key, batch.records, append)
         return work[0] if work else None
 
     def _packed(self, batch: UnpackedBatch, packed: ClientBatch | Exception) -> None:
@@ -209,7 +285,7 @@ class DataPartitions:
                 raise packed
             return log.append_packed(packed, self._turn_ms())
 
-        self._settle(batch.pending, batch.number, batch.key, append)
+        self._settle(batch.pending, batch.number, batch.key, batch.records, append)
 
     def _data_log(self, key: TopicPartition) -> DataLog | None:
         log = self.log_of(key)
@@ -321,7 +397,7 @@ class DataPartitions:
     def give_up_failed_logs(self) -> None:
         """A disk may fail outside an append too: under a checkpoint, or when compaction swaps a segment in."""
         for key, log in list(self._directory.logs.items()):
-            if log.failure is not None and key.topic != OFFSETS_TOPIC and key not in self._openings:
+            if log.failure is not None and key.topic not in COORDINATED_TOPICS and key not in self._openings:
                 self._failed(self._data_log(key) or DataLog(key, log), log, LogDamaged(f"{log.failure}."))
 
     def _failed(self, one: DataLog, log: DiskLog, error: LogDamaged) -> None:
@@ -425,3 +501,9 @@ def _refused(refused: AppendRefused, log: DiskLog) -> Produced:
         message=None if refused.error is ErrorCode.UNKNOWN_SERVER_ERROR else refused.reason or None,
         record_errors=tuple(refused.records),
     )
+
+
+def _has_open(log: DiskLog, writer: Writer) -> bool:
+    """Whether a batch goes on with what its producer has begun in this log; its marker is not there yet."""
+    producer = log.producers.producers.get(writer.producer_id)
+    return producer is not None and producer.transaction_first_offset >= 0 and producer.epoch == writer.producer_epoch

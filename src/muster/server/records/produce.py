@@ -12,6 +12,7 @@ The bytes of a batch are not copied when a request is read: `records` is a view 
 """
 
 from collections.abc import Iterable
+from struct import Struct
 from typing import Any, NamedTuple
 
 from muster.codec.batches import HEADER_SIZE
@@ -30,8 +31,9 @@ NO_ANSWER, WRITTEN, ALL = 0, 1, -1
 """`acks`: a client waits for nothing, for the leader's log, for all replicas that are in sync."""
 NO_TIME = -1
 FIRST_WITH_ZSTD = 7
-MAGIC, ATTRIBUTES = 16, 22
-"""Where they are in a batch; of the attributes the byte that matters."""
+MAGIC, ATTRIBUTES, WRITER = 16, 22, 43
+"""Where they are in a batch; of the attributes the byte that matters. A writer is a producer id and its epoch."""
+_WRITER = Struct(">qh")
 _BEFORE_SIZE, _SHORTEST = 12, 26
 """What the size of a batch does not count; what Kafka takes for the smallest size of any version."""
 
@@ -87,9 +89,24 @@ def refusal(request: ProduceRequest) -> ErrorCode:
     """Why nothing of a request is taken; NONE if it may be."""
     if request.acks not in (NO_ANSWER, WRITTEN, ALL):
         return ErrorCode.INVALID_REQUIRED_ACKS
-    if any(len(one.records) >= HEADER_SIZE and one.records[ATTRIBUTES] & TRANSACTIONAL for one in request.partitions):
-        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED  # transactions are not served yet
-    return ErrorCode.NONE
+    writers = set(filter(None, (writer_of(one.records) for one in request.partitions)))
+    if writers and request.transactional_id is None:
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    return ErrorCode.INVALID_PRODUCER_ID_MAPPING if len(writers) > 1 else ErrorCode.NONE
+
+
+class Writer(NamedTuple):
+    """Who has written a batch of a transaction."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+def writer_of(batch: memoryview | bytes) -> Writer | None:
+    """None for a batch that is part of no transaction."""
+    if len(batch) < HEADER_SIZE or not batch[ATTRIBUTES] & TRANSACTIONAL:
+        return None
+    return Writer(*_WRITER.unpack_from(batch, WRITER))
 
 
 def one_batch(records: memoryview, version: int) -> memoryview | Produced:

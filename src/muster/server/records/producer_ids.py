@@ -14,6 +14,7 @@ Versions
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -69,7 +70,7 @@ class ProducerIds:
         self._server_log = server_log
         self._loop = asyncio.get_running_loop()
         self._next, self._end = 0, 0
-        self._waiting: deque[PendingReply] = deque()
+        self._waiting: deque[Callable[[int], None]] = deque()
         self._reserving: asyncio.Task[None] | None = None
 
     def hand_out(self, asked: InitProducerId, reply: PendingReply) -> None:
@@ -77,10 +78,11 @@ class ProducerIds:
         if asked.transactional_id == "" or (asked.producer_id == NO_ID) != (asked.epoch == NO_EPOCH):
             reply.answer(ProducerIdAnswer(ErrorCode.INVALID_REQUEST))
             return
-        if asked.transactional_id is not None:
-            reply.answer(ProducerIdAnswer(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
-            return
-        self._waiting.append(reply)
+        self.take(partial(_hand_to, reply))
+
+    def take(self, taken: Callable[[int], None]) -> None:
+        """Call `taken` with an id, now or when a block of them is written down; `NO_ID` where that cannot be."""
+        self._waiting.append(taken)
         self._answer()
         if self._waiting and self._reserving is None:
             self._reserving = self._loop.create_task(self._reserve())
@@ -88,7 +90,7 @@ class ProducerIds:
     def _answer(self) -> None:
         while self._waiting and self._next < self._end:
             self._next += 1
-            self._waiting.popleft().answer(ProducerIdAnswer(ErrorCode.NONE, self._next - 1, 0))
+            self._waiting.popleft()(self._next - 1)
 
     async def _reserve(self) -> None:
         """Write a block down and answer from it; those who find none are told to try again."""
@@ -100,7 +102,7 @@ class ProducerIds:
         except (OSError, Malformed) as error:
             self._server_log.say(f"no producer id can be handed out: {described(error)}.", event="producer ids")
             while self._waiting:
-                self._waiting.popleft().answer(ProducerIdAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+                self._waiting.popleft()(NO_ID)
         finally:
             self._reserving = None
 
@@ -116,3 +118,10 @@ class ProducerIds:
             raise Malformed(f"{self._path} says that all producer ids are used up")
         replace_file(self._files, self._path, encode_lines([str(start + BLOCK)]), "producer-ids")
         return start, start + BLOCK
+
+
+def _hand_to(reply: PendingReply, producer_id: int) -> None:
+    if producer_id == NO_ID:
+        reply.answer(ProducerIdAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+    else:
+        reply.answer(ProducerIdAnswer(ErrorCode.NONE, producer_id, 0))

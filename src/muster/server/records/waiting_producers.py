@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
+from muster.codec.error_codes import ErrorCode
 from muster.log.partition import DiskLog
 from muster.segments.checkpoints import TopicPartition
 from muster.server.records.produce import ProduceAnswer, Produced, ProduceRequest
@@ -28,12 +29,24 @@ class Pending:
             self._answer(ProduceAnswer(self.request, tuple(one for one in self._produced if one is not None)))
 
 
+class MarkerPending:
+    """A marker that is on its way; its place is that of a producer."""
+
+    __slots__ = ("_settled",)
+
+    def __init__(self, settled: Callable[[ErrorCode], None]) -> None:
+        self._settled = settled
+
+    def settle(self, number: int, produced: Produced) -> None:
+        self._settled(produced.error)
+
+
 class Waiting(NamedTuple):
     """A batch that is in the log, and whose producer is told so when the log has got far enough."""
 
     end_offset: int
-    deadline_ms: int
-    pending: Pending
+    deadline_ms: float
+    pending: Pending | MarkerPending
     number: int
     produced: Produced
 

@@ -38,6 +38,8 @@ class Features(NamedTuple):
 
 
 NO_FEATURES = Features()
+FEATURES = Features({"group.version": (0, 1), "transaction.version": (0, 2)}, {"transaction.version": 2}, epoch=1)
+"""Those of muster. `group.version` is at 0, which is not told: groups of the newer protocol are not served."""
 
 
 def is_served(version: int) -> bool:
@@ -147,11 +149,9 @@ def decode_find_coordinator(version: int, data: Buffer, position: int, end: int)
 
 
 def find_refusal(version: int, asked: FindCoordinator) -> ErrorCode:
-    """NONE for the keys of groups; muster coordinates nothing else. A transactional client ends at its error."""
-    if asked.key_type == KeyType.GROUP:
+    """NONE for the keys of groups and transactions; muster coordinates nothing else."""
+    if asked.key_type in (KeyType.GROUP, KeyType.TRANSACTION):
         return ErrorCode.NONE
-    if asked.key_type == KeyType.TRANSACTION:
-        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     if asked.key_type == KeyType.SHARE and version >= _FIRST_WITH_SHARE_GROUPS:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     return ErrorCode.INVALID_REQUEST

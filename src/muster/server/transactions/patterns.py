@@ -1,0 +1,153 @@
+"""Patterns of transactional ids, in a time that grows with the pattern and the id and with nothing else.
+
+Kafka matches with RE2, which never goes back; Python's `re` does, and a client could have it go back for hours. So a
+pattern is read by Python's own parser and matched here, by a walk over the states that it can be in. What RE2 does not
+know (references back, looks ahead) is refused, and so is a pattern that becomes very large.
+"""
+
+import re
+import warnings
+from collections.abc import Callable
+from re import _constants as codes  # type: ignore[attr-defined]
+from re import _parser as parser  # type: ignore[attr-defined]
+from typing import Any
+
+MOST_STATES = 1_000
+_FOR_EVER = codes.MAXREPEAT
+Test = Callable[[str], bool]
+
+
+class BadPattern(Exception):
+    """It means nothing, or nothing that is served."""
+
+
+def matcher(pattern: str) -> Callable[[str], bool]:
+    """Whether a whole id matches a pattern. Raises `BadPattern`."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            parsed = parser.parse(pattern)
+    except (re.error, RecursionError, OverflowError, Warning) as error:
+        raise BadPattern(str(error)) from error
+    automaton = _Automaton()
+    try:
+        end = automaton.add_all(parsed, 0)
+    except RecursionError as error:
+        raise BadPattern("it is too deep") from error
+    return lambda text: automaton.matches(text, end)
+
+
+class _Automaton:
+    """States by number. From each one goes on freely, or by a character that passes a test."""
+
+    def __init__(self) -> None:
+        self._free: list[list[int]] = [[]]
+        self._steps: list[tuple[Test, int] | None] = [None]
+        self._at: dict[int, tuple[Any, int]] = {}
+
+    def _new(self) -> int:
+        if len(self._free) >= MOST_STATES:
+            raise BadPattern("it is too large")
+        self._free.append([])
+        self._steps.append(None)
+        return len(self._free) - 1
+
+    def add_all(self, items: Any, start: int) -> int:
+        for item in items:
+            start = self._add(item, start)
+        return start
+
+    def _add(self, item: Any, start: int) -> int:
+        """States for one item behind `start`; returns where it ends."""
+        code, about = item
+        if code is codes.BRANCH:
+            end = self._new()
+            for branch in about[1]:
+                begin = self._new()
+                self._free[start].append(begin)
+                self._free[self.add_all(branch, begin)].append(end)
+            return end
+        if code is codes.SUBPATTERN:
+            return self.add_all(about[3], start)
+        if code in (codes.MAX_REPEAT, codes.MIN_REPEAT):
+            least, most, items = about
+            return self._repeat(least, most, items, start)
+        end = self._new()
+        if code is codes.AT and about in (codes.AT_BEGINNING, codes.AT_END):
+            self._at[start] = about, end
+        else:
+            test = _test(code, about)
+            if self._steps[start] is not None or start in self._at:
+                begin = self._new()
+                self._free[start].append(begin)
+                start = begin
+            self._steps[start] = test, end
+        return end
+
+    def _repeat(self, least: int, most: int, items: Any, start: int) -> int:
+        for _ in range(least):
+            start = self.add_all(items, self._behind(start))
+        if most is _FOR_EVER:
+            loop, end = self._behind(start), self._new()
+            self._free[self.add_all(items, loop)].append(loop)
+            self._free[loop].append(end)
+            return end
+        end = self._new()
+        for _ in range(most - least):
+            start = self._behind(start)
+            self._free[start].append(end)
+            start = self.add_all(items, start)
+        self._free[start].append(end)
+        return end
+
+    def _behind(self, start: int) -> int:
+        state = self._new()
+        self._free[start].append(state)
+        return state
+
+    def _reached(self, states: list[int], is_begin: bool, is_end: bool) -> list[int]:
+        found = dict.fromkeys(states)
+        for state in (left := list(found)):
+            following = list(self._free[state])
+            if state in self._at:
+                where, end = self._at[state]
+                if is_begin if where is codes.AT_BEGINNING else is_end:
+                    following.append(end)
+            for one in following:
+                if one not in found:
+                    found[one] = None
+                    left.append(one)
+        return left
+
+    def matches(self, text: str, end: int) -> bool:
+        states = self._reached([0], True, not text)
+        for number, character in enumerate(text, 1):
+            moved = {step[1]: None for one in states if (step := self._steps[one]) is not None and step[0](character)}
+            if not moved:
+                return False
+            states = self._reached(list(moved), False, number == len(text))
+        return end in states
+
+
+def _test(code: Any, about: Any) -> Test:
+    if code is codes.LITERAL:
+        return chr(about).__eq__
+    if code is codes.NOT_LITERAL:
+        return chr(about).__ne__
+    if code is codes.ANY:
+        return "\n".__ne__
+    if code is codes.IN:
+        is_other = about[0][0] is codes.NEGATE
+        tests = [_test(*one) for one in about[is_other:]]
+        return lambda character: any(test(character) for test in tests) is not is_other
+    if code is codes.RANGE:
+        low, high = chr(about[0]), chr(about[1])
+        return lambda character: low <= character <= high
+    if code is codes.CATEGORY:
+        kinds = {
+            codes.CATEGORY_DIGIT: r"\d", codes.CATEGORY_NOT_DIGIT: r"\D", codes.CATEGORY_WORD: r"\w",
+            codes.CATEGORY_NOT_WORD: r"\W", codes.CATEGORY_SPACE: r"\s", codes.CATEGORY_NOT_SPACE: r"\S",
+        }  # fmt: skip
+        compiled = re.compile(kinds[about], re.ASCII)
+        return lambda character: compiled.match(character) is not None
+    raise BadPattern(f"{code} is not served")

@@ -1,0 +1,260 @@
+"""Requests about transactions: each becomes an event for the coordinator of its transactional id.
+
+The requests behind one of these wait for its answer, on the same connection.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from muster.codec.error_codes import ErrorCode
+from muster.codec.transaction_log import TopicPartition
+from muster.core.events import ALL_COMMITTED
+from muster.core.transactions.events import (
+    AddAnswer,
+    AddPartitions,
+    Asker,
+    DescribedTransaction,
+    EndTxn,
+    InitAnswer,
+    InitProducerId,
+    ListTransactionsAnswer,
+    is_used_up,
+)
+from muster.protocol.apis import ApiKey
+from muster.server.cluster.cluster import Cluster
+from muster.server.cluster.topics import INTERNAL_TOPICS, OFFSETS_TOPIC
+from muster.server.connection import PendingReply
+from muster.server.dispatch import Handler, Request
+from muster.server.group_requests import CombinedReply, GroupRequests, PartialReply
+from muster.server.led_partitions import LedGroups, LedTransactions
+from muster.server.records.producer_ids import NO_ID, ProducerIds
+from muster.server.transactions import wire
+from muster.server.transactions.markers import Markers
+from muster.server.transactions.patterns import BadPattern, matcher
+from muster.server.transactions.steps import Step, Steps
+from muster.server.transactions.verification import Verification
+from muster.server.waiting_replies import Callback
+
+FIRST_COMMIT_THAT_ADDS = 5
+DESCRIBE_REFUSED = DescribedTransaction(ErrorCode.POLICY_VIOLATION)
+
+
+class TransactionRequests:
+    """`handlers` is the table of them, by API key. `without_transactions` gives ids to producers that have none."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        transactions: LedTransactions,
+        groups: LedGroups,
+        group_requests: GroupRequests,
+        verification: Verification,
+        markers: Markers,
+        producer_ids: ProducerIds,
+        steps: Steps,
+        without_transactions: Handler,
+    ) -> None:
+        self._cluster = cluster
+        self._transactions = transactions
+        self._groups = groups
+        self._names = group_requests.names
+        self._report_too_large = group_requests.report_too_large
+        self._verification = verification
+        self._markers = markers
+        self._producer_ids = producer_ids
+        self._steps = steps
+        self._without_transactions = without_transactions
+        self.handlers: dict[int, Handler] = {
+            ApiKey.INIT_PRODUCER_ID: self._init_producer_id,
+            ApiKey.ADD_PARTITIONS_TO_TXN: self._add_partitions,
+            ApiKey.ADD_OFFSETS_TO_TXN: self._add_offsets,
+            ApiKey.END_TXN: self._end_txn,
+            ApiKey.TXN_OFFSET_COMMIT: self._txn_offset_commit,
+            ApiKey.WRITE_TXN_MARKERS: self._write_markers,
+            ApiKey.DESCRIBE_TRANSACTIONS: self._describe,
+            ApiKey.LIST_TRANSACTIONS: self._list,
+        }
+
+    # Producers.
+
+    def _init_producer_id(self, request: Request, data: bytes, start: int, end: int) -> PendingReply | None:
+        event = wire.decode_init_producer_id(request.version, data, start, end)
+        if event is None:
+            return self._without_transactions(request, data, start, end)
+        reply = request.reply(ApiKey.INIT_PRODUCER_ID, wire.encode_init_producer_id)
+        if self._needs_fresh_id(event):
+            self._producer_ids.take(partial(self._init_with, event, reply))
+        else:
+            self._transactions.submit(event, reply)
+        return reply
+
+    def _needs_fresh_id(self, event: InitProducerId) -> bool:
+        """Whether the transactional id is new, or its epoch used up; not where nobody can say."""
+        led = self._transactions.by_number.get(self._transactions.router.partition_of(event))
+        if led is None or led.coordinator is None:
+            return False
+        found = led.coordinator.transactions.get(event.transactional_id)
+        return found is None or found.is_used_up
+
+    def _init_with(self, event: InitProducerId, reply: PendingReply, fresh_producer_id: int) -> None:
+        if fresh_producer_id == NO_ID:
+            reply.answer(InitAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+            return
+        event.fresh_producer_id = fresh_producer_id
+        self._submit(event, reply)
+
+    def _submit(self, event: Any, reply: PendingReply) -> None:
+        """For calls from elsewhere than a handler: a mistake of ours ends the connection."""
+        try:
+            self._transactions.submit(event, reply)
+        except Exception as error:
+            reply.fail(error)
+
+    # Partitions.
+
+    def _add_partitions(self, request: Request, data: bytes, start: int, end: int) -> PendingReply:
+        asked = wire.decode_add_partitions(request.version, data, start, end)
+        reply = request.reply(ApiKey.ADD_PARTITIONS_TO_TXN, wire.encode_add_partitions, asked)
+        gathered = _Gathered(len(asked), reply.answer)
+        for number, one in enumerate(asked):
+            refused = self._refused(one.partitions)
+            if refused is not None:
+                gathered.put(number, refused)
+                continue
+            event = AddPartitions(
+                None, one.transactional_id, one.producer_id, one.producer_epoch, one.partitions, Asker.ADD_PARTITIONS,
+                request.version, verify_only=one.verify_only,
+            )  # fmt: skip
+            self._transactions.submit(event, Callback(partial(_put_added, gathered, number, event), reply.fail))
+        return reply
+
+    def _refused(self, partitions: Sequence[TopicPartition]) -> list[ErrorCode] | None:
+        """Errors for each, if there is one that cannot be added: then none is."""
+        errors = [self._partition_error(*partition) for partition in partitions]
+        if all(error is ErrorCode.NONE for error in errors):
+            return None
+        return [ErrorCode.OPERATION_NOT_ATTEMPTED if error is ErrorCode.NONE else error for error in errors]
+
+    def _partition_error(self, name: str, number: int) -> ErrorCode:
+        if name in INTERNAL_TOPICS:
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        topic = self._cluster.topics.get(name)
+        is_there = topic is not None and 0 <= number < topic.partitions
+        return ErrorCode.NONE if is_there else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def _add_offsets(self, request: Request, data: bytes, start: int, end: int) -> PendingReply:
+        asked = wire.decode_add_offsets(request.version, data, start, end)
+        reply = request.reply(ApiKey.ADD_OFFSETS_TO_TXN, wire.encode_add_offsets)
+        event = AddPartitions(
+            None, asked.transactional_id, asked.producer_id, asked.producer_epoch,
+            (self._partition_of_group(asked),), Asker.ADD_OFFSETS, request.version,
+        )  # fmt: skip
+        self._transactions.submit(event, Callback(lambda answer: reply.answer(answer.error), reply.fail))
+        return reply
+
+    def _partition_of_group(self, about: Any) -> TopicPartition:
+        """Of anything that has a group id."""
+        return OFFSETS_TOPIC, self._groups.router.partition_of(about)
+
+    # Offsets.
+
+    def _txn_offset_commit(self, request: Request, data: bytes, start: int, end: int) -> PendingReply:
+        asked = wire.decode_txn_offset_commit(request.version, data, start, end, self._names)
+        event = asked.event
+        reply = request.reply(ApiKey.TXN_OFFSET_COMMIT, wire.encode_txn_offset_commit, asked, group_id=event.group_id)
+        if not event.partitions:
+            reply.answer(ALL_COMMITTED)
+            return reply
+        to_add = AddPartitions(
+            None, asked.transactional_id, event.producer_id, event.producer_epoch, (self._partition_of_group(event),),
+            Asker.TXN_OFFSET_COMMIT, request.version, verify_only=request.version < FIRST_COMMIT_THAT_ADDS,
+        )  # fmt: skip
+
+        def commit(answer: AddAnswer) -> None:
+            error = answer.of_each(to_add)[0]
+            if error is ErrorCode.NONE:
+                error = self._verification.look(to_add).of_each(to_add)[0]
+            event.verification_error = error
+            try:
+                self._groups.submit(event, reply)
+            except Exception as problem:
+                reply.fail(problem)
+
+        self._verification.prepare(to_add, commit, reply.fail)
+        return reply
+
+    # Ends.
+
+    def _end_txn(self, request: Request, data: bytes, start: int, end: int) -> PendingReply:
+        event = wire.decode_end_txn(request.version, data, start, end)
+        reply = request.reply(ApiKey.END_TXN, wire.encode_end_txn)
+        self._steps.reached(Step.BEFORE_PREPARE)
+        if is_used_up(event.producer_epoch):
+            self._producer_ids.take(partial(self._end_with, event, reply))
+        else:
+            self._transactions.submit(event, reply)
+        return reply
+
+    def _end_with(self, event: EndTxn, reply: PendingReply, fresh_producer_id: int) -> None:
+        event.fresh_producer_id = fresh_producer_id
+        self._submit(event, reply)
+
+    def _write_markers(self, request: Request, data: bytes, start: int, end: int) -> PendingReply:
+        """Markers that no coordinator of ours has decided: an operator's, for a transaction that hangs."""
+        asked = wire.decode_write_markers(request.version, data, start, end)
+        reply = request.reply(ApiKey.WRITE_TXN_MARKERS, wire.encode_write_markers, asked)
+        gathered = _Gathered(len(asked), reply.answer)
+        for number, one in enumerate(asked):
+            of_one = _Gathered(len(one.partitions), partial(gathered.put, number))
+            for place, partition in enumerate(one.partitions):
+                self._markers.write_one(partition, one, False, partial(of_one.put, place))
+        return reply
+
+    # Questions.
+
+    def _describe(self, request: Request, data: bytes, start: int, end: int) -> PendingReply:
+        events = wire.decode_describe(request.version, data, start, end)
+        reply = request.reply(ApiKey.DESCRIBE_TRANSACTIONS, wire.encode_describe, events)
+        if not events:
+            reply.answer([])
+            return reply
+        max_bytes = self._cluster.config.muster_max_response_bytes
+        combined = CombinedReply(
+            reply, len(events), max_bytes, wire.described_bytes, DESCRIBE_REFUSED, self._report_too_large
+        )
+        for place, event in enumerate(events):
+            self._transactions.submit(event, PartialReply(combined, (place,)))
+        return reply
+
+    def _list(self, request: Request, data: bytes, start: int, end: int) -> PendingReply:
+        asked = wire.decode_list(request.version, data, start, end)
+        reply = request.reply(ApiKey.LIST_TRANSACTIONS, wire.encode_list)
+        try:
+            asked.event.matches = matcher(asked.pattern) if asked.pattern else None
+        except BadPattern:
+            reply.answer(ListTransactionsAnswer(ErrorCode.INVALID_REGULAR_EXPRESSION))
+            return reply
+        self._transactions.submit(asked.event, reply)
+        return reply
+
+
+class _Gathered:
+    """Calls back when all of so many results are there."""
+
+    def __init__(self, count: int, then: Callable[[list[Any]], None]) -> None:
+        self._results: list[Any] = [None] * count
+        self._left = count
+        self._then = then
+        if not count:
+            then([])
+
+    def put(self, number: int, result: Any) -> None:
+        self._results[number] = result
+        self._left -= 1
+        if not self._left:
+            self._then(self._results)
+
+
+def _put_added(gathered: _Gathered, number: int, event: AddPartitions, answer: AddAnswer) -> None:
+    gathered.put(number, answer.of_each(event))

@@ -1,0 +1,47 @@
+"""What is due by the clock: transactions that are open for too long are aborted, unused transactional ids forgotten."""
+
+from functools import partial
+
+from muster.core.transactions.events import AbortTimedOut, ExpireTransactionalIds, is_used_up
+from muster.server.led_partitions import LedTransaction, LedTransactions
+from muster.server.records.producer_ids import NO_ID, ProducerIds
+from muster.server.server_log import ServerLog
+from muster.server.transactions.steps import Step, Steps
+
+LONGEST_ID = 200
+
+
+class Timeouts:
+    """Everything here runs in the thread of the event loop."""
+
+    def __init__(
+        self, transactions: LedTransactions, producer_ids: ProducerIds, steps: Steps, server_log: ServerLog
+    ) -> None:
+        self._transactions = transactions
+        self._producer_ids = producer_ids
+        self._steps = steps
+        self._server_log = server_log
+
+    def abort_timed_out(self) -> None:
+        now = self._transactions.now()
+        for led in list(self._transactions.by_number.values()):
+            coordinator = led.coordinator
+            for transactional_id in [] if coordinator is None else coordinator.timed_out(now):
+                assert coordinator is not None
+                if is_used_up(coordinator.transactions[transactional_id].producer_epoch):
+                    self._producer_ids.take(partial(self._abort, led, transactional_id))
+                else:
+                    self._abort(led, transactional_id, NO_ID)
+
+    def _abort(self, led: LedTransaction, transactional_id: str, fresh_producer_id: int) -> None:
+        self._steps.reached(Step.BEFORE_PREPARE)
+        self._server_log.say(
+            f"transactional id {transactional_id[:LONGEST_ID]!r}: its transaction is open for longer than its "
+            "timeout, and is aborted",
+            event="transaction timed out", transactional_id=transactional_id[:LONGEST_ID],
+        )  # fmt: skip
+        self._transactions.apply(led, AbortTimedOut(transactional_id, fresh_producer_id))
+
+    def forget_unused(self) -> None:
+        for led in list(self._transactions.by_number.values()):
+            self._transactions.apply(led, ExpireTransactionalIds())
