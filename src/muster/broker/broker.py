@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 IN_TESTS = {
     "group.initial.rebalance.delay.ms": "0",
+    "muster.tell.new.topics": "true",
     "group.min.session.timeout.ms": "10",
     "muster.flush": "os",
     "listeners": "PLAINTEXT://127.0.0.1:0",

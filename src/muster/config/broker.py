@@ -103,6 +103,12 @@ class BrokerConfig:
         1, INT, "replicas of a topic made without saying how many; this is one node, so more counts as 1", least=1
     )
     auto_create_topics_enable: bool = _setting(True, BOOLEAN, "whether asking for a topic (Metadata) makes it")
+    muster_tell_new_topics: bool = _setting(
+        False,
+        BOOLEAN,
+        "whether asking for a topic that is made then is answered with it; Kafka answers "
+        "UNKNOWN_TOPIC_OR_PARTITION(3), and clients ask again after a pause",
+    )
     delete_topic_enable: bool = _setting(True, BOOLEAN, "whether topics can be deleted")
     min_insync_replicas: int = _setting(
         1, INT, "default of a topic's `min.insync.replicas`, which is only shown", least=1, dynamic=True

@@ -7,7 +7,7 @@ import pytest
 
 from muster.codec.error_codes import ErrorCode
 from muster.config.broker import BrokerConfig
-from muster.errors import LogDamaged
+from muster.errors import LogDamaged, MusterError
 from muster.server.cluster.cluster import Cluster, EmptyPartition
 from muster.server.cluster.create_topics import (
     CreatePartitionsRequest,
@@ -120,6 +120,20 @@ def test_a_topic_made_by_asking_is_there_the_next_time() -> None:
     assert names(cluster) == []
     assert ask(cluster, "new") == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     assert ask(cluster, "new") == [ErrorCode.NONE]
+
+
+def test_a_topic_made_by_asking_is_told_at_once_where_that_is_wanted() -> None:
+    cluster = memory_cluster(config=BrokerConfig(muster_tell_new_topics=True, num_partitions=2))
+    request = MetadataRequest(12, (TopicAsked("new"), TopicAsked("bad name")))
+    plan = plan_metadata(request, cluster)
+    failed = plan.answer([MusterError("no room")]).topics
+    assert [topic.error for topic in failed] == [
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+    ]
+    new, bad = plan.answer([None]).topics
+    assert (new.error, new.topic_id, len(new.leader_epochs)) == (ErrorCode.NONE, plan.changes[0].topic.topic_id, 2)
+    assert bad.error is ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 def test_the_limit_on_partitions() -> None:

@@ -54,6 +54,7 @@ from muster.server.cluster.topics import (
     OFFSETS_TOPIC,
     TRANSACTIONS_TOPIC,
     Happened,
+    Outcome,
     Plan,
     Topic,
     TopicChange,
@@ -114,7 +115,11 @@ def decode_metadata(version: int, data: Buffer, position: int = 0, end: int | No
 
 @in_slices
 def plan_metadata(request: MetadataRequest, cluster: Cluster) -> Slices[Plan]:
-    """The answer, and the topics to make before it goes out. Those that cannot be made are not there the next time."""
+    """The answer, and the topics to make before it goes out.
+
+    While Kafka makes a topic it says that there is none, and clients ask again after a pause. With
+    `muster.tell.new.topics` they hear at once what they would hear then.
+    """
     problem = _request_problem(request)
     if problem is not ErrorCode.NONE:
         refused = _refused(request, problem)
@@ -129,12 +134,17 @@ def plan_metadata(request: MetadataRequest, cluster: Cluster) -> Slices[Plan]:
         yield
         error = ErrorCode.INVALID_TOPIC_EXCEPTION if name_problem(name) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         described.append(TopicDescribed(error, name, operations=operations))
-    answer = MetadataAnswer(
-        tuple(described), cluster, ALL_CLUSTER_OPERATIONS if request.wants_cluster_operations else NOT_ASKED
-    )
+    cluster_operations = ALL_CLUSTER_OPERATIONS if request.wants_cluster_operations else NOT_ASKED
     may_create = request.may_create and cluster.config.auto_create_topics_enable
     made, not_made = _made_by_asking(unknown_names, cluster) if may_create else ((), ())
-    return Plan(made, lambda outcomes: answer, not_made)
+
+    def answer(outcomes: Sequence[Outcome]) -> MetadataAnswer:
+        told_of = made if cluster.config.muster_tell_new_topics else ()
+        new = {one.topic.name: one.topic for one, error in zip(told_of, outcomes, strict=False) if error is None}
+        told = [_described(new[one.name], cluster, operations) if one.name in new else one for one in described]
+        return MetadataAnswer(tuple(told), cluster, cluster_operations)
+
+    return Plan(made, answer, not_made)
 
 
 def _request_problem(request: MetadataRequest) -> ErrorCode:
