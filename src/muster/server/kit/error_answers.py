@@ -25,10 +25,17 @@ _LISTED_AS = {
     "partitionResult": ("partitions",),
     "resultsByTopicV3AndBelow": ("v3AndBelowTopics",),
     "resultsByPartition": ("partitions",),
+    "transactionStates": ("transactionalIds",),
 }
 """Where a request has the list that its response answers, if not under the same name."""
-_NAMED_AS = {"partitionIndex": "partition", "partition": "partitionIndex", "topic": "name", "name": "topic"}
-_NAMES = ("key", "groupId", "name", "topic", "partitionIndex", "partition", "partitionId")
+_NAMED_AS = {
+    "partitionIndex": "partition",
+    "partition": "partitionIndex",
+    "topic": "name",
+    "name": "topic",
+    "topicName": "name",
+}
+_NAMES = ("key", "groupId", "transactionalId", "name", "topic", "partitionIndex", "partition", "partitionId")
 """What a response calls that of which a request has just the name or number."""
 
 
@@ -76,6 +83,8 @@ def _has_error(field: Field, version: int) -> bool:
 def _named(field: Field, request: Any) -> list[Any]:
     if not isinstance(request, dict):
         return []
+    if "dirs" in request:  # of AlterReplicaLogDirs, whose answer is by topic
+        return [topic for directory in request["dirs"] for topic in directory["topics"]]
     names = (field.name, *_LISTED_AS.get(field.name, ()))
     return next((request[name] for name in names if request.get(name)), [])
 
