@@ -62,6 +62,18 @@ class Topic(NamedTuple):
     configs: dict[str, str]
 
 
+class Transaction(NamedTuple):
+    """The last transaction of a transactional id; `state` as Kafka calls it."""
+
+    transactional_id: str
+    state: str
+    producer_id: int
+    epoch: int
+    timeout_ms: int
+    started_ms: int
+    partitions: tuple[tuple[str, int], ...]
+
+
 class Record(NamedTuple):
     partition: int
     offset: int
@@ -128,6 +140,14 @@ class Faults:
         """Nothing more can be written."""
         return Fault(self._verbs, self._verbs.do("fault_full_disk")["fault"])
 
+    def crash_at(self, step: str) -> Fault:
+        """Crash when a transaction's end comes to a step; `Broker.kill_and_restart` brings the broker back.
+
+        `before-prepare`, `prepared`, `first-marker`, `markers` or `completed`. In a thread the power goes; a process
+        is killed.
+        """
+        return Fault(self._verbs, self._verbs.do("fault_crash_at", step=step)["fault"])
+
     def clear(self) -> None:
         """Undo all of them."""
         self._verbs.do("undo_faults")
@@ -184,6 +204,10 @@ class KitVerbs(ABC):
         """The same with metadata, leader epoch and time."""
         return [Commit(**one) for one in self.do("commits", group=group)]
 
+    def transactions(self) -> dict[str, Transaction]:
+        """The last transaction of every transactional id, by that id."""
+        return {one["transactional_id"]: _transaction(one) for one in self.do("transactions")}
+
     def topics(self) -> dict[str, Topic]:
         """All topics but internal ones, by name."""
         return {
@@ -230,7 +254,10 @@ class KitVerbs(ABC):
         self.do("expel", group=group, member=member)
 
     def reset(self) -> None:
-        """Back to nothing: no fault, topic or group, real time. Clients stay connected; close your consumers first."""
+        """Back to nothing: no fault, topic, group or transaction, real time.
+
+        Clients stay connected; close your consumers first.
+        """
         self.do("reset")
 
 
@@ -245,6 +272,11 @@ def _group(one: dict[str, Any]) -> Group:
     return Group(
         one["group"], one["state"], one["generation"], one["protocol_type"], one["protocol"], one["leader"], members
     )
+
+
+def _transaction(one: dict[str, Any]) -> Transaction:
+    partitions = tuple((topic, partition) for topic, partition in one["partitions"])
+    return Transaction(**{**one, "partitions": partitions})
 
 
 def _record(one: dict[str, Any]) -> Record:

@@ -159,7 +159,7 @@ async def _serve(
         from muster.server.kit.control_port import TOKEN_FILE, ControlPort
         from muster.server.kit.verbs import Kit
 
-        kit = Kit(server.parts)
+        kit = Kit(server.parts, crash=lambda: os.kill(os.getpid(), signal.SIGKILL))
         server.parts.control.verbs_for_tests = dict.fromkeys(kit.verbs, kit.answer)
         control = ControlPort(kit, data)
         try:

@@ -9,7 +9,7 @@ waits for its delay holds up the next ones of its connection, as any request doe
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -28,6 +28,7 @@ from muster.server.kit.error_answers import error_response
 from muster.server.kit.files import KitFiles
 from muster.server.records import fetch, produce
 from muster.server.records.fetch import FetchAnswer, PartitionFetched
+from muster.server.transactions.steps import Step
 
 BACK_WITHIN_S = 10.0
 LOOK_EVERY_S = 0.003
@@ -41,7 +42,7 @@ _TOPICS = ("name", "topic", "topicNames", "topicName", "resourceName")
 class Fault:
     number: int
     what: str
-    """`error`, `delay`, `drop_connection`; `unload` and `full_disk` are not about requests."""
+    """`error`, `delay`, `drop_connection`; `unload`, `full_disk` and `crash_at` are not about requests."""
     api_key: int | None = None
     client: str | None = None
     group: str | None = None
@@ -82,8 +83,9 @@ class Names:
 class Faults:
     """All methods are called in the thread of the event loop."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Parts, crash: Callable[[], None] | None = None) -> None:
         self._parts = parts
+        self._crash = crash
         self._connections = parts.connections
         self._plain: Handle = parts.connections.handle
         self._orders: dict[int, Fault] = {}
@@ -151,6 +153,28 @@ class Faults:
         files.is_full = True
         return self._add("full_disk").described()
 
+    def crash_at(self, step: str) -> dict[str, Any]:
+        """Crash when the end of a transaction comes to a step, once."""
+        if step not in list(Step):
+            raise ConfigError(f"there is no step {step!r}; there are {', '.join(Step)}.")
+        fault = self._add("crash_at")
+        fault.left = 1
+
+        def crash() -> None:
+            fault.met, fault.left = 1, 0
+            self._say(f"a crash at {step}")
+            (self._crash or self._power_cut)()
+
+        self._parts.transactions.steps.order(Step(step), crash)
+        return fault.described()
+
+    def _power_cut(self) -> None:
+        """Nothing is written or answered any more; `Broker.kill_and_restart` brings the server back."""
+        self._files().power_off()
+        self._connections.refuse_all(_leave_unanswered)
+        for connection in list(self._connections.open):
+            connection.cut()
+
     def _say(self, what: str) -> None:
         self._parts.server_log.say(f"{what}, as a fault that was ordered", event="fault ordered")
 
@@ -192,9 +216,12 @@ class Faults:
             if fault.what == "full_disk":
                 self._files().is_full = False
                 self._parts.data_partitions.open_again_now()
-                for partition, state in self._parts.led_partitions.states().items():
-                    if state is Ownership.FAILED:
-                        self._parts.leadership.elect(partition)
+                for leadership in self._parts.leaderships:
+                    for partition, state in leadership.led_partitions.states().items():
+                        if state is Ownership.FAILED:
+                            leadership.elect(partition)
+            elif fault.what == "crash_at":
+                self._parts.transactions.steps.cancel()
             elif fault.what == "unload" and fault.partition not in self._parts.led_partitions.router.routed:
                 self._parts.leadership.elect(fault.partition)
         if any(fault.what in ("full_disk", "unload") for fault in orders):
@@ -207,7 +234,9 @@ class Faults:
         while not is_full:
             states = self._parts.led_partitions.states()
             behind = [number for number, state in states.items() if state is not Ownership.ACTIVE]
-            if set(behind) <= left_out and not self._parts.data_partitions.is_opening:
+            of_transactions = self._parts.transactions.led.states().values()
+            are_served = all(state is Ownership.ACTIVE for state in of_transactions)
+            if set(behind) <= left_out and are_served and not self._parts.data_partitions.is_opening:
                 return
             if self._loop.time() >= deadline:
                 raise MusterError(
@@ -380,3 +409,7 @@ def _error_code(code: int | str) -> int:
 
 def _names_any(fields: Iterable[Field], names: Iterable[str]) -> bool:
     return any(one.name in names or _names_any(one.fields, names) for one in fields)
+
+
+def _leave_unanswered(connection: Connection, data: bytes, position: int, end: int) -> PendingReply:
+    return connection.reply(ApiKey.API_VERSIONS, lambda context, answer: b"", None)

@@ -131,7 +131,9 @@ class TimeTravel:
         while self._loop.time() < deadline:
             is_busy = parts.flusher.is_busy or parts.topic_changes.is_busy or parts.compaction.is_under_way
             is_busy = is_busy or parts.expiration.is_under_way
-            if not is_busy and parts.led_partitions.is_at_rest and parts.data_partitions.is_at_rest:
+            is_busy = is_busy or not parts.transactions.markers.is_at_rest
+            all_led_are = all(led.is_at_rest for led in parts.all_led)
+            if not is_busy and all_led_are and parts.data_partitions.is_at_rest:
                 return
             await asyncio.sleep(LOOK_EVERY_S if is_busy else 0)
 

@@ -15,6 +15,7 @@ from muster.server.kit.faults import Faults
 from muster.server.kit.inside import Inside
 from muster.server.kit.plain import check_types
 from muster.server.kit.time_travel import TimeTravel
+from muster.server.kit.transactions_inside import TransactionsInside
 
 Verb = Callable[..., Any]
 
@@ -22,15 +23,18 @@ Verb = Callable[..., Any]
 class Kit:
     """All methods are called in the thread of the event loop."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Parts, crash: Callable[[], None] | None = None) -> None:
+        """`crash` ends the process at once; without it the power of the server's disk goes."""
         self._parts = parts
         self._loop = asyncio.get_running_loop()
         inside = self.inside = Inside(parts)
-        faults = self.faults = Faults(parts)
+        faults = self.faults = Faults(parts, crash)
+        self._transactions = TransactionsInside(parts)
         clock = self.clock = TimeTravel(parts)
         self.verbs: dict[str, Verb] = {
             "groups": inside.groups,
             "commits": inside.commits,
+            "transactions": self._transactions.transactions,
             "topics": inside.topics,
             "records": inside.records,
             "wait_for_members": inside.wait_for_members,
@@ -42,6 +46,7 @@ class Kit:
             "fault": faults.order,
             "fault_unload": faults.unload,
             "fault_full_disk": faults.full_disk,
+            "fault_crash_at": faults.crash_at,
             "faults": faults.orders,
             "fault_met": faults.met,
             "undo_fault": faults.undo,
@@ -52,9 +57,10 @@ class Kit:
         }
 
     async def reset(self) -> dict[str, Any]:
-        """Back to nothing: no fault, no topic, no group, real time."""
+        """Back to nothing: no fault, no topic, no group, no transaction, real time."""
         await self.faults.clear()
         self._parts.fetches.finish()
+        await self._transactions.forget()
         await self.inside.forget_everything()
         self.clock.reset()
         self._parts.fetches.finish()  # a topic that stays is fetched from all the time
