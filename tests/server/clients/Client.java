@@ -3,6 +3,7 @@
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
@@ -28,6 +29,7 @@ public class Client {
     final Map<String, Producer<String, String>> producers = new HashMap<>();
     final Map<String, Consumer<String, String>> members = new HashMap<>();
     final Map<String, List<String>> seen = new HashMap<>();
+    final Map<String, Producer<String, String>> transactional = new HashMap<>();
 
     Client(String servers) {
         bootstrap = Map.of("bootstrap.servers", servers);
@@ -53,6 +55,7 @@ public class Client {
 
     Object obey(JsonNode order) throws Exception {
         String topic = text(order, "topic"), group = text(order, "group"), member = text(order, "member");
+        String producer = text(order, "producer");
         switch (text(order, "do")) {
             case "produce" -> produce(topic, order.get("values"), text(order, "codec"));
             case "join" -> join(member, group, topic, order);
@@ -71,6 +74,16 @@ public class Client {
                 .all().get();
             case "delete_group" -> admin.deleteConsumerGroups(List.of(group)).all().get();
             case "delete_topic" -> admin.deleteTopics(List.of(topic)).all().get();
+            case "transactional" -> transactional(producer, text(order, "id"), order.get("timeout_ms").asInt());
+            case "begin" -> transactional.get(producer).beginTransaction();
+            case "send" -> send(producer, topic, order);
+            case "send_offset" -> transactional.get(producer).sendOffsetsToTransaction(
+                Map.of(new TopicPartition(topic, 0), new OffsetAndMetadata(order.get("offset").asLong())),
+                members.get(member).groupMetadata());
+            case "commit_transaction" -> transactional.get(producer).commitTransaction();
+            case "abort_transaction" -> transactional.get(producer).abortTransaction();
+            case "worker" -> worker(member, group, topic, order);
+            case "process" -> { return process(member, text(order, "output")); }
             default -> throw new IllegalArgumentException(order.toString());
         }
         return null;
@@ -95,11 +108,13 @@ public class Client {
             "auto.offset.reset", "earliest",
             "enable.auto.commit", false,
             "session.timeout.ms", order.get("session_ms").asInt(),
-            "heartbeat.interval.ms", 200));
+            "heartbeat.interval.ms", 200,
+            "max.poll.records", 10));
         if (text(order, "assignor") != null)
             given.put("partition.assignment.strategy", ASSIGNORS.get(text(order, "assignor")).getName());
         if (text(order, "instance") != null) given.put("group.instance.id", text(order, "instance"));
         if (order.hasNonNull("max_poll_ms")) given.put("max.poll.interval.ms", order.get("max_poll_ms").asInt());
+        if (text(order, "isolation") != null) given.put("isolation.level", text(order, "isolation"));
         var consumer = new KafkaConsumer<>(given, new StringDeserializer(), new StringDeserializer());
         consumer.subscribe(List.of(topic));
         members.put(member, consumer);
@@ -131,6 +146,50 @@ public class Client {
         var found = admin.describeConsumerGroups(List.of(group)).all().get().get(group);
         var clients = found.members().stream().map(MemberDescription::clientId).sorted().toList();
         return List.of(found.groupState().toString(), clients);
+    }
+
+    void transactional(String name, String id, int timeoutMs) {
+        var given = new HashMap<>(bootstrap);
+        given.putAll(Map.of("transactional.id", id, "transaction.timeout.ms", timeoutMs));
+        var producer = new KafkaProducer<>(given, new StringSerializer(), new StringSerializer());
+        transactional.put(name, producer);
+        producer.initTransactions();
+    }
+
+    void send(String producer, String topic, JsonNode order) throws Exception {
+        var records = new ArrayList<ProducerRecord<String, String>>();
+        for (var value : order.get("values"))
+            records.add(new ProducerRecord<>(
+                topic, records.size() % order.get("partitions").asInt(), null, value.asText()));
+        send(producer, records);
+    }
+
+    void send(String producer, List<ProducerRecord<String, String>> records) throws Exception {
+        var sent = new ArrayList<Future<RecordMetadata>>();
+        for (var each : records) sent.add(transactional.get(producer).send(each));
+        transactional.get(producer).flush();
+        for (var each : sent) each.get();
+    }
+
+    void worker(String member, String group, String topic, JsonNode order) {
+        transactional(member, text(order, "id"), 60_000);
+        join(member, group, topic, ((ObjectNode) order).put("isolation", "read_committed"));
+    }
+
+    Object process(String member, String output) throws Exception {
+        var consumer = members.get(member);
+        var records = new ArrayList<ProducerRecord<String, String>>();
+        var offsets = new HashMap<TopicPartition, OffsetAndMetadata>();
+        for (var each : consumer.poll(Duration.ofMillis(200))) {
+            records.add(new ProducerRecord<>(output, each.partition(), null, "done " + each.value()));
+            offsets.put(new TopicPartition(each.topic(), each.partition()), new OffsetAndMetadata(each.offset() + 1));
+        }
+        if (!records.isEmpty()) {
+            transactional.get(member).beginTransaction();
+            send(member, records);
+            transactional.get(member).sendOffsetsToTransaction(offsets, consumer.groupMetadata());
+        }
+        return records.size();
     }
 
     static String text(JsonNode order, String name) {

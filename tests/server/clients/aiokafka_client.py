@@ -38,6 +38,8 @@ class AioKafka:
         self._producers: dict[str, AIOKafkaProducer] = {}
         self._members: dict[str, AIOKafkaConsumer] = {}
         self._seen: dict[str, list[str]] = {}
+        self._groups: dict[str, str] = {}
+        self._transactional: dict[str, AIOKafkaProducer] = {}
 
     async def _started_admin(self) -> AIOKafkaAdminClient:
         if self._admin is None:
@@ -61,11 +63,12 @@ class AioKafka:
     @in_loop
     async def join(
         self, member: str, group: str, topic: str, session_ms: int, assignor: str | None, instance: str | None,
-        max_poll_ms: int | None = None,
+        max_poll_ms: int | None = None, isolation: str | None = None,
     ) -> None:  # fmt: skip
         given: dict[str, Any] = {"partition_assignment_strategy": (ASSIGNORS[assignor],)} if assignor else {}
         given |= {"max_poll_interval_ms": max_poll_ms} if max_poll_ms else {}
-        self._seen[member] = []
+        given |= {"isolation_level": isolation} if isolation else {}
+        self._seen[member], self._groups[member] = [], group
         self._members[member] = AIOKafkaConsumer(
             topic,
             bootstrap_servers=self._bootstrap,
@@ -124,6 +127,55 @@ class AioKafka:
     async def delete_topic(self, topic: str) -> None:
         answer = await (await self._started_admin()).delete_topics([topic])
         assert list(answer.topic_error_codes) == [(topic, 0)], answer
+
+    @in_loop
+    async def transactional(self, producer: str, id: str, timeout_ms: int) -> None:
+        self._transactional[producer] = AIOKafkaProducer(
+            bootstrap_servers=self._bootstrap, transactional_id=id, transaction_timeout_ms=timeout_ms
+        )
+        await self._transactional[producer].start()
+
+    @in_loop
+    async def begin(self, producer: str) -> None:
+        await self._transactional[producer].begin_transaction()
+
+    @in_loop
+    async def send(self, producer: str, topic: str, values: list[str], partitions: int) -> None:
+        await self._send(producer, topic, [(number % partitions, value) for number, value in enumerate(values)])
+
+    async def _send(self, producer: str, topic: str, records: list[tuple[int, str]]) -> None:
+        sending = self._transactional[producer]
+        sent = [await sending.send(topic, value.encode(), partition=partition) for partition, value in records]
+        await asyncio.gather(*sent)
+
+    @in_loop
+    async def send_offset(self, producer: str, member: str, topic: str, offset: int) -> None:
+        await self._send_offsets(producer, member, {TopicPartition(topic, 0): offset})
+
+    async def _send_offsets(self, producer: str, member: str, offsets: dict[TopicPartition, int]) -> None:
+        await self._transactional[producer].send_offsets_to_transaction(offsets, self._groups[member])
+
+    @in_loop
+    async def commit_transaction(self, producer: str) -> None:
+        await self._transactional[producer].commit_transaction()
+
+    @in_loop
+    async def abort_transaction(self, producer: str) -> None:
+        await self._transactional[producer].abort_transaction()
+
+    def worker(self, member: str, group: str, topic: str, session_ms: int, id: str) -> None:
+        self.transactional(member, id, timeout_ms=60_000)
+        self.join(member, group, topic, session_ms, None, None, isolation="read_committed")
+
+    @in_loop
+    async def process(self, member: str, output: str) -> int:
+        found = await self._members[member].getmany(timeout_ms=200, max_records=10)
+        messages = [each for some in found.values() for each in some]
+        if messages:
+            await self._transactional[member].begin_transaction()
+            await self._send(member, output, [(each.partition, f"done {each.value.decode()}") for each in messages])
+            await self._send_offsets(member, member, {where: some[-1].offset + 1 for where, some in found.items()})
+        return len(messages)
 
 
 if __name__ == "__main__":

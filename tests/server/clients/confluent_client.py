@@ -13,11 +13,12 @@ WAIT_S = 30
 
 class Confluent:
     def __init__(self, bootstrap: str) -> None:
-        self._bootstrap = {"bootstrap.servers": bootstrap}
-        self._admin = AdminClient(self._bootstrap)
+        self._bootstrap = {"bootstrap.servers": bootstrap, "reconnect.backoff.max.ms": 200}
+        self._admin = AdminClient(dict(self._bootstrap))
         self._producers: dict[str, Producer] = {}
         self._members: dict[str, Consumer] = {}
         self._seen: dict[str, list[str]] = {}
+        self._transactional: dict[str, Producer] = {}
 
     def produce(self, topic: str, values: list[str], codec: str) -> None:
         if codec not in self._producers:
@@ -31,7 +32,7 @@ class Confluent:
 
     def join(
         self, member: str, group: str, topic: str, session_ms: int, assignor: str | None, instance: str | None,
-        max_poll_ms: int | None = None,
+        max_poll_ms: int | None = None, isolation: str | None = None,
     ) -> None:  # fmt: skip
         given: dict[str, Any] = {
             "group.id": group,
@@ -44,6 +45,7 @@ class Confluent:
         given |= {"partition.assignment.strategy": assignor} if assignor else {}
         given |= {"group.instance.id": instance} if instance else {}
         given |= {"max.poll.interval.ms": max_poll_ms} if max_poll_ms else {}
+        given |= {"isolation.level": isolation} if isolation else {}
         self._members[member], self._seen[member] = Consumer(self._bootstrap | given), []
         self._members[member].subscribe([topic])
 
@@ -90,6 +92,52 @@ class Confluent:
 
     def delete_topic(self, topic: str) -> None:
         self._admin.delete_topics([topic])[topic].result(WAIT_S)
+
+    def transactional(self, producer: str, id: str, timeout_ms: int) -> None:
+        given = {"transactional.id": id, "transaction.timeout.ms": timeout_ms, "linger.ms": 0}
+        self._transactional[producer] = Producer(self._bootstrap | given)
+        self._transactional[producer].init_transactions(WAIT_S)
+
+    def begin(self, producer: str) -> None:
+        self._transactional[producer].begin_transaction()
+
+    def send(self, producer: str, topic: str, values: list[str], partitions: int) -> None:
+        self._send(producer, topic, [(number % partitions, value) for number, value in enumerate(values)])
+
+    def _send(self, producer: str, topic: str, records: list[tuple[int, str]]) -> None:
+        errors: list[Any] = []
+        for partition, value in records:
+            self._transactional[producer].produce(
+                topic, value, partition=partition, callback=lambda error, _: errors.append(error)
+            )
+        self._transactional[producer].flush(WAIT_S)
+        assert errors == [None] * len(records), errors
+
+    def send_offset(self, producer: str, member: str, topic: str, offset: int) -> None:
+        self._send_offsets(producer, member, [TopicPartition(topic, 0, offset)])
+
+    def _send_offsets(self, producer: str, member: str, offsets: list[TopicPartition]) -> None:
+        group = self._members[member].consumer_group_metadata()
+        self._transactional[producer].send_offsets_to_transaction(offsets, group, WAIT_S)
+
+    def commit_transaction(self, producer: str) -> None:
+        self._transactional[producer].commit_transaction(WAIT_S)
+
+    def abort_transaction(self, producer: str) -> None:
+        self._transactional[producer].abort_transaction(WAIT_S)
+
+    def worker(self, member: str, group: str, topic: str, session_ms: int, id: str) -> None:
+        self.transactional(member, id, timeout_ms=60_000)
+        self.join(member, group, topic, session_ms, None, None, isolation="read_committed")
+
+    def process(self, member: str, output: str) -> int:
+        consumer = self._members[member]
+        messages = [each for each in consumer.consume(10, timeout=0.2) if each.error() is None]
+        if messages:
+            self.begin(member)
+            self._send(member, output, [(each.partition(), f"done {each.value().decode()}") for each in messages])
+            self._send_offsets(member, member, consumer.position(consumer.assignment()))
+        return len(messages)
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ class KafkaPython:
         self._members: dict[str, KafkaConsumer] = {}
         self._seen: dict[str, list[str]] = {}
         self._idle_since: dict[str, float] = {}
+        self._transactional: dict[str, KafkaProducer] = {}
 
     @property
     def admin(self) -> KafkaAdminClient:
@@ -52,10 +53,11 @@ class KafkaPython:
 
     def join(
         self, member: str, group: str, topic: str, session_ms: int, assignor: str | None, instance: str | None,
-        max_poll_ms: int | None = None,
+        max_poll_ms: int | None = None, isolation: str | None = None,
     ) -> None:  # fmt: skip
         given: dict[str, Any] = {"partition_assignment_strategy": (ASSIGNORS[assignor],)} if assignor else {}
         given |= {"max_poll_interval_ms": max_poll_ms} if max_poll_ms else {}
+        given |= {"isolation_level": isolation} if isolation else {}
         self._seen[member] = []
         self._members[member] = KafkaConsumer(
             topic,
@@ -134,6 +136,51 @@ class KafkaPython:
 
     def delete_topic(self, topic: str) -> None:
         self.admin.delete_topics([topic])
+
+    def transactional(self, producer: str, id: str, timeout_ms: int) -> None:
+        self._transactional[producer] = KafkaProducer(
+            bootstrap_servers=self._bootstrap, transactional_id=id, transaction_timeout_ms=timeout_ms
+        )
+        self._transactional[producer].init_transactions()
+
+    def begin(self, producer: str) -> None:
+        self._transactional[producer].begin_transaction()
+
+    def send(self, producer: str, topic: str, values: list[str], partitions: int) -> None:
+        self._send(producer, topic, [(number % partitions, value) for number, value in enumerate(values)])
+
+    def _send(self, producer: str, topic: str, records: list[tuple[int, str]]) -> None:
+        sending = self._transactional[producer]
+        for each in [sending.send(topic, value.encode(), partition=partition) for partition, value in records]:
+            each.get(timeout=WAIT_S)
+
+    def send_offset(self, producer: str, member: str, topic: str, offset: int) -> None:
+        self._send_offsets(producer, member, {TopicPartition(topic, 0): OffsetAndMetadata(offset, "", -1)})
+
+    def _send_offsets(self, producer: str, member: str, offsets: dict[TopicPartition, OffsetAndMetadata]) -> None:
+        group = self._members[member].group_metadata()
+        self._transactional[producer].send_offsets_to_transaction(offsets, group)
+
+    def commit_transaction(self, producer: str) -> None:
+        self._transactional[producer].commit_transaction()
+
+    def abort_transaction(self, producer: str) -> None:
+        self._transactional[producer].abort_transaction()
+
+    def worker(self, member: str, group: str, topic: str, session_ms: int, id: str) -> None:
+        self.transactional(member, id, timeout_ms=60_000)
+        self.join(member, group, topic, session_ms, None, None, isolation="read_committed")
+
+    def process(self, member: str, output: str) -> int:
+        found = self._members[member].poll(timeout_ms=1_000, max_records=10)
+        self._help(member)
+        messages = [each for some in found.values() for each in some]
+        if messages:
+            self.begin(member)
+            self._send(member, output, [(each.partition, f"done {each.value.decode()}") for each in messages])
+            ends = {where: OffsetAndMetadata(some[-1].offset + 1, "", -1) for where, some in found.items()}
+            self._send_offsets(member, member, ends)
+        return len(messages)
 
 
 if __name__ == "__main__":

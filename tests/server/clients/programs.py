@@ -44,6 +44,12 @@ EVERYTHING = {
     "delete offsets": "a committed offset is deleted",
     "delete group": "a group is deleted",
     "delete topic": "a topic is deleted, and what was committed for it",
+    "committed transaction": "a transaction is committed; `read_committed` sees it then, `read_uncommitted` before",
+    "aborted transaction": "a transaction is aborted; `read_committed` never sees it",
+    "fenced producer": "a producer is fenced by its successor, and its transaction aborted",
+    "slow transaction": "a transaction that takes longer than its timeout is aborted, and its producer hears so",
+    "offsets in a transaction": "offsets sent within a transaction are pending until it ends",
+    "exactly once": "consume–process–produce through crashes of the client and of the server: every input once",
 }
 """Behaviours beside the codecs and assignors, with what they are."""
 KCAT_HAS_NOT = (
@@ -54,6 +60,12 @@ KCAT_HAS_NOT = (
     "delete offsets",
     "delete group",
     "delete topic",
+    "committed transaction",
+    "aborted transaction",
+    "fenced producer",
+    "slow transaction",
+    "offsets in a transaction",
+    "exactly once",
 )
 
 
@@ -74,13 +86,24 @@ class Program:
         assert self._process.stdin is not None
         print(json.dumps({"do": order, **about}), file=self._process.stdin, flush=True)
 
+    def refusal(self, order: str, **about: Any) -> str:
+        """What the client says of an order that it cannot carry out."""
+        self.tell(order, **about)
+        answer = self._answer()
+        assert "error" in answer, f"{order} was carried out: {answer}"
+        return str(answer["error"])
+
     def hear(self) -> Any:
+        answer = self._answer()
+        assert "error" not in answer, answer["error"]
+        return answer.get("result")
+
+    def _answer(self) -> dict[str, Any]:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         assert line, "the program has ended; its last words are in what was written to stderr"
-        answer = json.loads(line)
-        assert "error" not in answer, answer["error"]
-        return answer.get("result")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
 
     def pause(self) -> None:
         self._process.send_signal(signal.SIGSTOP)
@@ -89,9 +112,9 @@ class Program:
         self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """As kill -9: nobody says goodbye."""
+        """As kill -9: nobody says goodbye. A thread that waits for an answer hears that the program has ended."""
         self._process.kill()
-        self._process.communicate()
+        self._process.wait()
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +245,7 @@ CLIENTS = {
             _franz_go,
             CODECS,
             ("range", "roundrobin", "sticky", "cooperative-sticky"),
+            {"offsets in a transaction": "they are sent with the end of the transaction, in one call"},
             has_poll_interval=False,
         ),
         Client(

@@ -1,11 +1,8 @@
 """Clients of all kinds do the same things with muster. docs/clients.md has the table."""
 
 import re
-import socket
 import struct
 import time
-from collections.abc import Callable, Iterator
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,108 +10,16 @@ import pytest
 
 from muster.broker import Broker
 from tests.kit.kafka import REPOSITORY
-from tests.server.clients.programs import CLIENTS, CODECS, EVERYTHING, Client, Program, table
-
-WAIT_S = 60.0
-PARTITIONS = 6
-VALUES = [f"{number}: " + "a value that can be compressed, " * 8 for number in range(20)]
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("clients") / "data"
-
-
-@pytest.fixture(scope="module")
-def broker(data: Path) -> Iterator[Broker]:
-    with socket.create_server(("127.0.0.1", 0)) as free:  # it is restarted, and clients look for it where it was
-        port = free.getsockname()[1]
-    with Broker(data=data, listeners=f"PLAINTEXT://127.0.0.1:{port}") as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def programs(broker: Broker) -> Iterator[Callable[[Client], Program]]:
-    """One process for all tests of a client, started when it is first asked for."""
-    running: dict[str, Program] = {}
-
-    def program(client: Client) -> Program:
-        if client.name not in running:
-            running[client.name] = client.start(broker.bootstrap_servers)
-        return running[client.name]
-
-    yield program
-    for each in running.values():
-        each.kill()
-
-
-class World:
-    """A client, the broker, and names for a topic and a group that no other test has."""
-
-    def __init__(self, client: Client, program: Program, broker: Broker, about: str) -> None:
-        self.client, self.program, self.broker = client, program, broker
-        self.topic = self.group = f"{client.name}-{about}".replace(" ", "-")
-        broker.create_topic(self.topic, partitions=PARTITIONS)
-
-    def join(
-        self, member: str, assignor: str | None = None, instance: str | None = None, session_ms: int = 10_000,
-        program: Program | None = None, max_poll_ms: int | None = None,
-    ) -> None:  # fmt: skip
-        about: dict[str, Any] = {"group": self.group, "topic": self.topic, "session_ms": session_ms}
-        about |= {"max_poll_ms": max_poll_ms} if max_poll_ms else {}
-        (program or self.program).ask("join", member=member, assignor=assignor, instance=instance, **about)
-
-    def poll_until(self, is_so: Callable[[Any], bool], *members: str, **elsewhere: Program) -> Any:
-        """Poll until the members are as they should be; members of other programs by name."""
-        deadline = time.monotonic() + WAIT_S
-        while True:
-            state = self.program.ask("poll", members=list(members))
-            for member, program in elsewhere.items():
-                state |= program.ask("poll", members=[member])
-            if is_so(state):
-                return state
-            assert time.monotonic() < deadline, state
-
-    def produce(self, values: list[str], codec: str = "none") -> None:
-        self.program.ask("produce", topic=self.topic, values=values, codec=codec)
-        deadline = time.monotonic() + WAIT_S
-        while len(self.stored()) < len(values):  # kcat does not say when they are delivered
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-
-    def stored(self) -> list[str]:
-        return [bytes(record.value or b"").decode() for record in self.broker.records(self.topic, 0)]
-
-
-def are_shared(state: Any) -> bool:
-    """Every partition has one member, and nobody has more than another by more than one."""
-    shares = [each["assigned"] for each in state.values()]
-    sizes = [len(share) for share in shares]
-    return sorted(chain(*shares)) == list(range(PARTITIONS)) and max(sizes) - min(sizes) <= 1
-
-
-def has_all(state: Any) -> bool:
-    return all(sorted(each["assigned"]) == list(range(PARTITIONS)) for each in state.values())
-
-
-def of_all_clients(behaviours: Callable[[Client], tuple[str, ...]]) -> Any:
-    """Client by behaviour: those that take long to start are for `make real`."""
-    return pytest.mark.parametrize(
-        ("client", "what"),
-        [
-            pytest.param(client, what, id=f"{client.name}-{what}", marks=() if client.is_quick else pytest.mark.matrix)
-            for client in CLIENTS.values()
-            for what in behaviours(client)
-        ],
-    )
-
-
-def of_those_that_can(behaviour: str) -> Any:
-    able = [client for client in CLIENTS.values() if behaviour not in client.cannot]
-    return pytest.mark.parametrize(
-        "client",
-        [pytest.param(client, id=client.name, marks=() if client.is_quick else pytest.mark.matrix) for client in able],
-    )
+from tests.server.clients.programs import CLIENTS, CODECS, EVERYTHING, Client, table
+from tests.server.clients.world import (
+    VALUES,
+    WAIT_S,
+    World,
+    are_shared,
+    has_all,
+    of_all_clients,
+    of_those_that_can,
+)
 
 
 @of_all_clients(lambda client: client.codecs)
@@ -313,6 +218,6 @@ def test_the_table_in_the_docs_is_up_to_date() -> None:
 
 
 def test_every_behaviour_of_the_table_has_a_test() -> None:
-    source = Path(__file__).read_text(encoding="utf-8")
-    tested = set(re.findall(r'^@of_those_that_can\("(.*)"\)', source, re.M)) | {"members come and go"}
+    sources = [each.read_text(encoding="utf-8") for each in sorted(Path(__file__).parent.glob("test_*.py"))]
+    tested = set(re.findall(r'^@of_those_that_can\("(.*)"\)', "\n".join(sources), re.M)) | {"members come and go"}
     assert tested == set(EVERYTHING)

@@ -17,10 +17,12 @@ import (
 )
 
 type order struct {
-	Do, Topic, Group, Member, Codec, Metadata string
-	Values, Members                           []string
-	Assignor, Instance                        *string
-	Session_ms, Offset                        int64
+	Do, Topic, Group, Member, Codec, Metadata  string
+	Values, Members                            []string
+	Assignor, Instance                         *string
+	Session_ms, Offset, Timeout_ms, Partitions int64
+	Producer, Id, Output                       string
+	Isolation                                  *string
 }
 
 type member struct {
@@ -127,6 +129,10 @@ func obey(ctx context.Context, told order) (any, error) {
 		}
 		return nil, err
 	}
+	return obey_transactions(ctx, told)
+}
+
+func not_an_order(told order) (any, error) {
 	return nil, fmt.Errorf("%q is not an order", told.Do)
 }
 
@@ -179,6 +185,9 @@ func join(told order) error {
 	}
 	if told.Instance != nil {
 		given = append(given, kgo.InstanceID(*told.Instance))
+	}
+	if told.Isolation != nil && *told.Isolation == "read_committed" {
+		given = append(given, kgo.FetchIsolationLevel(kgo.ReadCommitted()))
 	}
 	one.client = connect(given...)
 	members[told.Member] = one

@@ -12,6 +12,7 @@ const connect = (clientId) => new Kafka({ clientId, brokers: [process.argv[2]], 
 const admin = connect("admin").admin();
 const producers = {};
 const members = {};
+const transactional = {};
 
 const orders = {
   async produce({ topic, values, codec }) {
@@ -23,18 +24,21 @@ const orders = {
     await producers[codec].send({ topic, messages, compression: CODECS[codec], acks: -1 });
   },
 
-  async join({ member, group, topic, session_ms }) {
+  async join({ member, group, topic, session_ms, isolation }) {
     // Its heartbeats go out between fetches: these must not wait for long.
     const times = { sessionTimeout: session_ms, heartbeatInterval: 200, maxWaitTimeInMs: 200 };
-    const consumer = connect(member).consumer({ groupId: group, ...times });
-    const one = { consumer, assigned: [], values: [] };
+    const consumer = connect(member).consumer({ groupId: group, ...times, readUncommitted: isolation !== "read_committed" });
+    const one = { consumer, group, topic, assigned: [], values: [], unprocessed: [] };
     members[member] = one;
     consumer.on(consumer.events.GROUP_JOIN, ({ payload }) => {
       one.assigned = payload.memberAssignment[topic] ?? [];
     });
     await consumer.connect();
     await consumer.subscribe({ topic, fromBeginning: true });
-    const eachMessage = async ({ message }) => void one.values.push(message.value.toString());
+    const eachMessage = async ({ partition, message }) => {
+      one.values.push(message.value.toString());
+      one.unprocessed.push({ partition, offset: message.offset, value: message.value.toString() });
+    };
     consumer.run({ autoCommit: false, eachMessage }).catch((problem) => console.error(problem));
   },
 
@@ -83,6 +87,55 @@ const orders = {
 
   async delete_topic({ topic }) {
     await admin.deleteTopics({ topics: [topic] });
+  },
+
+  async transactional({ producer, id, timeout_ms }) {
+    const settings = { transactionalId: id, transactionTimeout: timeout_ms, idempotent: true, maxInFlightRequests: 1 };
+    transactional[producer] = { sending: connect(producer).producer(settings) };
+    await transactional[producer].sending.connect(); // asks for its producer id
+  },
+
+  async begin({ producer }) {
+    transactional[producer].transaction = await transactional[producer].sending.transaction();
+  },
+
+  async send({ producer, topic, values, partitions }) {
+    const messages = values.map((value, number) => ({ value, partition: number % partitions }));
+    await transactional[producer].transaction.send({ topic, messages, acks: -1 });
+  },
+
+  async send_offset({ producer, member, topic, offset }) {
+    const topics = [{ topic, partitions: [{ partition: 0, offset: String(offset) }] }];
+    await transactional[producer].transaction.sendOffsets({ consumerGroupId: members[member].group, topics });
+  },
+
+  async commit_transaction({ producer }) {
+    await transactional[producer].transaction.commit();
+  },
+
+  async abort_transaction({ producer }) {
+    await transactional[producer].transaction.abort();
+  },
+
+  async worker({ member, id, ...about }) {
+    await orders.transactional({ producer: member, id, timeout_ms: 60_000 });
+    await orders.join({ member, ...about, isolation: "read_committed" });
+  },
+
+  async process({ member, output }) {
+    await new Promise((awake) => setTimeout(awake, 50));
+    const one = members[member];
+    const some = one.unprocessed.splice(0, 10);
+    if (some.length) {
+      await orders.begin({ producer: member });
+      const messages = some.map(({ partition, value }) => ({ partition, value: `done ${value}` }));
+      await transactional[member].transaction.send({ topic: output, messages, acks: -1 });
+      const ends = new Map(some.map(({ partition, offset }) => [partition, String(BigInt(offset) + 1n)]));
+      const partitions = [...ends].map(([partition, offset]) => ({ partition, offset }));
+      const topics = [{ topic: one.topic, partitions }];
+      await transactional[member].transaction.sendOffsets({ consumerGroupId: one.group, topics });
+    }
+    return some.length;
   },
 };
 

@@ -1,0 +1,80 @@
+"""A service that reads topics and writes others, in transactions, and what looks after it."""
+
+import time
+from typing import Self
+
+from tests.server.clients.places import WAIT_S, Place, is_resolved, until, values
+from tests.server.clients.programs import Client, Program
+
+PARTITIONS = 3
+
+
+class ExactlyOnce:
+    """A program that reads a topic and writes another, in transactions; whoever starts it again has the same id."""
+
+    def __init__(self, client: Client, place: Place, about: str, session_ms: int = 1_000) -> None:
+        self._client, self._place, self._session_ms = client, place, session_ms
+        self._program: Program | None = None
+        self._name = self.inputs = f"{client.name}-{about}"
+        self.output = f"{self.inputs}-output"
+        for topic in (self.inputs, self.output):
+            place.create_topic(topic, partitions=PARTITIONS)
+
+    @property
+    def program(self) -> Program:
+        assert self._program is not None
+        return self._program
+
+    def __enter__(self) -> Self:
+        return self.restart()
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def kill(self) -> None:
+        if self._program is not None:
+            self._program.kill()
+            self._program = None
+
+    def restart(self) -> Self:
+        """As whatever looks after a service does: a new process in place of one that has ended, or has to."""
+        self.kill()
+        self._program = self._client.start(self._place.bootstrap_servers)
+        about = {"member": "worker", "group": self._name, "topic": self.inputs, "id": self._name}
+        self._program.ask("worker", session_ms=self._session_ms, **about)
+        return self
+
+    def give(self, inputs: list[str]) -> None:
+        self.program.ask("transactional", producer="giver", id=f"{self._name}-giver", timeout_ms=60_000)
+        self.program.ask("begin", producer="giver")
+        self.program.ask("send", producer="giver", topic=self.inputs, values=inputs, partitions=PARTITIONS)
+        self.program.ask("commit_transaction", producer="giver")
+
+    def process(self) -> int:
+        """Everything of a transaction but its end, with the inputs that are there; returns how many."""
+        return int(self.program.ask("process", member="worker", output=self.output))
+
+    def process_some(self) -> None:
+        """The same, when some are there."""
+        deadline = time.monotonic() + WAIT_S
+        while not self.process():
+            assert time.monotonic() < deadline, "no inputs come"
+
+    def end(self) -> None:
+        self.program.ask("commit_transaction", producer="worker")
+
+    def done(self) -> list[str]:
+        return values(self._place, self.output, PARTITIONS)
+
+    def finish(self, inputs: list[str]) -> None:
+        """Go on to the end; every input must be in the output once."""
+        deadline = time.monotonic() + WAIT_S
+        wanted = sorted(f"done {value}" for value in inputs)
+        while True:
+            if self.process():
+                self.end()
+            elif len(self.done()) >= len(wanted):
+                break
+            assert time.monotonic() < deadline, self.done()
+        until(lambda: is_resolved(self._place, self.output, PARTITIONS))
+        assert self.done() == wanted

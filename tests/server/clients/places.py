@@ -1,0 +1,108 @@
+"""Brokers of either kind, muster and Kafka, for tests that do the same with both; and what can be seen of them."""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, IsolationLevel, KafkaError, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+
+from muster.broker import Broker
+from muster.protocol.apis import ApiKey
+from tests.kit.kafka import KafkaBroker, require_kafka
+from tests.server.raw import Raw
+
+WAIT_S = 60.0
+SETTINGS = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "10",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
+}
+UNSTABLE_OFFSET_COMMIT = 88
+
+
+class Place(Protocol):
+    """A broker of either kind."""
+
+    @property
+    def bootstrap_servers(self) -> str: ...
+
+    def create_topic(self, name: str, *, partitions: int) -> Any: ...
+
+
+class Kafka(KafkaBroker):
+    @property
+    def bootstrap_servers(self) -> str:
+        return self.bootstrap
+
+    def create_topic(self, name: str, *, partitions: int) -> None:
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        admin.create_topics([NewTopic(name, partitions, 1)])[name].result(WAIT_S)
+
+
+@contextlib.contextmanager
+def running(kind: str, data: Path, settings: Mapping[str, str] = SETTINGS) -> Iterator[Place]:
+    """`on-kafka` or `on-muster`."""
+    if kind == "on-kafka":
+        with Kafka(require_kafka(), settings) as kafka:
+            yield kafka
+    else:
+        with Broker(data=data, settings=dict(settings)) as broker:
+            yield broker
+
+
+def records(place: Place, topic: str, partitions: int) -> list[tuple[str, str]]:
+    """Keys and values of everything in the topic that is committed."""
+    consumer = Consumer({
+        "bootstrap.servers": place.bootstrap_servers, "group.id": "nobody", "enable.auto.commit": False,
+        "isolation.level": "read_committed", "enable.partition.eof": True, "auto.offset.reset": "error",
+    })  # fmt: skip
+    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(partitions)])
+    found, ended = [], set()
+    while len(ended) < partitions:
+        message = consumer.poll(WAIT_S)
+        assert message is not None
+        error = message.error()
+        assert error is None or error.code() == KafkaError._PARTITION_EOF, error
+        if error is None:
+            found.append(((message.key() or b"").decode(), message.value().decode()))
+        else:
+            ended.add(message.partition())
+    consumer.close()
+    return found
+
+
+def values(place: Place, topic: str, partitions: int) -> list[str]:
+    """Everything in the topic that is committed, sorted."""
+    return sorted(value for _, value in records(place, topic, partitions))
+
+
+def is_resolved(place: Place, topic: str, partitions: int) -> bool:
+    """Whether no transaction is open in the topic: readers of either kind may read as far."""
+    admin = AdminClient({"bootstrap.servers": place.bootstrap_servers})
+    latest = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in range(partitions)}
+    ends = [
+        [each.result(WAIT_S).offset for each in admin.list_offsets(latest, isolation_level=level).values()]
+        for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
+    ]
+    return ends[0] == ends[1]
+
+
+def committed(place: Place, group: str, topic: str, require_stable: bool = False) -> tuple[str, int] | int:
+    """The offset of the first partition, or the error."""
+    host, port = place.bootstrap_servers.split(":")
+    wanted = [{"name": topic, "partitionIndexes": [0]}]
+    asked = [{"groupId": group, "memberId": None, "memberEpoch": -1, "topics": wanted}]
+    with Raw((host, int(port))) as raw:
+        (answer,) = raw.ask(ApiKey.OFFSET_FETCH, 9, groups=asked, requireStable=require_stable)["groups"]
+    told = answer["topics"][0]["partitions"][0]
+    return answer["errorCode"] or told["errorCode"] or ("offset", told["committedOffset"])
+
+
+def until(is_so: Callable[[], bool], within_s: float = WAIT_S) -> None:
+    deadline = time.monotonic() + within_s
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
