@@ -137,10 +137,10 @@ def open_directory(
         for loss in refused.losses:
             server_log.say(f"data lost: {loss}", event="data lost")
         raise DataLost(
-            f"{data} has lost records of {OFFSETS_TOPIC} that were durable: {refused} The server has not "
+            f"{data} has lost records of groups or transactions that were durable: {refused} The server has not "
             "started, and no record was changed. Is every disk mounted, and every backup put back whole? To go on "
             "with what is left, start once with --accept-data-loss (muster.accept.data.loss=true): groups in these "
-            "partitions then have older offsets, or none."
+            "partitions then have older offsets, or none, and transactions there are forgotten."
         ) from refused
     if directory.is_new:
         server_log.say(
