@@ -1,0 +1,141 @@
+"""Ends of transactions while a log fails, the disk is full, or partitions are let go and loaded again."""
+
+import asyncio
+import errno
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from muster.broker import Broker
+from muster.codec.error_codes import ErrorCode
+from muster.codec.partitioning import partition_for
+from muster.segments.checkpoints import TopicPartition
+from tests.server.raw import Raw
+from tests.server.transactions.talking import Producer, committed_values
+
+E = ErrorCode
+TOPIC, GROUP, WORKER = "orders", "app", "worker-1"
+WITHIN_S = 30
+
+
+@pytest.fixture
+def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
+    monkeypatch.setattr("muster.server.records.data_partitions.FIRST_PAUSE_S", 0.05)
+    with Broker(transaction_state_log_num_partitions=2) as broker:
+        broker.create_topic(TOPIC, partitions=2)
+        yield broker
+
+
+@pytest.fixture
+def producer(broker: Broker) -> Iterator[Producer]:
+    with Raw((broker.host, broker.port)) as raw:
+        producer = Producer(raw, WORKER, 2).begin()
+        producer.send(TOPIC, 0, "a")
+        assert producer.commit_offset(GROUP, TOPIC, 0, 7) == 0
+        yield producer
+
+
+def inside(broker: Broker, work: Callable[[Any], Any]) -> Any:
+    """Do something with the parts of the server, in its thread."""
+    loop, server = broker._loop, broker._server
+    assert loop is not None
+    assert server is not None
+
+    async def do() -> Any:
+        return work(server.parts)
+
+    return asyncio.run_coroutine_threadsafe(do(), loop).result(WITHIN_S)
+
+
+def wait_for(broker: Broker, state: str) -> None:
+    deadline = time.monotonic() + WITHIN_S
+    while (found := broker.transactions().get(WORKER)) is None or found.state != state:
+        assert time.monotonic() < deadline, broker.transactions()
+        time.sleep(0.005)
+
+
+def fail_log(broker: Broker, topic: str, partition: int) -> None:
+    def work(parts: Any) -> None:
+        parts.directory.logs[TopicPartition(topic, partition)]._fail("a write failed", OSError(errno.EIO, "broken"))
+
+    inside(broker, work)
+
+
+def test_a_marker_waits_for_a_log_whose_disk_has_failed(broker: Broker, producer: Producer) -> None:
+    fail_log(broker, TOPIC, 0)
+    assert producer.end(commit=True) == 0
+    wait_for(broker, "CompleteCommit")
+    assert committed_values(producer.raw, TOPIC, 0) == ["a"]
+    assert broker.committed(GROUP) == {(TOPIC, 0): 7}
+
+
+def test_a_marker_waits_for_groups_that_are_let_go(broker: Broker, producer: Producer) -> None:
+    with broker.faults.unload(group=GROUP):
+        assert producer.end(commit=True) == 0
+        assert broker.transactions()[WORKER].state == "PrepareCommit"
+        assert producer.init() == E.CONCURRENT_TRANSACTIONS
+    wait_for(broker, "CompleteCommit")
+    assert broker.committed(GROUP) == {(TOPIC, 0): 7}
+
+
+def test_an_end_goes_on_where_its_coordinator_was_let_go_in_the_middle(broker: Broker, producer: Producer) -> None:
+    number = partition_for(WORKER, 2)
+    with broker.faults.unload(group=GROUP):
+        assert producer.end(commit=False) == 0
+        inside(broker, lambda parts: parts.transactions.leadership.resign(number))
+        assert producer.end(commit=False) == E.NOT_COORDINATOR
+        inside(broker, lambda parts: parts.transactions.leadership.elect(number))
+        wait_for(broker, "PrepareAbort")
+    wait_for(broker, "CompleteAbort")
+    assert (committed_values(producer.raw, TOPIC, 0), broker.committed(GROUP)) == ([], {})
+
+
+def test_markers_are_not_doubled_by_a_second_load(broker: Broker, producer: Producer) -> None:
+    number = partition_for(WORKER, 2)
+    with broker.faults.unload(group=GROUP):
+        assert producer.end(commit=True) == 0
+        for _ in range(3):
+            inside(broker, lambda parts: parts.transactions.leadership.elect(number))
+            wait_for(broker, "PrepareCommit")
+    wait_for(broker, "CompleteCommit")
+    assert broker.topics()[TOPIC].ends[0] == 2, "one record and one marker"
+
+
+def test_a_partition_that_was_deleted_needs_no_marker(broker: Broker, producer: Producer) -> None:
+    broker.create_topic("gone")
+    producer.send("gone", 0, "x")
+    delete_topic(broker, "gone")
+    assert producer.end(commit=True) == 0
+    wait_for(broker, "CompleteCommit")
+    assert committed_values(producer.raw, TOPIC, 0) == ["a"]
+
+
+def delete_topic(broker: Broker, name: str) -> None:
+    with Raw((broker.host, broker.port)) as raw:
+        answer = raw.ask(20, 5, topicNames=[name], timeoutMs=10_000)
+        assert [one["errorCode"] for one in answer["responses"]] == [0]
+
+
+def test_a_full_disk_in_the_middle(broker: Broker, producer: Producer) -> None:
+    with broker.faults.full_disk():
+        error = producer.end(commit=True)
+        assert error in (E.NOT_COORDINATOR, E.COORDINATOR_NOT_AVAILABLE), error
+    state = broker.transactions()[WORKER].state
+    assert state in ("Ongoing", "PrepareCommit", "CompleteCommit")
+    if state == "Ongoing":  # the decision is not in the log, so it was not made
+        assert producer.end(commit=True) == 0
+    wait_for(broker, "CompleteCommit")
+    assert (committed_values(producer.raw, TOPIC, 0), broker.committed(GROUP)) == (["a"], {(TOPIC, 0): 7})
+
+
+def test_the_log_of_transactions_fails_under_an_open_one(broker: Broker, producer: Producer) -> None:
+    fail_log(broker, "__transaction_state", partition_for(WORKER, 2))
+    deadline = time.monotonic() + WITHIN_S
+    while (error := producer.end(commit=True)) in (E.NOT_COORDINATOR, E.COORDINATOR_LOAD_IN_PROGRESS):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert error == 0
+    wait_for(broker, "CompleteCommit")
+    assert committed_values(producer.raw, TOPIC, 0) == ["a"]
