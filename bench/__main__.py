@@ -1,7 +1,8 @@
 """`make bench`: every measurement of muster beside Kafka's own tools, in one run.
 
-`python -m bench coordinator` measures groups beside a broker and nothing else, `python -m bench records` records beside
-one, `python -m bench pipeline` the tables on Spark, `python -m bench versus FOLDER` this source beside an older one.
+`python -m bench coordinator` measures groups beside a broker and nothing else, `python -m bench records` records and
+`python -m bench transactions` transactions beside one, `python -m bench pipeline` the tables on Spark, `python -m bench
+versus FOLDER` this source beside an older one.
 """
 
 import json
@@ -11,7 +12,7 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
-from bench import compaction, coordinator, core, disk, dump, load, pipeline, records, versus
+from bench import compaction, coordinator, core, disk, dump, load, pipeline, records, transactions, versus
 from bench.dump import CACHE, Line
 
 
@@ -60,6 +61,8 @@ def main() -> None:
     coordinator.main()
     print("\nrecords beside a broker", flush=True)
     records.main()
+    print("\ntransactions beside a broker", flush=True)
+    transactions.main()
 
 
 def _megabytes(folder: os.PathLike[str]) -> int:
@@ -72,6 +75,8 @@ if __name__ == "__main__":
             sys.exit(coordinator.main(stages))
         case ["records", *stages]:
             sys.exit(records.main(stages))
+        case ["transactions"]:
+            sys.exit(transactions.main())
         case ["pipeline"]:
             pipeline.main()
         case ["versus", folder, *words]:
@@ -79,6 +84,6 @@ if __name__ == "__main__":
         case []:
             main()
         case unknown:
-            stages = "coordinator [STAGE ...] | records [STAGE ...]"
+            stages = "coordinator [STAGE ...] | records [STAGE ...] | transactions"
             usage = f"python -m bench [pipeline | {stages} | versus FOLDER [--rounds 5] [STAGE ...]]"
             sys.exit(f"{usage}: what is '{' '.join(unknown)}'?")

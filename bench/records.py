@@ -94,13 +94,13 @@ class Compared(Cell):
 def own_client(work: str, **arguments: Any) -> Result:
     """One work of `records_client.py`, in a process of its own."""
     command = [sys.executable, "-m", "bench.records_client", work, json.dumps(arguments)]
-    result: Result = json.loads(_output(command).splitlines()[-1])
+    result: Result = json.loads(output_of(command).splitlines()[-1])
     if result["failed"]:
         raise ClientFailed(f"{work} {arguments}: {result['failed'][0]}")
     return result
 
 
-def _output(command: Sequence[str]) -> str:
+def output_of(command: Sequence[str]) -> str:
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=CLIENT_TIMEOUT_S, stdin=subprocess.DEVNULL, check=False
     )
@@ -114,7 +114,7 @@ def _output(command: Sequence[str]) -> str:
 def perf_tool(release: Kafka, name: str, *arguments: str) -> str:
     """Kafka's own, in the JVM that its script gives it."""
     flags = ("-Xmx512M", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error")
-    return _output(
+    return output_of(
         [str(release.java), *flags, "-cp", f"{release.libs}/*", f"org.apache.kafka.tools.{name}", *arguments]
     )
 
@@ -186,17 +186,17 @@ class Topics:
         self._admin = AdminClient({"bootstrap.servers": server.bootstrap, "log_level": 0})  # servers end before it
         self._made = 0
 
-    def make(self, **configs: str) -> str:
+    def make(self, partitions: int = 1, **configs: str) -> str:
         from confluent_kafka.admin import NewTopic
 
         self._made += 1
         name = f"bench-{self._made}"
-        self._admin.create_topics([NewTopic(name, 1, 1, config=configs)])[name].result(30)
+        self._admin.create_topics([NewTopic(name, partitions, 1, config=configs)])[name].result(30)
         return name
 
     @contextlib.contextmanager
-    def made(self, **configs: str) -> Iterator[str]:
-        name = self.make(**configs)
+    def made(self, partitions: int = 1, **configs: str) -> Iterator[str]:
+        name = self.make(partitions, **configs)
         yield name
         self._admin.delete_topics([name])[name].result(30)
 
@@ -381,7 +381,7 @@ def print_all(cells: Sequence[Compared], passed: Memory | None, first: Sequence[
         f"{run['minutes']:.1f} min, load average before {run['load_before']:.1f}"
     )
     if cells:
-        console.print(_compared(cells))
+        console.print(compared_table(cells))
     if passed is not None:
         console.print(passed.told())
     for one in first:
@@ -394,7 +394,7 @@ def print_all(cells: Sequence[Compared], passed: Memory | None, first: Sequence[
         console.print(f"The machine was busy: other work up to {busiest:.1f} cores. Repeat it on a quiet one.")
 
 
-def _compared(cells: Sequence[Compared]) -> Table:
+def compared_table(cells: Sequence[Compared]) -> Table:
     table = Table()
     table.add_column("work")
     for heading in ("muster", "Kafka", "of Kafka's", "aim", "reached", "other cores"):
