@@ -26,7 +26,7 @@ def test_example(number: int, muster_broker: Broker, request: pytest.FixtureRequ
 
 
 def test_there_are_examples() -> None:
-    assert len(EXAMPLES) == 12
+    assert len(EXAMPLES) == 13
 
 
 def test_nothing_is_left_of_a_broker() -> None:

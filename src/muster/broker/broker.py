@@ -35,6 +35,7 @@ IN_TESTS = {
     "muster.flush": "os",
     "listeners": "PLAINTEXT://127.0.0.1:0",
     "offsets.topic.num.partitions": "8",
+    "transaction.state.log.num.partitions": "8",
 }
 
 
