@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from itertools import pairwise
 from typing import Any, cast
 
@@ -154,14 +155,17 @@ def test_large_requests_stay_with_their_connections_while_too_much_waits(
     broker: Broker, raw: Raw, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(long_requests, "MOST_WAITING_BYTES", 1)
+    looks: list[int] = []
+    check_room = LongRequests.check_room
+    monkeypatch.setattr(LongRequests, "check_room", lambda self: (looks.append(1), check_room(self))[1])
     api_key, version, body = REQUESTS["ListOffsets"]
-    with Raw((broker.host, broker.port)) as other:
-        for _ in range(3):
-            for one in (raw, other):
-                one.send(api_key, version, **body)
-        for _ in range(3):
-            for one in (raw, other):
-                one.hear(api_key, version)
+    with ExitStack() as opened:
+        clients = [raw, *(opened.enter_context(Raw((broker.host, broker.port))) for _ in range(9))]
+        for one in clients:
+            one.send(api_key, version, **body)
+        for one in clients:
+            one.hear(api_key, version)
+    assert len(looks) <= 2 * len(clients), "each is looked at again when there is room for it, and not before"
     assert broker._server is not None
     assert broker._server.parts.long_requests._waiting_bytes == 0
 

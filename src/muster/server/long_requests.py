@@ -9,6 +9,7 @@ order in which they came, of each connection one; where their bytes are too many
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
@@ -39,7 +40,7 @@ class LongRequests:
         self._room = asyncio.Semaphore(MOST_AT_ONCE)
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiting_bytes = 0
-        self._put_off: list[Callable[[], None]] = []
+        self._put_off: deque[Callable[[], None]] = deque()
 
     def __len__(self) -> int:
         return len(self._tasks)
@@ -59,9 +60,8 @@ class LongRequests:
             self._tasks.discard(task)
             self._waiting_bytes -= size_bytes
             work.close()
-            put_off, self._put_off = self._put_off, []
-            for go_on in put_off:
-                go_on()
+            while self._put_off and self._waiting_bytes < MOST_WAITING_BYTES:
+                self._put_off.popleft()()
 
         task.add_done_callback(over)
 
