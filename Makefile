@@ -8,7 +8,7 @@ STAMP  := $(VENV)/.muster-setup
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check shape fmt real suites long sim campaign mutants scenarios bench kafka wheel clients lock clean
+.PHONY: help setup demo test check shape fmt real suites long sim campaign mutants scenarios bench kafka wheel clients promtool lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,7 @@ demo: setup ## a broker with real clients, and tables of its log and of a real K
 	@$(BIN)/python examples/demo.py
 
 test: setup check ## the tests of every day (minutes; JOBS=4 at a time)
+	@if [ "$(CI)" = true ]; then $(MAKE) --no-print-directory promtool; fi
 	$(BIN)/python -m pytest -m "not long and not matrix" -n $(or $(JOBS),4) --dist loadfile --no-loadscope-reorder --durations=20
 
 check: setup ## format, lint and types
@@ -87,6 +88,13 @@ clients: setup ## for the client matrix: kcat, Go and Node from the system's pac
 	    PATH="$$PATH:/usr/local/go/bin" command -v $$tool >/dev/null 2>&1 || install $${each#*:} >/dev/null 2>&1 || \
 	      echo "  $$tool: could not be installed; its tests are skipped"; done
 	@$(BIN)/python -m tests.server.clients.programs prepare
+
+promtool: ## Prometheus' own check of alert rules, from Debian's package, unpacked into .cache where none is installed
+	@command -v promtool >/dev/null 2>&1 || test -x .cache/prometheus/usr/bin/promtool || \
+	  { mkdir -p .cache/prometheus && cd .cache/prometheus && \
+	    { apt-get download -q prometheus || { apt-get update -q && apt-get download -q prometheus; }; } >/dev/null 2>&1 && \
+	    dpkg -x prometheus_*.deb . && rm prometheus_*.deb; } || \
+	  echo "  promtool: could not be had; install the package prometheus of your system"
 
 lock: ## pin the packages anew (needs uv)
 	@for name in build java; do \

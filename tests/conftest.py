@@ -44,6 +44,7 @@ ON_SPARK = (
 """Files that share the session `spark`."""
 ON_KAFKA = (
     "tests/cli/test_groups_real.py",
+    "tests/exporter/test_kafka.py",
     "tests/pipeline/test_live.py",
     "tests/real/test_kafka_kit.py",
     "tests/real/test_live_log.py",

@@ -44,6 +44,7 @@ NEEDS = {
     ("dump", ".", "--summary"): extras.COLUMNS,
     ("table", "--tables", "."): extras.TABLES,
     ("table", "offsets", "--tables", "."): extras.TABLES,
+    ("exporter", "-b", "localhost:1"): extras.COLUMNS,
     ("groups", "list", "-b", "localhost:1"): extras.GROUPS,
     ("groups", "delete", "-g", "g", "-b", "localhost:1"): extras.GROUPS,
     ("pipeline", "run", "--source", ".", "--out", "out"): extras.PIPELINE,

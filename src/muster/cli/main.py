@@ -13,6 +13,8 @@ import typer
 import muster
 from muster import __version__
 from muster.cli.dump.command import dump
+from muster.cli.exporter import EPILOG as EXPORTER_EPILOG
+from muster.cli.exporter import exporter
 from muster.cli.groups.commands import app as groups
 from muster.cli.options import DEBUG, wants_traceback
 from muster.cli.output import PipeClosed, say
@@ -39,6 +41,7 @@ app = typer.Typer(
 app.command(no_args_is_help=True)(dump)
 app.command(epilog=SERVE_EPILOG)(serve)
 app.command(epilog=TABLE_EPILOG)(table)
+app.command(epilog=EXPORTER_EPILOG, no_args_is_help=True)(exporter)
 app.add_typer(groups)
 app.add_typer(partitions)
 app.add_typer(pipeline)

@@ -31,6 +31,7 @@ from muster.live.requests import (
     EpochEnd,
     Fetched,
     FetchFrom,
+    ListedGroup,
     ListedOffset,
     Metadata,
     NoSuchTopic,
@@ -180,6 +181,11 @@ class Cluster:
         if topic is None or (topic.error and topic.error not in RETRIABLE - {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}):
             raise topic_problem(name, topic.error if topic else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return topic
+
+    @property
+    def cluster_id(self) -> str | None:
+        """As last heard."""
+        return self._known.cluster_id if self._known else None
 
     def topic_id(self, name: str) -> bytes:
         """As last heard; zeros where the cluster has none."""
@@ -432,6 +438,26 @@ class Cluster:
         return known.leader_epoch if known else NO_EPOCH
 
     # --- groups ---
+
+    def list_groups(
+        self, patience_s: float | None = None
+    ) -> tuple[dict[int, dict[str, ListedGroup]], list[ClusterError]]:
+        """The groups of each broker that coordinates some, asked once; and why other brokers did not tell."""
+        found: dict[int, dict[str, ListedGroup]] = {}
+        problems: list[ClusterError] = []
+        for node_id in self.metadata([], patience_s).brokers:
+            try:
+                error, groups = self._leader(node_id).ask(
+                    ApiKey.LIST_GROUPS, requests.list_groups_request(), requests.read_list_groups
+                )
+            except ClusterError as problem:
+                problems.append(problem)
+                continue
+            if error:
+                problems.append(ClusterError(f"broker {node_id} answers ListGroups with {error_name(error)}."))
+            else:
+                found[node_id] = groups
+        return found, problems
 
     def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> DeletedOffsets:
         """Delete what a group committed for these partitions; its coordinator is asked again where that may help."""

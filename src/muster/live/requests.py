@@ -7,6 +7,7 @@
     Fetch                4-18       5: log start; 7: sessions; 9: leader epochs; 12: where logs part; 13: topic ids
     FindCoordinator      0-6        4: several groups at a time, of which we ask for one
     OffsetDelete         0
+    ListGroups           0-5        4: states; 5: types
     ApiVersions          0          asked in the version that every broker has to answer
     SaslHandshake        1
     SaslAuthenticate     0-2        1: how long the session lasts
@@ -45,7 +46,7 @@ _NOT_DIVERGING = {"epoch": -1, "endOffset": -1}
 # The oldest version that has what we need, where the table goes further back.
 _OLDEST = {ApiKey.LIST_OFFSETS: 2, ApiKey.METADATA: 4, ApiKey.SASL_HANDSHAKE: 1}
 _ASKED = (
-    ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.METADATA, ApiKey.FIND_COORDINATOR,
+    ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.METADATA, ApiKey.FIND_COORDINATOR, ApiKey.LIST_GROUPS,
     ApiKey.SASL_HANDSHAKE, ApiKey.OFFSET_FOR_LEADER_EPOCH, ApiKey.SASL_AUTHENTICATE, ApiKey.OFFSET_DELETE,
 )  # fmt: skip
 SPOKEN: dict[ApiKey, tuple[int, int]] = {
@@ -330,6 +331,26 @@ def read_offset_delete(response: Response) -> DeletedOffsets:
         for one in topic["partitions"]
     }
     return DeletedOffsets(response.body["errorCode"], errors)
+
+
+class ListedGroup(NamedTuple):
+    """A group as its coordinator lists it; None where the version of the answer does not tell."""
+
+    state: str | None
+    type: str | None
+
+
+def list_groups_request() -> StructData:
+    """All of them: whatever their states and types."""
+    return {"statesFilter": [], "typesFilter": []}
+
+
+def read_list_groups(response: Response) -> tuple[int, dict[str, ListedGroup]]:
+    groups = {
+        one["groupId"]: ListedGroup(one["groupState"] or None, one["groupType"].lower() or None)
+        for one in response.body["groups"]
+    }
+    return response.body["errorCode"], groups
 
 
 # --- errors ---

@@ -96,7 +96,7 @@ def rebalances_of(records: Iterable[Row], before: Snapshot | None) -> list[Row]:
 
     `records` are rows of `group_records` in log order. Only the last row has a `carry`.
     """
-    history = _History(deepcopy(before) if before is not None else Snapshot())
+    history = History(deepcopy(before) if before is not None else Snapshot())
     for record in records:
         history.take(record)
     return history.all_rows()
@@ -106,7 +106,7 @@ def snapshot_of(state: Iterable[Row], latest: Row | None) -> Snapshot:
     """The group as the last run left it: from its newest row, or, where it has none yet, from its rows of state."""
     if latest is not None and latest.get("carry"):
         return Snapshot.of_carry(latest["carry"], {**latest, "carry": None})
-    history = _History(Snapshot())
+    history = History(Snapshot())
     for record in sorted(state, key=lambda record: int(record["log_offset"])):
         history.take(record)
     history.at.open_row = latest
@@ -145,7 +145,7 @@ class _Told:
     def __init__(self, before: "_Before") -> None:
         self._before = before
         self._group_id: str | None = None
-        self._history = _History(Snapshot())
+        self._history = History(Snapshot())
 
     def take(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         rows: list[Row] = []
@@ -155,7 +155,7 @@ class _Told:
         for piece in pieces:
             if piece.group_id != self._group_id:
                 rows += self._history.all_rows()
-                self._group_id, self._history = piece.group_id, _History(self._before.snapshot(piece.group_id))
+                self._group_id, self._history = piece.group_id, History(self._before.snapshot(piece.group_id))
             for record in records[piece.start : piece.end]:
                 self._history.take(record)
             rows += self._history.final_rows()
@@ -232,7 +232,7 @@ def _gap(before_ms: int | None, after_ms: int | None) -> int | None:
     return None if before_ms is None or after_ms is None else after_ms - before_ms
 
 
-class _History:
+class History:
     """Takes the records of one group in order; `at` is where it has got to, `rows` are those that are final."""
 
     def __init__(self, at: Snapshot) -> None:
