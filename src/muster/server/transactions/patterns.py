@@ -26,10 +26,10 @@ def matcher(pattern: str) -> Callable[[str], bool]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            parsed = parser.parse(pattern)
+            parsed = parser.parse(_as_python_has_it(pattern))
     except (re.error, RecursionError, OverflowError, Warning) as error:
         raise BadPattern(str(error)) from error
-    automaton = _Automaton()
+    automaton = _Automaton(bool(parsed.state.flags & re.IGNORECASE))
     try:
         end = automaton.add_all(parsed, 0)
     except RecursionError as error:
@@ -37,10 +37,17 @@ def matcher(pattern: str) -> Callable[[str], bool]:
     return lambda text: automaton.matches(text, end)
 
 
+def _as_python_has_it(pattern: str) -> str:
+    """RE2 quotes with \\Q and \\E, and may leave the P out of a named group."""
+    quoted = re.sub(r"\\Q(.*?)(?:\\E|$)", lambda found: re.escape(found[1]), pattern, flags=re.DOTALL)
+    return re.sub(r"\(\?<(?![=!])", "(?P<", quoted)
+
+
 class _Automaton:
     """States by number. From each one goes on freely, or by a character that passes a test."""
 
-    def __init__(self) -> None:
+    def __init__(self, ignores_case: bool) -> None:
+        self._ignores_case = ignores_case
         self._free: list[list[int]] = [[]]
         self._steps: list[tuple[Test, int] | None] = [None]
         self._at: dict[int, tuple[Any, int]] = {}
@@ -68,7 +75,12 @@ class _Automaton:
                 self._free[self.add_all(branch, begin)].append(end)
             return end
         if code is codes.SUBPATTERN:
-            return self.add_all(about[3], start)
+            _, added, removed, items = about
+            before = self._ignores_case
+            self._ignores_case = (before or bool(added & re.IGNORECASE)) and not removed & re.IGNORECASE
+            end = self.add_all(items, start)
+            self._ignores_case = before
+            return end
         if code in (codes.MAX_REPEAT, codes.MIN_REPEAT):
             least, most, items = about
             return self._repeat(least, most, items, start)
@@ -76,7 +88,7 @@ class _Automaton:
         if code is codes.AT and about in (codes.AT_BEGINNING, codes.AT_END):
             self._at[start] = about, end
         else:
-            test = _test(code, about)
+            test = _test(code, about, self._ignores_case)
             if self._steps[start] is not None or start in self._at:
                 begin = self._new()
                 self._free[start].append(begin)
@@ -129,25 +141,29 @@ class _Automaton:
         return end in states
 
 
-def _test(code: Any, about: Any) -> Test:
-    if code is codes.LITERAL:
-        return chr(about).__eq__
-    if code is codes.NOT_LITERAL:
-        return chr(about).__ne__
+def _test(code: Any, about: Any, ignores_case: bool) -> Test:
     if code is codes.ANY:
         return "\n".__ne__
+    if code is codes.NOT_LITERAL:
+        is_it = _test(codes.LITERAL, about, ignores_case)
+        return lambda character: not is_it(character)
     if code is codes.IN:
         is_other = about[0][0] is codes.NEGATE
-        tests = [_test(*one) for one in about[is_other:]]
+        tests = [_test(kind, of_it, ignores_case) for kind, of_it in about[is_other:]]
         return lambda character: any(test(character) for test in tests) is not is_other
-    if code is codes.RANGE:
-        low, high = chr(about[0]), chr(about[1])
-        return lambda character: low <= character <= high
-    if code is codes.CATEGORY:
-        kinds = {
-            codes.CATEGORY_DIGIT: r"\d", codes.CATEGORY_NOT_DIGIT: r"\D", codes.CATEGORY_WORD: r"\w",
-            codes.CATEGORY_NOT_WORD: r"\W", codes.CATEGORY_SPACE: r"\s", codes.CATEGORY_NOT_SPACE: r"\S",
-        }  # fmt: skip
-        compiled = re.compile(kinds[about], re.ASCII)
+    if code is codes.CATEGORY and about in _KINDS:
+        compiled = re.compile(_KINDS[about], re.ASCII)
         return lambda character: compiled.match(character) is not None
-    raise BadPattern(f"{code} is not served")
+    if code not in (codes.LITERAL, codes.RANGE):
+        raise BadPattern(f"{code} is not served")
+    low, high = (about, about) if code is codes.LITERAL else about
+    first, last = chr(low), chr(high)
+    if not ignores_case:
+        return lambda character: first <= character <= last
+    return lambda character: any(first <= one <= last for one in (character, character.lower(), character.upper()))
+
+
+_KINDS = {
+    codes.CATEGORY_DIGIT: r"\d", codes.CATEGORY_NOT_DIGIT: r"\D", codes.CATEGORY_WORD: r"\w",
+    codes.CATEGORY_NOT_WORD: r"\W", codes.CATEGORY_SPACE: r"\s", codes.CATEGORY_NOT_SPACE: r"\S",
+}  # fmt: skip
