@@ -30,7 +30,7 @@ from muster.segments.checkpoints import TopicPartition
 from muster.segments.sources import OFFSETS_TOPIC
 from muster.server import process
 from muster.server.compaction import Compaction
-from muster.server.led_partitions import LedPartition, LedPartitions
+from muster.server.led_partitions import NEVER_LED, LedPartition, LedPartitions
 from muster.server.server_log import ServerLog
 
 FIRST_PAUSE_S = 1.0
@@ -177,7 +177,8 @@ class Leadership(Generic[Machine]):
     # From an epoch to a partition that is served.
 
     def _begin_epoch(self, led: LedPartition[Machine]) -> bool:
-        epoch = max(led.epoch, led.log.leader_epoch) + 1
+        led_before = led.log.leader_epoch if led.log.end_offset else NEVER_LED
+        epoch = max(led.epoch, led_before) + 1
         if not self._router.elect(led.partition, epoch):
             return False
         led.epoch = epoch

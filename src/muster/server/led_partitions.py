@@ -40,6 +40,8 @@ from muster.server.server_log import FaultLog, ServerLog, Stats
 from muster.server.timers import Clock
 from muster.server.waiting_replies import Callback, ReplyPlace, WaitingReplies, fail_reply
 
+NEVER_LED = -1
+
 
 @dataclass(slots=True)
 class LedPartition(Generic[Machine]):
@@ -49,7 +51,7 @@ class LedPartition(Generic[Machine]):
     name: str
     """As the log of the server calls it."""
     log: DiskLog
-    epoch: int = 0
+    epoch: int = NEVER_LED
     coordinator: Machine | None = None
     replies: WaitingReplies = field(default_factory=WaitingReplies)
     is_dirty: bool = False

@@ -37,7 +37,7 @@ class TransactionAdmin:
             for each in self._transactions.values()
             if _passes(event, each, now.wall_ms)
         ]
-        unknown = tuple([name for name in event.states if name not in KAFKA_NAMES])
+        unknown = tuple(dict.fromkeys(name for name in event.states if name not in KAFKA_NAMES))
         out.replies.append(Reply(event.reply_to, ListTransactionsAnswer(ErrorCode.NONE, unknown, tuple(listed))))
 
 

@@ -38,6 +38,7 @@ from muster.server.records.marking import append_marker
 from muster.server.records.packing import Packing, UnpackedBatch
 from muster.server.records.produce import (
     ALL,
+    FIRST_THAT_BEGINS_AT_0,
     NO_ANSWER,
     ProduceAnswer,
     Produced,
@@ -46,6 +47,7 @@ from muster.server.records.produce import (
     found,
     one_batch,
     refusal,
+    sequence_of,
     writer_of,
 )
 from muster.server.records.waiting_producers import DataLog, MarkerPending, Pending, Waiting
@@ -184,9 +186,9 @@ class DataPartitions:
         log, request = one.log, pending.request
         writer = writer_of(records)
         if writer is not None and not _has_open(log, writer):
-            unverified = self.verify(request, *writer, key)
-            if unverified is not None:
-                pending.settle(number, unverified)
+            refused_early = self._refused_early(request, writer, key, log, records)
+            if refused_early is not None:
+                pending.settle(number, refused_early)
                 return
         try:
             appended = append(log)
@@ -206,6 +208,20 @@ class DataPartitions:
         waiting = Waiting(log.end_offset, deadline_ms, pending, number, produced)
         (one.waits_for_disk if request.acks == ALL else one.waits_for_write).append(waiting)
 
+    def _refused_early(
+        self, request: ProduceRequest, writer: Writer, key: TopicPartition, log: DiskLog, records: memoryview | bytes
+    ) -> Produced | None:
+        """Why a batch may not begin something in a log; in Kafka's order."""
+        if _is_fenced(log, writer):
+            return Produced(ErrorCode.INVALID_PRODUCER_EPOCH)
+        unverified = self.verify(request, *writer, key)
+        if unverified is not None:
+            return unverified
+        is_new = writer.producer_id not in log.producers.producers
+        if is_new and request.version >= FIRST_THAT_BEGINS_AT_0 and sequence_of(records):
+            return Produced(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, start_offset=log.start_offset)
+        return None
+
     def _is_dirty(self, one: DataLog) -> None:
         if not one.is_dirty:
             one.is_dirty = True
@@ -224,7 +240,7 @@ class DataPartitions:
                 continue
             key = TopicPartition(topic.name, asked.partition)
             log = self.log_of(key)
-            if log is not None and not _has_open(log, of_batch):
+            if log is not None and not _has_open(log, of_batch) and not _is_fenced(log, of_batch):
                 writer = of_batch
                 partitions[key] = None
         return Beginning(*(writer or (-1, -1)), tuple(partitions))
@@ -507,3 +523,9 @@ def _has_open(log: DiskLog, writer: Writer) -> bool:
     """Whether a batch goes on with what its producer has begun in this log; its marker is not there yet."""
     producer = log.producers.producers.get(writer.producer_id)
     return producer is not None and producer.transaction_first_offset >= 0 and producer.epoch == writer.producer_epoch
+
+
+def _is_fenced(log: DiskLog, writer: Writer) -> bool:
+    """Whether a log knows of a later epoch of the producer of a batch."""
+    producer = log.producers.producers.get(writer.producer_id)
+    return producer is not None and writer.producer_epoch < producer.epoch

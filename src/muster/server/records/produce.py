@@ -27,13 +27,15 @@ from muster.server.cluster.cluster import NO_OFFSET, Cluster
 from muster.server.cluster.topics import INTERNAL_TOPICS, Topic
 
 FIRST_WITH_IDS = 13
+FIRST_THAT_BEGINS_AT_0 = 12
+"""From here on a producer that a log does not know begins a transaction there with its first batch."""
 NO_ANSWER, WRITTEN, ALL = 0, 1, -1
 """`acks`: a client waits for nothing, for the leader's log, for all replicas that are in sync."""
 NO_TIME = -1
 FIRST_WITH_ZSTD = 7
 MAGIC, ATTRIBUTES, WRITER = 16, 22, 43
 """Where they are in a batch; of the attributes the byte that matters. A writer is a producer id and its epoch."""
-_WRITER = Struct(">qh")
+_WRITER, _SEQUENCE = Struct(">qh"), Struct(">i")
 _BEFORE_SIZE, _SHORTEST = 12, 26
 """What the size of a batch does not count; what Kafka takes for the smallest size of any version."""
 
@@ -107,6 +109,12 @@ def writer_of(batch: memoryview | bytes) -> Writer | None:
     if len(batch) < HEADER_SIZE or not batch[ATTRIBUTES] & TRANSACTIONAL:
         return None
     return Writer(*_WRITER.unpack_from(batch, WRITER))
+
+
+def sequence_of(batch: memoryview | bytes) -> int:
+    """The first sequence number of a batch."""
+    (sequence,) = _SEQUENCE.unpack_from(batch, WRITER + _WRITER.size)
+    return int(sequence)
 
 
 def one_batch(records: memoryview, version: int) -> memoryview | Produced:

@@ -8,6 +8,9 @@ A partition that cannot take its marker now (its disk has failed, it is being op
 again after a pause, until it can or is gone. If the coordinator is let go meanwhile, all of it is dropped: the next
 load finds the decision in the log and asks again. A marker that is asked for again is not written where nothing of its
 producer is open, since that is how a log looks behind it.
+
+A partition may have heard of a later epoch of the producer, in a marker that somebody else has written. The end of a
+transaction that is decided now stays undone then, as in Kafka: the next load finds that nothing is open there.
 """
 
 import asyncio
@@ -29,11 +32,7 @@ from muster.server.records.data_partitions import DataPartitions
 from muster.server.transactions.steps import Step, Steps
 
 RETRY_S = 0.1
-_IS_OVER = frozenset({
-    ErrorCode.NONE,
-    ErrorCode.INVALID_PRODUCER_EPOCH,  # a producer with a later epoch has written there: this one has ended before
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-})  # fmt: skip
+_IS_OVER = frozenset({ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 Settled = Callable[[ErrorCode], None]
 
 
@@ -129,9 +128,9 @@ class Markers:
 
     def _settled(self, end: _End, partition: Partition, error: ErrorCode) -> None:
         self._under_way -= 1
-        if not end.is_wanted:
+        if not end.is_wanted or (error is ErrorCode.INVALID_PRODUCER_EPOCH and not end.is_repeated):
             return
-        if error not in _IS_OVER:
+        if error not in _IS_OVER and error is not ErrorCode.INVALID_PRODUCER_EPOCH:
             end.is_repeated = True
             self._try_again.append((end, partition))
             if self._alarm is None:

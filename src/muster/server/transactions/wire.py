@@ -12,7 +12,7 @@ ListTransactions
     1, 2    at least so long; a pattern of ids
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from muster.codec.error_codes import ErrorCode
@@ -45,12 +45,21 @@ class ToAdd(NamedTuple):
     producer_id: int
     producer_epoch: int
     verify_only: bool
-    partitions: tuple[TopicPartition, ...]
+    topics: tuple[tuple[str, tuple[int, ...]], ...]
+    """As they came: the answer has the same shape, whatever is in it twice."""
+
+    @property
+    def partitions(self) -> tuple[TopicPartition, ...]:
+        return tuple([(topic, number) for topic, numbers in self.topics for number in numbers])
 
 
-def _named(topics: Iterable[Any], partitions: str = "partitions") -> tuple[TopicPartition, ...]:
+def _shaped(topics: Iterable[Any]) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    return tuple([(topic["name"], tuple(topic["partitions"])) for topic in topics])
+
+
+def _named(topics: Iterable[Any]) -> tuple[TopicPartition, ...]:
     """Each partition once, in the order of the request."""
-    return tuple(dict.fromkeys((topic["name"], number) for topic in topics for number in topic[partitions]))
+    return tuple(dict.fromkeys((topic["name"], number) for topic in topics for number in topic["partitionIndexes"]))
 
 
 def decode_add_partitions(version: int, data: Buffer, position: int, end: int) -> list[ToAdd]:
@@ -59,14 +68,14 @@ def decode_add_partitions(version: int, data: Buffer, position: int, end: int) -
         return [
             ToAdd(
                 one["transactionalId"], one["producerId"], one["producerEpoch"], one["verifyOnly"],
-                _named(one["topics"]),
+                _shaped(one["topics"]),
             )
             for one in body["transactions"]
         ]  # fmt: skip
     return [
         ToAdd(
             body["v3AndBelowTransactionalId"], body["v3AndBelowProducerId"], body["v3AndBelowProducerEpoch"], False,
-            _named(body["v3AndBelowTopics"]),
+            _shaped(body["v3AndBelowTopics"]),
         )
     ]  # fmt: skip
 
@@ -75,7 +84,7 @@ def encode_add_partitions(
     version: int, correlation_id: int, asked: Sequence[ToAdd], errors: Sequence[Sequence[ErrorCode]]
 ) -> bytes:
     """`errors` has one for each partition of each transaction."""
-    results = [_by_topic(one.partitions, of_one) for one, of_one in zip(asked, errors, strict=True)]
+    results = [_by_topic(one, iter(of_one)) for one, of_one in zip(asked, errors, strict=True)]
     if version >= FIRST_WITH_SEVERAL:
         transactions = [
             {"transactionalId": one.transactional_id, "topicResults": topics}
@@ -87,11 +96,14 @@ def encode_add_partitions(
     return encode_response(ApiKey.ADD_PARTITIONS_TO_TXN, version, correlation_id, body)
 
 
-def _by_topic(partitions: Sequence[TopicPartition], errors: Sequence[ErrorCode]) -> list[dict[str, Any]]:
-    topics: dict[str, list[dict[str, Any]]] = {}
-    for (topic, number), error in zip(partitions, errors, strict=True):
-        topics.setdefault(topic, []).append({"partitionIndex": number, "partitionErrorCode": error})
-    return [{"name": topic, "resultsByPartition": of_topic} for topic, of_topic in topics.items()]
+def _by_topic(asked: ToAdd, errors: Iterator[ErrorCode]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": topic,
+            "resultsByPartition": [{"partitionIndex": one, "partitionErrorCode": next(errors)} for one in numbers],
+        }
+        for topic, numbers in asked.topics
+    ]
 
 
 class OffsetsToAdd(NamedTuple):
@@ -145,19 +157,20 @@ class CommitRequest(NamedTuple):
 
 
 def decode_txn_offset_commit(version: int, data: Buffer, position: int, end: int, topics: TopicNames) -> CommitRequest:
-    """Partitions that do not exist are refused here, and are not part of the event."""
+    """Partitions that do not exist are refused here, and are not part of the event; the answer begins with them."""
     body = decode_request(ApiKey.TXN_OFFSET_COMMIT, version, data, position, end)
     committed: list[CommittedPartition] = []
-    answered: dict[str, list[dict[str, int]]] = {}
+    known: dict[str, list[dict[str, int]]] = {}
+    unknown: dict[str, list[dict[str, int]]] = {}
     for topic in body["topics"]:
         name = topic["name"]
         topic_id, partition_count = topics.by_name.get(name) or (bytes(16), 0)
-        of_topic = answered.setdefault(name, [])
         for one in topic["partitions"]:
             index = one["partitionIndex"]
             is_known = 0 <= index < partition_count
             error = ErrorCode.NONE if is_known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            of_topic.append({"partitionIndex": index, "errorCode": error})
+            answered = known if is_known else unknown
+            answered.setdefault(name, []).append({"partitionIndex": index, "errorCode": error})
             if is_known:
                 committed.append(
                     CommittedPartition(
@@ -169,7 +182,8 @@ def decode_txn_offset_commit(version: int, data: Buffer, position: int, end: int
         None, body["groupId"], body["producerId"], body["producerEpoch"], tuple(committed),
         body["generationId"], body["memberId"], body["groupInstanceId"],
     )  # fmt: skip
-    return CommitRequest(body["transactionalId"], event, list(answered.items()))
+    in_order = [(name, unknown.get(name, []) + known.get(name, [])) for name in dict.fromkeys((*unknown, *known))]
+    return CommitRequest(body["transactionalId"], event, in_order)
 
 
 FIRST_THAT_KNOWS_LOADING = 2
@@ -193,7 +207,7 @@ def decode_write_markers(version: int, data: Buffer, position: int, end: int) ->
     return [
         WriteMarkers(
             "", one["producerId"], one["producerEpoch"], one["transactionResult"], one["coordinatorEpoch"],
-            _named(one["topics"], "partitionIndexes"), one["transactionVersion"],
+            _named(one["topics"]), one["transactionVersion"],
         )
         for one in body["markers"]
     ]  # fmt: skip
@@ -214,8 +228,7 @@ def encode_write_markers(
 
 def decode_describe(version: int, data: Buffer, position: int, end: int) -> list[DescribeTransaction]:
     body = decode_request(ApiKey.DESCRIBE_TRANSACTIONS, version, data, position, end)
-    ids = dict.fromkeys(body["transactionalIds"])
-    return [DescribeTransaction(None, transactional_id) for transactional_id in ids]
+    return [DescribeTransaction(None, transactional_id) for transactional_id in body["transactionalIds"]]
 
 
 def encode_describe(
