@@ -15,6 +15,8 @@ SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "100",
     "auto.create.topics.enable": "false",
+    "transaction.state.log.num.partitions": "2",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
 }
 TOPICS = {"orders": 3, "payments": 2}
 

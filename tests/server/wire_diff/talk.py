@@ -206,13 +206,13 @@ Story = Callable[[Side], None]
 
 
 class Both:
-    """A broker and muster, with the same settings and topics."""
+    """A broker and muster, with the same settings and topics; or a broker with nobody beside it."""
 
     def __init__(
-        self, judge: Messages, kafka: tuple[str, int], muster: tuple[str, int], topics: Mapping[str, int]
+        self, judge: Messages, kafka: tuple[str, int], muster: tuple[str, int] | None, topics: Mapping[str, int]
     ) -> None:
         self.judge = judge
-        self._addresses = {"Kafka": kafka, "muster": muster}
+        self._addresses = {"Kafka": kafka} | ({} if muster is None else {"muster": muster})
         self._topic_ids: dict[str, dict[str, bytes]] = {"Kafka": {}, "muster": {}}
         self.compared = 0
         for name in self._addresses:
@@ -262,6 +262,17 @@ class Both:
         for name in self._addresses:
             with self.side(name).connect() as link:
                 _until(lambda link=link: not link.ask("InitProducerId", 0, asked)["ErrorCode"])  # type: ignore[misc]
+
+    def wake_transactions(self) -> None:
+        """The topic of transactions is made when a coordinator is first asked for; its partitions load then."""
+        self.wake_producer_ids()
+        for name in self._addresses:
+            with self.side(name).connect() as link:
+                for number in range(8):
+                    asked = {"TransactionalId": f"awake-{number}", "TransactionTimeoutMs": 1000}
+                    wanted = {"KeyType": 1, "CoordinatorKeys": [asked["TransactionalId"]]}
+                    _until(lambda: not link.ask("FindCoordinator", 4, wanted)["Coordinators"][0]["ErrorCode"])  # noqa: B023
+                    _until(lambda: not link.ask("InitProducerId", 0, asked)["ErrorCode"])  # noqa: B023
 
     def _make(
         self, link: Link, side: str, topics: Mapping[str, int], settings: Mapping[str, Mapping[str, str]]

@@ -12,6 +12,7 @@ from tests.server.wire_diff import bodies
 from tests.server.wire_diff.conftest import SETTINGS, TOPICS
 from tests.server.wire_diff.talk import Both, Link, Side
 from tests.server.wire_diff.test_timers import compare, quiet_ask, stable
+from tests.server.wire_diff.transactions.telling import Teller
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
@@ -101,6 +102,41 @@ def test_offsets_expire(expiring: Both) -> None:
     for group, expected_s in {"simple": 60, "short": 20, "left": 72, "payments": 60}.items():
         for side in theirs, ours:
             assert expected_s - 0.5 <= side[group] < expected_s + MOST_BETWEEN_S, (group, gone)
+
+
+def test_offsets_stay_while_a_transaction_has_others_for_their_partition(expiring: Both) -> None:
+    """The offset of another partition expires meanwhile, and the group stays for what is pending."""
+    gone: dict[str, dict[int, float]] = {"Kafka": {}, "muster": {}}
+    expiring.wake_transactions()
+
+    def story(side: Side) -> None:
+        link, watcher = side.connect(), side.connect()
+        tx = Teller(side, link, "expiring", 0, 0, names={})
+        tx.init(600_000)
+        began = time.monotonic()
+        for group in "beside", "alone":
+            tx.add_offsets(group=group)
+        link.ask("OffsetCommit", 8, bodies.commit("beside", {("orders", 0): 1, ("orders", 1): 1}))
+        tx.commit_offsets({0: 5}, topic="orders", group="beside")
+        tx.commit_offsets({0: 6}, topic="orders", group="alone")
+        while time.monotonic() - began < RETENTION_S + 6:
+            there = {partition for _, partition in offsets_of(watcher, "beside")}
+            for partition in {0, 1} - there - gone[side.name].keys():
+                gone[side.name][partition] = time.monotonic() - began
+            time.sleep(0.25)
+        for is_stable in (True, False):
+            for group in "beside", "alone":
+                link.ask("OffsetFetch", 8, bodies.fetch({group: {"orders": [0, 1]}}, is_stable=is_stable))
+        link.ask("DescribeGroups", 6, bodies.describe("beside", "alone"))
+        tx.end()
+        tx.ended()
+        for group in "beside", "alone":
+            link.ask("OffsetFetch", 8, bodies.fetch({group: None}))
+
+    expiring.same(story)
+    for side in gone.values():
+        assert side.keys() == {1}, gone
+        assert RETENTION_S - 0.5 <= side[1] < RETENTION_S + MOST_BETWEEN_S, gone
 
 
 def offsets_of(link: Link, group: str) -> set[tuple[str, int]]:
