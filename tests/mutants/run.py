@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
 from pathlib import Path
@@ -34,7 +34,7 @@ ROOT = Path(__file__).parents[2]
 MUTANTS = (*SEATS, *RECORDS, *TRANSACTIONS)
 WORKERS = 2
 TIME_LIMIT_S = 600
-PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not long", "--tb=no")
+PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not long and not kafka", "--tb=no")
 SLOW = "test_loading.py"
 
 
@@ -78,19 +78,22 @@ class Laboratory:
         # The quick ones first, as most mutants go no further. The mutants' own tests would know each by its text.
         paths = sorted((folder / "tests/core").glob("test_*.py"), key=lambda path: (path.name == SLOW, path))
         self._tests = [str(path) for path in (*paths[:-1], folder / "tests/sim/test_sim.py", paths[-1])]
-        self._tests_of_transactions = [
-            str(folder / "tests" / name) for name in ("core/transactions", "sim/test_transactions.py")
-        ]
+        of_transactions = ("core/transactions", "sim/test_transactions.py")
+        self._tests_of_transactions = [str(folder / "tests" / name) for name in of_transactions]
         # Compiled kernels are kept by the path of their source: here, they go when the copy goes.
         self._environment = {**os.environ, "PYTHONPATH": str(folder / "src"), "XDG_CACHE_HOME": str(folder / ".cache")}
 
-    def check(self) -> None:
-        """The copy is what is imported, and passes as it is."""
+    def tests_of(self, mutant: Mutant) -> list[str]:
+        return self._tests if mutant.path.parent == CORE else self._tests_of_transactions
+
+    def check(self, mutants: Iterable[Mutant]) -> None:
+        """The copy is what is imported, and passes as it is: the tests that these mutants are put to."""
         code = "import muster.core.coordinator as c; print(c.__file__)"
         found = self._python("-c", code).stdout.strip()
         if not Path(found).is_relative_to(self.folder):
             raise SystemExit(f"the tests would import {found}, and not the copy in {self.folder}")
-        run = self._python(*PYTEST, *self._tests, *self._tests_of_transactions, time_limit_s=TIME_LIMIT_S)
+        tests = dict.fromkeys(path for mutant in mutants for path in self.tests_of(mutant))
+        run = self._python(*PYTEST, *tests, time_limit_s=TIME_LIMIT_S)
         if run.returncode != 0:
             raise SystemExit(f"the tests fail without any mutant:\n{run.stdout[-2_000:]}{run.stderr[-2_000:]}")
 
@@ -100,7 +103,7 @@ class Laboratory:
         path.write_text(mutant.applied_to(source), encoding="utf-8")
         # Python takes a source of the same size and second for the one it has compiled.
         shutil.rmtree(path.parent / "__pycache__", ignore_errors=True)
-        tests = self._tests_of_transactions if mutant.path.parent != CORE else self._tests
+        tests = self.tests_of(mutant)
         began = time.monotonic()
         try:
             run = self._python(*PYTEST, *(() if find_all else ("-x",)), *tests, time_limit_s=TIME_LIMIT_S)
@@ -123,13 +126,13 @@ class Laboratory:
         )
 
 
-def try_all(mutants: Iterable[Mutant], folder: Path, *, find_all: bool = False) -> list[Verdict]:
+def try_all(mutants: Sequence[Mutant], folder: Path, *, find_all: bool = False) -> list[Verdict]:
     """Each mutant alone, a few at a time; verdicts in the order of the mutants."""
     idle: SimpleQueue[Laboratory] = SimpleQueue()
 
     def prepare(number: int) -> None:
         laboratory = Laboratory(folder / str(number))
-        laboratory.check()
+        laboratory.check(mutants)
         idle.put(laboratory)
 
     def try_one(mutant: Mutant) -> Verdict:
@@ -145,7 +148,7 @@ def try_all(mutants: Iterable[Mutant], folder: Path, *, find_all: bool = False) 
     with ThreadPoolExecutor(WORKERS) as pool:
         list(pool.map(prepare, range(WORKERS)))
         verdicts = list(pool.map(try_one, mutants))
-        list(pool.map(lambda _: idle.get().check(), range(WORKERS)))
+        list(pool.map(lambda _: idle.get().check(mutants), range(WORKERS)))
         return verdicts
 
 

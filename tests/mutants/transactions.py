@@ -106,7 +106,7 @@ TRANSACTIONS = (
         _COORDINATOR,
         " and {*event.partitions} <= {*transaction.partitions}:",
         " and {*event.partitions} & {*transaction.partitions}:",
-        "of several partitions only the first is added: the others never get a marker",
+        "a producer is told that all its partitions were added, and its batches are refused",
     ),
     Mutant(
         _COORDINATOR,
