@@ -208,6 +208,8 @@ class TransactionRouter(Router[TransactionCoordinator]):
     counts = ("transactional ids",)
 
     def refusal(self, event: Any, error: ErrorCode) -> Any:
+        if type(event) is not ListTransactions and not event.transactional_id:
+            error = ErrorCode.INVALID_REQUEST  # whoever is asked
         return transaction_refusal(event, error)
 
     def gathered(self, answers: list[ListTransactionsAnswer]) -> ListTransactionsAnswer:
