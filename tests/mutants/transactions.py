@@ -335,8 +335,8 @@ TRANSACTIONS = (
     ),
     Mutant(
         _ADMIN,
-        "        unknown = tuple([name for name in event.states if name not in KAFKA_NAMES])\n",
-        "        unknown = ()\n",
+        "for name in event.states if name not in KAFKA_NAMES",
+        "for name in ()",
         "a wrong name among the filters goes unnoticed",
     ),
 )
