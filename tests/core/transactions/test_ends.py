@@ -99,6 +99,18 @@ def test_a_used_up_epoch_ends_with_a_fresh_producer_id() -> None:
     assert again == EndAnswer(NONE, fresh, 0)
 
 
+def test_the_producer_id_before_is_known_until_the_next_transaction_begins() -> None:
+    world = TransactionWorld()
+    world.with_epoch(LAST_EPOCH - 1, State.ONGOING)
+    world.end(True, NEW)
+    world.write_markers()
+    assert world.record().previous_producer_id == FIRST_FRESH_ID
+    world.add(A1)
+    assert world.record().previous_producer_id == world.producer_id
+    again = world.end(True, NEW, producer_id=FIRST_FRESH_ID, producer_epoch=LAST_EPOCH - 1)
+    assert again.error is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+
 def test_the_older_flow_keeps_a_used_up_epoch() -> None:
     world = TransactionWorld()
     world.with_epoch(LAST_EPOCH - 1, State.ONGOING)

@@ -141,6 +141,12 @@ def test_a_producer_that_timed_out_goes_on_with_the_epoch_of_the_abort() -> None
     assert world.init(as_known=True, producer_epoch=0) == InitAnswer(NONE, FIRST_FRESH_ID, 1)
 
 
+def test_a_producer_that_never_heard_of_its_end_goes_on_with_the_epoch_of_the_end() -> None:
+    world = TransactionWorld()
+    world.in_state(TransactionState.COMPLETE_COMMIT, NEW)
+    assert world.init(as_known=True, producer_epoch=0) == InitAnswer(NONE, FIRST_FRESH_ID, 1)
+
+
 # Epochs that are used up.
 
 
