@@ -3,8 +3,8 @@
 import pytest
 
 from muster.codec.error_codes import ErrorCode
-from muster.core.transactions.events import LAST_EPOCH, EndAnswer, ExpireTransactionalIds, MarkersWritten
-from muster.core.transactions.states import TransactionState
+from muster.core.transactions.events import LAST_EPOCH, AbortTimedOut, EndAnswer, ExpireTransactionalIds, MarkersWritten
+from muster.core.transactions.states import LEGAL_MOVES, TransactionState
 from muster.core.transactions.transactions import Transaction
 from muster.core.transactions.writes import WriteMarkers
 from tests.core.transactions.world import (
@@ -63,6 +63,47 @@ def test_a_repeated_end_of_the_newer_flow_is_answered_as_before() -> None:
     world.write_markers()
     assert world.end(True, NEW, producer_epoch=0) == first
     assert world.end(False, NEW, producer_epoch=0).error is ErrorCode.INVALID_TXN_STATE
+
+
+_FENCED, _INVALID = ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_TXN_STATE
+
+
+@pytest.mark.parametrize(
+    ("state", "version", "epochs_ago", "commit", "error"),
+    [
+        (State.EMPTY, OLD, 0, True, _INVALID),
+        (State.EMPTY, OLD, 0, False, _INVALID),
+        (State.COMPLETE_COMMIT, OLD, 0, True, NONE),
+        (State.COMPLETE_COMMIT, OLD, 0, False, _INVALID),
+        (State.COMPLETE_ABORT, OLD, 0, True, _INVALID),
+        (State.COMPLETE_ABORT, OLD, 0, False, NONE),
+        (State.EMPTY, NEW, 0, True, _INVALID),
+        (State.COMPLETE_COMMIT, NEW, 0, True, _INVALID),
+        (State.COMPLETE_ABORT, NEW, 0, True, _INVALID),
+        (State.EMPTY, NEW, 1, True, _FENCED),
+        (State.EMPTY, NEW, 1, False, _FENCED),
+        (State.ONGOING, NEW, 1, True, _FENCED),
+        (State.ONGOING, NEW, 1, False, _FENCED),
+        (State.COMPLETE_COMMIT, NEW, 1, True, NONE),
+        (State.COMPLETE_COMMIT, NEW, 1, False, _INVALID),
+        (State.COMPLETE_ABORT, NEW, 1, True, _INVALID),
+        (State.COMPLETE_ABORT, NEW, 1, False, NONE),
+    ],
+)
+def test_an_end_that_changes_nothing_is_answered_as_kafka_does(
+    state: TransactionState, version: int, epochs_ago: int, commit: bool, error: ErrorCode
+) -> None:
+    world = TransactionWorld()
+    world.init()
+    world.in_state(state, version)
+    log_end = len(world.log)
+    assert world.end(commit, version, producer_epoch=world.producer_epoch - epochs_ago).error is error
+    assert len(world.log) == log_end
+
+
+def test_what_is_decided_stays_decided() -> None:
+    assert LEGAL_MOVES[State.PREPARE_COMMIT] == (State.COMPLETE_COMMIT,)
+    assert LEGAL_MOVES[State.PREPARE_ABORT] == (State.COMPLETE_ABORT,)
 
 
 def test_nothing_can_be_committed_twice_with_the_newer_flow() -> None:
@@ -200,6 +241,14 @@ def test_a_transaction_is_aborted_when_its_timeout_is_over_not_when_it_ends() ->
     assert world.state() is State.PREPARE_ABORT
     assert world.last_record().producer_epoch == 1
     assert world.abort_timed_out() == []
+
+
+def test_a_transaction_that_is_not_late_any_more_is_left_alone() -> None:
+    world = TransactionWorld()
+    world.in_state(State.ONGOING)
+    world.pass_ms(TIMEOUT_MS)
+    world.ask(AbortTimedOut("t", world.fresh()))
+    assert world.state() is State.ONGOING
 
 
 def test_the_timeout_runs_from_the_first_partition() -> None:
