@@ -142,10 +142,10 @@ def committed_values(raw: Raw, topic: str, partition: int) -> list[str]:
             assert told["lastStableOffset"] == offset
             return values
         aborted = {(one["producerId"], one["firstOffset"]) for one in told["abortedTransactions"] or ()}
-        values, offset = values + _passed(told["records"], aborted, offset), _end(told["records"])
+        values, offset = values + passed(told["records"], aborted, offset), end_of(told["records"])
 
 
-def _end(data: bytes) -> int:
+def end_of(data: bytes) -> int:
     position = end = 0
     while position < len(data):
         header = read_header(data, position)
@@ -153,7 +153,7 @@ def _end(data: bytes) -> int:
     return end
 
 
-def _passed(data: bytes, aborted: set[tuple[int, int]], offset: int) -> list[str]:
+def passed(data: bytes, aborted: set[tuple[int, int]], offset: int) -> list[str]:
     """As clients do it: batches of a producer are passed over from the first offset of an aborted transaction on."""
     values: list[str] = []
     open_aborted: set[int] = set()
