@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from muster.pipeline import analytics
-from muster.pipeline.analytics import bring_up, goes_on, may_have, shared_out
+from muster.pipeline.analytics import bring_up, goes_on, lots_of, may_have, shared_out
 from muster.pipeline.engine import LocalEngine
 from muster.pipeline.interval_task import STARTS, Place, Share, limited_duckdb, written
 from muster.tables import intervals, queries
@@ -526,11 +526,15 @@ def late_rows(world: World, late: str) -> None:
     ["partition", "transaction", "pause"]
     + [pytest.param(late, marks=pytest.mark.long) for late in ("vanished", "deletion", "truncation")],
 )
-def test_published_rows_outlast_the_observations_that_they_were_made_of(late: str, two_runs: TableStore) -> None:
-    """Whatever a run finds of a time whose observations are thinned out: rows are as if all of them were there.
+def test_published_rows_outlast_the_observations_that_they_were_made_of(
+    late: str, two_runs: TableStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever a run finds of a time whose observations are thinned out: rows are as if all of them were there,
+    even if groups are of several tasks.
 
     Only since when a group was behind is of the observations that are left, and only of a key that is new.
     """
+    monkeypatch.setattr(analytics, "ROWS_A_TASK", 14 if late in ("transaction", "truncation") else 1000)
     world, store = observed_for_hours(), two_runs
     compact(store)
     if late == "pause":
@@ -571,6 +575,12 @@ def test_nothing_is_made_of_the_time_before_the_horizon(two_runs: TableStore) ->
             wanted = [row for row in expected[name] if row["interval_start_ms"] >= horizon_ms]
             assert in_order(found) == in_order(wanted), name
             assert wanted
+
+
+def test_files_are_copied_in_lots(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(analytics, "ROWS_A_TASK", 100)
+    assert lots_of({}) == []
+    assert lots_of({"a": 300, "b": 40, "c": 60, "d": 1}) == [["a"], ["b", "c"], ["d"]]
 
 
 def test_rows_that_the_next_run_replaces_are_in_a_file_of_their_own(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def bring_up(changes: Run, engine: Engine, is_cut: bool, options: Options = ()) 
         making += news.works(tables, place)
         for table in tables:
             replaced[table], cut = _replaced(changes, table, since_ms)
-            keeping += [Keeping(table, file, since_ms, place) for file in cut]
+            keeping += [Keeping(table, tuple(lot), since_ms, place) for lot in lots_of(cut)]
     answers = engine.each("lag_history, rates, group_hours", make, [*making, *keeping])
     new_rows = dict.fromkeys(ANALYTICS, 0)
     for file in (file for files in answers[: len(making)] for file in files):
@@ -89,19 +89,34 @@ def bring_up(changes: Run, engine: Engine, is_cut: bool, options: Options = ()) 
     return Made(remembered, new_rows)
 
 
-def _replaced(changes: Run, table: str, since_ms: int) -> tuple[list[str], list[str]]:
-    """Files of a table that have rows from a moment on, by name; and of these the ones that have earlier rows too."""
+def _replaced(changes: Run, table: str, since_ms: int) -> tuple[list[str], dict[str, int]]:
+    """Names of a table's files that have rows from a moment on; and of those that have earlier rows too their
+    addresses, with how many rows they have.
+    """
     column = published_name(STARTS[table])
-    files = changes.files_since(table, [column], since_ms)
-    names = {file.rsplit("/", 1)[1]: file for file in files}
-    if since_ms <= FROM_THE_START or not names:
-        return list(names), []
+    files = {_name(file): file for file in changes.files_since(table, [column], since_ms)}
+    if since_ms <= FROM_THE_START or not files:
+        return list(files), {}
     facts = changes.facts(table)
-    if f"min.{column}" not in facts.column_names:
-        return list(names), files
-    is_whole = pc.greater_equal(facts[f"min.{column}"].cast(TIMESTAMP), pa.scalar(since_ms, pa.timestamp("ms", "UTC")))
-    whole = set(facts["path"].filter(pc.fill_null(is_whole, False)).to_pylist())
-    return list(names), [file for name, file in names.items() if name not in whole]
+    is_cut = pa.repeat(True, len(facts))
+    if f"min.{column}" in facts.column_names:
+        is_cut = pc.less(facts[f"min.{column}"].cast(TIMESTAMP), pa.scalar(since_ms, pa.timestamp("ms", "UTC")))
+    told = facts.filter(pc.fill_null(is_cut, True))
+    rows = dict(zip(told["path"].to_pylist(), told["num_records"].to_pylist(), strict=True))
+    return list(files), {files[name]: rows[name] for name in files if name in rows}
+
+
+def lots_of(files: Mapping[str, int]) -> list[list[str]]:
+    """Files in lots for one task each, by their rows."""
+    lots: list[list[str]] = []
+    left = 0
+    for file, rows in files.items():
+        if not lots or rows > left:
+            lots.append([])
+            left = ROWS_A_TASK
+        lots[-1].append(file)
+        left -= rows
+    return lots
 
 
 def goes_on(changes: Run) -> dict[str, Any] | None:

@@ -81,10 +81,10 @@ class Making(NamedTuple):
 
 
 class Keeping(NamedTuple):
-    """Rows of a file from before a moment, which stay when those behind it are replaced."""
+    """Rows of some files from before a moment, which stay when those behind it are replaced."""
 
     table: str
-    file: str
+    files: tuple[str, ...]
     until_ms: int
     place: Place
 
@@ -93,7 +93,7 @@ def make(work: Making | Keeping) -> list[WrittenFile]:
     """Write rows into the directories of their tables; run again, it writes other files with the same rows."""
     with limited_duckdb(work.place.memory_mb) as connection:
         if isinstance(work, Keeping):
-            _add(connection, "held", work.table, [work.file], work.place)
+            _add(connection, "held", work.table, work.files, work.place)
             kept = f"SELECT * FROM held WHERE {STARTS[work.table]} < {work.until_ms}"
             return written(work.table, work.place, _rows(connection, kept, work.table))
         _open(connection, work)
