@@ -47,9 +47,10 @@ def add_relation(
     No files, no rows. `with_file` adds a column `file`, the name of each row's file; `condition` is on columns as they
     are published, whose bounds files have.
     """
-    if not files:
-        empty = schema.append(pa.field("file", pa.string())) if with_file else schema
-        connection.register(name, empty.empty_table())
+    if not files:  # as a query: for rows of Arrow's duckdb would import pandas
+        fields = [*schema, pa.field("file", pa.string())] if with_file else schema
+        empty = ", ".join(_column(field, is_there=False) for field in fields)
+        connection.execute(f"CREATE TEMP VIEW {name} AS SELECT {empty} WHERE FALSE")
         return
     if is_local(address) and not GLOB_CHARACTERS & set(address):
         rows = connection.read_parquet(list(files), union_by_name=True, filename=with_file)
