@@ -1,12 +1,14 @@
 """A service that reads topics and writes others, in transactions, and what looks after it."""
 
+import threading
 import time
 from typing import Self
 
 from tests.server.clients.places import WAIT_S, Place, is_resolved, until, values
-from tests.server.clients.programs import Client, Program
+from tests.server.clients.programs import Client, Program, Refused
 
 PARTITIONS = 3
+SILENT_S = 4.0
 
 
 class ExactlyOnce:
@@ -51,17 +53,40 @@ class ExactlyOnce:
         self.program.ask("commit_transaction", producer="giver")
 
     def process(self) -> int:
-        """Everything of a transaction but its end, with the inputs that are there; returns how many."""
-        return int(self.program.ask("process", member="worker", output=self.output))
+        """Everything of a transaction but its end, with the inputs that are there; returns how many.
+
+        A program that is silent for long is ended: confluent-kafka 2.16.1 waits for ever in
+        send_offsets_to_transaction once its broker was away, with Kafka 4.3.0 too.
+        """
+        watchdog = threading.Timer(SILENT_S, self.program.kill)
+        watchdog.start()
+        try:
+            return int(self.program.ask("process", member="worker", output=self.output))
+        finally:
+            watchdog.cancel()
 
     def process_some(self) -> None:
-        """The same, when some are there."""
+        """The same, when some are there, and started again if it cannot."""
         deadline = time.monotonic() + WAIT_S
-        while not self.process():
+        while not self._processed():
             assert time.monotonic() < deadline, "no inputs come"
+
+    def _processed(self) -> int:
+        try:
+            return self.process()
+        except Refused:
+            self.restart()
+            return 0
 
     def end(self) -> None:
         self.program.ask("commit_transaction", producer="worker")
+
+    def is_told_of_the_end(self) -> None:
+        """Hear that the transaction is committed; what does not know that is started again."""
+        try:
+            self.program.hear()
+        except Refused:
+            self.restart()
 
     def done(self) -> list[str]:
         return values(self._place, self.output, PARTITIONS)
@@ -71,8 +96,9 @@ class ExactlyOnce:
         deadline = time.monotonic() + WAIT_S
         wanted = sorted(f"done {value}" for value in inputs)
         while True:
-            if self.process():
-                self.end()
+            if self._processed():
+                self.program.tell("commit_transaction", producer="worker")
+                self.is_told_of_the_end()
             elif len(self.done()) >= len(wanted):
                 break
             assert time.monotonic() < deadline, self.done()

@@ -69,6 +69,10 @@ KCAT_HAS_NOT = (
 )
 
 
+class Refused(AssertionError):
+    """An order that a client could not carry out."""
+
+
 class Program:
     """A running program of a client. Orders are its methods by name: `program.ask("join", member="a", ...)`."""
 
@@ -94,14 +98,17 @@ class Program:
         return str(answer["error"])
 
     def hear(self) -> Any:
+        """`Refused` with what the client said, where it could not carry out the order."""
         answer = self._answer()
-        assert "error" not in answer, answer["error"]
+        if "error" in answer:
+            raise Refused(answer["error"])
         return answer.get("result")
 
     def _answer(self) -> dict[str, Any]:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
-        assert line, "the program has ended; its last words are in what was written to stderr"
+        if not line:
+            raise Refused("the program has ended; its last words are in what was written to stderr")
         answer: dict[str, Any] = json.loads(line)
         return answer
 

@@ -19,13 +19,12 @@ from muster.protocol.apis import ApiKey
 from tests.kit.kafka import RESTARTS_QUICKLY, dump_log, free_ports, require_kafka
 from tests.server.clients.exactly_once import PARTITIONS, ExactlyOnce
 from tests.server.clients.places import SETTINGS, Kafka, Place, is_resolved, until
-from tests.server.clients.programs import CLIENTS, Client
+from tests.server.clients.programs import CLIENTS, Client, Refused
 from tests.server.raw import Raw, ServerProcess, create_topic
 
 KINDS = ("confluent-kafka", "aiokafka", "kafka-python")
 PAUSE_S = 0.01
 GIVE_UP_S = 60.0
-SILENT_S = 4.0
 AWAY_AT_MOST_S = 0.1
 """From the kill to the next start."""
 ENDED = {"Empty", "CompleteCommit", "CompleteAbort"}
@@ -92,24 +91,21 @@ class Service:
         self._work = ExactlyOnce(client, place, "killed", session_ms=3_000)
         self.feeding = Feeding(place, self._work.inputs)
         self.output = self._work.output
-        self._heard_s = time.monotonic()
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
         while not self._is_over.is_set():
-            self._heard_s = time.monotonic()
             try:
                 with self._work as work:
                     while not self._is_over.is_set():
                         self._some(work)
-            except AssertionError as problem:  # what the program said, or that it has ended
+            except Refused as problem:
                 self.problems.append(str(problem).splitlines()[0])
 
     def _some(self, work: ExactlyOnce) -> None:
         found = work.process()
-        self._heard_s = time.monotonic()
         if found:
             work.end()
             self.acknowledged += found
@@ -122,18 +118,7 @@ class Service:
         before, deadline = self.acknowledged, time.monotonic() + GIVE_UP_S
         while self.acknowledged == before:
             assert time.monotonic() < deadline, f"does not go on: {self}"
-            self.look_after()
             time.sleep(0.02)
-
-    def look_after(self) -> None:
-        """End a program that is silent for long.
-
-        confluent-kafka 2.16.1 waits for ever in send_offsets_to_transaction if the connection breaks meanwhile, with
-        Kafka 4.3.0 too.
-        """
-        if time.monotonic() - self._heard_s > SILENT_S:
-            self._heard_s = time.monotonic()
-            self._work.program.kill()
 
     def done(self) -> list[str]:
         return self._work.done()
@@ -148,7 +133,7 @@ class Service:
         """Let it process what there is; every input must be in the output once."""
         self.feeding.end()
         wanted = sorted(f"done {number}" for number in range(self.feeding.sent))
-        until(lambda: self.look_after() or len(self.done()) >= len(wanted), GIVE_UP_S)
+        until(lambda: len(self.done()) >= len(wanted), GIVE_UP_S)
         self._is_over.set()
         self._thread.join(GIVE_UP_S)
         assert not self._thread.is_alive(), f"{self.name} does not end"

@@ -3,12 +3,16 @@
 import re
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from muster.broker import Broker
+from muster.server.transactions.steps import Step
 from tests.server.clients.exactly_once import ExactlyOnce
 from tests.server.clients.places import (
+    SETTINGS,
     UNSTABLE_OFFSET_COMMIT,
     WAIT_S,
     Place,
@@ -173,3 +177,37 @@ def test_every_input_is_in_the_output_once_although_the_client_dies(client: Clie
         work.kill()  # before or after the coordinator has heard of it
         work.restart()
         work.finish(INPUTS)
+
+
+@of_those_that_can("exactly once")
+def test_every_input_is_in_the_output_once_although_the_server_crashes(client: Client, tmp_path: Path) -> None:
+    through_crashes(client, tmp_path, Step.PREPARED, Step.FIRST_MARKER)
+
+
+@pytest.mark.matrix
+@of_those_that_can("exactly once")
+def test_every_input_is_in_the_output_once_wherever_the_server_crashes(client: Client, tmp_path: Path) -> None:
+    through_crashes(client, tmp_path, *Step)
+
+
+def through_crashes(client: Client, tmp_path: Path, *steps: Step) -> None:
+    """Crashes at steps of a transaction's end, and one before it; in a thread a crash is a power cut."""
+    settings = SETTINGS | {"muster.flush": "always"}
+    inputs = [f"input {number}" for number in range(20 * (len(steps) + 1))]
+    with (
+        Broker(data=tmp_path / "data", settings=settings) as broker,
+        ExactlyOnce(client, broker, "server-crashes", session_ms=3_000) as work,
+    ):
+        work.give(inputs)
+        work.process_some()
+        broker.kill_and_restart()  # the transaction is open, and its client goes on
+        work.program.tell("commit_transaction", producer="worker")
+        work.is_told_of_the_end()
+        for step in steps:
+            work.process_some()
+            crash = broker.faults.crash_at(step)
+            work.program.tell("commit_transaction", producer="worker")
+            until(lambda: crash.met > 0)  # noqa: B023
+            broker.kill_and_restart()
+            work.is_told_of_the_end()
+        work.finish(inputs)
