@@ -15,7 +15,7 @@ from muster.exporter.page import Page
 from muster.exporter.poll import Plan, Poller
 from tests.exporter.pages import read, value
 from tests.kit.java.compiled import ConsumerGroups
-from tests.kit.kafka import KafkaBroker
+from tests.kit.kafka import RESTARTS_QUICKLY, KafkaBroker, require_kafka
 from tests.real.drive import QUIET, SETTINGS, WAIT_S, check, consumer, names, poll_until
 
 pytestmark = pytest.mark.kafka
@@ -194,3 +194,36 @@ def test_under_load(stage: Stage) -> None:
         done.set()
         settled.set()
         worker.join()
+
+
+@pytest.mark.matrix
+def test_a_broker_that_is_killed_and_comes_back() -> None:
+    with KafkaBroker(require_kafka(), RESTARTS_QUICKLY) as kafka:
+        admin = AdminClient(QUIET | {"bootstrap.servers": kafka.bootstrap})
+        for created in admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)]).values():
+            created.result(WAIT_S)
+        page = Page("test")
+        poller = Poller(Plan({"bootstrap.servers": kafka.bootstrap}), page, print)
+        try:
+            _commit(kafka, 3)
+            poller.round()
+            kafka.kill()
+            poller.round()
+            assert value(page.text(), "muster_exporter_up") == 0
+            assert value(page.text(), "kafka_consumergroup_group_offset", group=LIVE) == 3
+            kafka.start()
+            _commit(kafka, 7)
+            deadline = time.monotonic() + 60
+            while value(page.text(), "muster_exporter_up") == 0:
+                assert time.monotonic() < deadline
+                poller.round()
+            poller.round()
+            assert value(page.text(), "kafka_consumergroup_group_offset", group=LIVE) == 7
+            assert value(page.text(), "kafka_consumergroup_group_lag", group=LIVE) == -7  # nobody ever wrote
+        finally:
+            poller.close()
+
+
+def _commit(kafka: KafkaBroker, offset: int) -> None:
+    with consumer(kafka, LIVE) as simple:
+        check(simple.commit(offsets=[Offset(TOPIC, 0, offset)], asynchronous=False))

@@ -102,6 +102,10 @@ def test_commits_lag_and_what_is_not_known() -> None:
         page = asked.round()
         assert value(page, "kafka_consumergroup_group_lag", group="shop", topic="orders", partition="0") == 5
         assert value(page, "muster_exporter_lag_seconds_values", method="interpolated") == 1
+        with Raw(server.address) as raw:
+            raw.ask(ApiKey.DELETE_GROUPS, 2, groupsNames=["shop"])
+        page = asked.round()
+        assert read(page).keys() & {"kafka_consumergroup_group_lag", "kafka_partition_latest_offset"} == set()
 
 
 def test_members_and_rebalances() -> None:
