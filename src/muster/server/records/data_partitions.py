@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple
 
 from muster.codec.error_codes import ErrorCode
 from muster.core.transactions.writes import WriteMarkers
@@ -29,8 +28,9 @@ from muster.log.steps import GrowingPause
 from muster.log.validation import AppendRefused, ClientBatch, TooCostly, UnpackBudget
 from muster.segments.checkpoints import TopicPartition
 from muster.server.cluster.cluster import NO_OFFSET, Cluster
-from muster.server.cluster.topics import COORDINATED_TOPICS, Happened, Topic, TopicChange
+from muster.server.cluster.topics import COORDINATED_TOPICS, Happened, TopicChange
 from muster.server.compaction import Compaction
+from muster.server.records import first_batches
 from muster.server.records.alter_replica_log_dirs import Move, Moved, alter_replica_log_dirs
 from muster.server.records.delete_records import DeleteRecordsAnswer, DeleteRecordsRequest, delete_records
 from muster.server.records.describe_log_dirs import DescribeLogDirsRequest, LogDirDescribed, describe_log_dirs
@@ -38,17 +38,13 @@ from muster.server.records.marking import append_marker
 from muster.server.records.packing import Packing, UnpackedBatch
 from muster.server.records.produce import (
     ALL,
-    FIRST_THAT_BEGINS_AT_0,
     NO_ANSWER,
     ProduceAnswer,
     Produced,
     ProduceRequest,
-    Writer,
     found,
     one_batch,
     refusal,
-    sequence_of,
-    writer_of,
 )
 from muster.server.records.waiting_producers import DataLog, MarkerPending, Pending, Waiting
 from muster.server.server_log import RateLimitedLog, ServerLog
@@ -59,15 +55,6 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 """Between two tries to open a log whose disk failed."""
 
 
-class Beginning(NamedTuple):
-    """Partitions in which a producer has nothing open."""
-
-    producer_id: int
-    producer_epoch: int
-    partitions: tuple[TopicPartition, ...]
-
-
-Verify = Callable[[ProduceRequest, int, int, TopicPartition], Produced | None]
 NEVER_MS = float("inf")
 NOTHING_REFUSED: Mapping[TopicPartition, Produced] = {}
 
@@ -112,7 +99,7 @@ class DataPartitions:
         self.packing = Packing(self._begin_to_pack, self._packed)
         self._opener = ThreadPoolExecutor(1, thread_name_prefix="open-again")
         self._is_stopping = False
-        self.verify: Verify = lambda request, producer_id, producer_epoch, key: None
+        self.verify: first_batches.Verify = lambda request, producer_id, producer_epoch, key: None
         """Why a batch that begins something in a log is not part of a transaction; None if it is."""
 
     def __len__(self) -> int:
@@ -184,12 +171,10 @@ class DataPartitions:
             pending.settle(number, Produced(ErrorCode.NOT_LEADER_OR_FOLLOWER))  # it is being deleted, or opened again
             return
         log, request = one.log, pending.request
-        writer = writer_of(records)
-        if writer is not None and not _has_open(log, writer):
-            refused_early = self._refused_early(request, writer, key, log, records)
-            if refused_early is not None:
-                pending.settle(number, refused_early)
-                return
+        refused_early = first_batches.refused(request, key, log, records, self.verify)
+        if refused_early is not None:
+            pending.settle(number, refused_early)
+            return
         try:
             appended = append(log)
         except AppendRefused as refused:
@@ -208,20 +193,6 @@ class DataPartitions:
         waiting = Waiting(log.end_offset, deadline_ms, pending, number, produced)
         (one.waits_for_disk if request.acks == ALL else one.waits_for_write).append(waiting)
 
-    def _refused_early(
-        self, request: ProduceRequest, writer: Writer, key: TopicPartition, log: DiskLog, records: memoryview | bytes
-    ) -> Produced | None:
-        """Why a batch may not begin something in a log; in Kafka's order."""
-        if _is_fenced(log, writer):
-            return Produced(ErrorCode.INVALID_PRODUCER_EPOCH)
-        unverified = self.verify(request, *writer, key)
-        if unverified is not None:
-            return unverified
-        is_new = writer.producer_id not in log.producers.producers
-        if is_new and request.version >= FIRST_THAT_BEGINS_AT_0 and sequence_of(records):
-            return Produced(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, start_offset=log.start_offset)
-        return None
-
     def _is_dirty(self, one: DataLog) -> None:
         if not one.is_dirty:
             one.is_dirty = True
@@ -229,21 +200,9 @@ class DataPartitions:
 
     # Transactions.
 
-    def beginning(self, request: ProduceRequest) -> "Beginning":
+    def beginning(self, request: ProduceRequest) -> first_batches.Beginning:
         """Partitions in which a request would begin the transaction of its producer."""
-        partitions: dict[TopicPartition, None] = {}
-        writer = None
-        for asked in request.partitions:
-            of_batch = writer_of(asked.records)
-            topic = None if of_batch is None else found(asked, request, self._cluster)
-            if of_batch is None or not isinstance(topic, Topic):
-                continue
-            key = TopicPartition(topic.name, asked.partition)
-            log = self.log_of(key)
-            if log is not None and not _has_open(log, of_batch) and not _is_fenced(log, of_batch):
-                writer = of_batch
-                partitions[key] = None
-        return Beginning(*(writer or (-1, -1)), tuple(partitions))
+        return first_batches.beginning(request, self._cluster, self.log_of)
 
     def end_transaction(
         self, key: TopicPartition, markers: WriteMarkers, is_repeated: bool, settled: Callable[[ErrorCode], None]
@@ -517,15 +476,3 @@ def _refused(refused: AppendRefused, log: DiskLog) -> Produced:
         message=None if refused.error is ErrorCode.UNKNOWN_SERVER_ERROR else refused.reason or None,
         record_errors=tuple(refused.records),
     )
-
-
-def _has_open(log: DiskLog, writer: Writer) -> bool:
-    """Whether a batch goes on with what its producer has begun in this log; its marker is not there yet."""
-    producer = log.producers.producers.get(writer.producer_id)
-    return producer is not None and producer.transaction_first_offset >= 0 and producer.epoch == writer.producer_epoch
-
-
-def _is_fenced(log: DiskLog, writer: Writer) -> bool:
-    """Whether a log knows of a later epoch of the producer of a batch."""
-    producer = log.producers.producers.get(writer.producer_id)
-    return producer is not None and writer.producer_epoch < producer.epoch

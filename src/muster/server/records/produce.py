@@ -27,8 +27,6 @@ from muster.server.cluster.cluster import NO_OFFSET, Cluster
 from muster.server.cluster.topics import INTERNAL_TOPICS, Topic
 
 FIRST_WITH_IDS = 13
-FIRST_THAT_BEGINS_AT_0 = 12
-"""From here on a producer that a log does not know begins a transaction there with its first batch."""
 NO_ANSWER, WRITTEN, ALL = 0, 1, -1
 """`acks`: a client waits for nothing, for the leader's log, for all replicas that are in sync."""
 NO_TIME = -1
