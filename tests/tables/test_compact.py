@@ -70,6 +70,19 @@ def test_by_hand_it_tells_how_far_it_is(tmp_path: Path) -> None:
     assert told == [(done["commits"].size_bytes, done["commits"].size_bytes)]
 
 
+def test_a_run_leaves_large_files_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a log that is read for the first time, sorting them again would take longer than reading it did."""
+    monkeypatch.setattr(module, "LARGE_BYTES", 1)
+    store = TableStore(tmp_path)
+    with begin_run(store) as run:
+        for number in range(ENOUGH + 1):
+            run.append_rows("commits", commits(number))
+        join_small_files(run)
+        assert len(run.files("commits")) == ENOUGH + 1
+        run.publish({}, {})
+    assert compact(store)["commits"].files == 1
+
+
 def test_files_stay_few_and_rows_the_same(tmp_path: Path) -> None:
     store, plain = TableStore(tmp_path / "tables", keep=Keep(2, 0)), TableStore(tmp_path / "plain")
     most = 0

@@ -2,9 +2,9 @@
 
 Every run adds a file or a few to each history table, and to each table by interval. Files are sorted into *sizes*, each
 sixteen times the one before; where more than sixteen of a size have come together, they are joined into one of the
-next. So a row is rewritten three or four times in all, up to files of 128 MB, and a table has a few dozen small files
-at most, however many runs it took. (A day would be no good measure: a quiet cluster writes 100 KB in one, and years are
-thousands of days.)
+next. So a row is rewritten two or three times in all, up to files of 16 MB, and a table has a few dozen small files
+at most, however many runs it took; by hand they are joined up to 128 MB. (A day would be no good measure: a quiet
+cluster writes 100 KB in one, and years are thousands of days.)
 
 Rows stay what they are, but for `log_ends`. A joined file is in the order of partitions of the offsets topic and of
 groups, so that one group's history lies side by side, and bounds of the others say that it is not there. A commit to
@@ -46,9 +46,12 @@ ENOUGH = 16
 """Files of one size; one more, and they are joined."""
 SIZE_FACTOR = 16
 FIRST_SIZE = 64 * 1024
-MOST_BYTES = 2 * FILE_BYTES
+LARGE_BYTES = FIRST_SIZE * SIZE_FACTOR**2
+"""A file of this size is left as it is by a run on its way: a log that is read for the first time leaves a few dozen of
+them, and sorting all of it again would cost more than reading it did."""
+MOST_BYTES = 4 * LARGE_BYTES
 """Of all files that are joined by one run on its way; by hand there is no limit."""
-MEMORY = "1GB"
+MEMORY, MEMORY_ON_THE_WAY = "1GB", "256MB"
 """What sorting takes before it goes to disk."""
 BATCH_ROWS = 1 << 17
 HOUR_MS = 3_600_000
@@ -153,7 +156,7 @@ class Joining:
             return
         self._left -= size_bytes
         try:
-            made = _joined(self._run, table, files)
+            made = _joined(self._run, table, files, MEMORY if self._by_hand else MEMORY_ON_THE_WAY)
         except CANNOT as error:
             if self._by_hand:
                 raise
@@ -181,14 +184,14 @@ class Joining:
             if table == "log_ends":
                 lots += [small] if enough else []
             else:
-                lots += [lot for files in enough for lot in _lots(files)]
+                lots += [lot for files in enough for lot in _lots(files, FILE_BYTES if self._by_hand else MOST_BYTES)]
         return lots
 
     def _pools(self, table: str) -> list[list[Small]]:
         """Small files, oldest first, apart where they are not to be joined with each other."""
-        facts = self._run.facts(table)
+        facts, most_bytes = self._run.facts(table), FILE_BYTES // 2 if self._by_hand else LARGE_BYTES
         places = pc.sort_indices(facts, [("modification_time", "ascending")])
-        facts = facts.take(places).filter(pc.less(facts["size_bytes"].take(places), FILE_BYTES // 2))
+        facts = facts.take(places).filter(pc.less(facts["size_bytes"].take(places), most_bytes))
         if table not in _STARTS:
             return [_small(facts)]
         column = f"max.{_STARTS[table]}"
@@ -216,18 +219,18 @@ def _size(size_bytes: int) -> int:
     return number
 
 
-def _lots(files: Sequence[Small]) -> list[list[Small]]:
+def _lots(files: Sequence[Small], most_bytes: int) -> list[list[Small]]:
     lots: list[list[Small]] = [[]]
     for file in files:
-        if sum(each.size_bytes for each in lots[-1]) + file.size_bytes > FILE_BYTES:
+        if sum(each.size_bytes for each in lots[-1]) + file.size_bytes > most_bytes:
             lots.append([])
         lots[-1].append(file)
     return [lot for lot in lots if len(lot) > 1]
 
 
-def _joined(run: Run, table: str, files: Sequence[Small]) -> list[WrittenFile]:
+def _joined(run: Run, table: str, files: Sequence[Small], memory: str) -> list[WrittenFile]:
     with new_files(run, table) as writer:
-        _write_in_order(run, table, files, writer)
+        _write_in_order(run, table, files, writer, memory)
         before, after = sum(file.rows for file in files), sum(file.rows for file in writer.files)
         if after != before and table != "log_ends":
             raise MusterError(f"{after} rows of {table} came out of {before} when its files were joined")
@@ -253,10 +256,10 @@ def reason(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
 
 
-def _write_in_order(run: Run, table: str, files: Sequence[Small], writer: TableWriter) -> None:
+def _write_in_order(run: Run, table: str, files: Sequence[Small], writer: TableWriter, memory: str) -> None:
     store, schema = run.store, JOINED[table]
     directory = f"{store.address}/{table}"
-    with tempfile.TemporaryDirectory() as spill, closing(duckdb.connect(config=_config(spill))) as connection:
+    with tempfile.TemporaryDirectory() as spill, closing(duckdb.connect(config=_config(spill, memory))) as connection:
         paths = [f"{directory}/{file.name}" for file in files]
         add_relation(connection, "small", schema, paths, store.address, store.storage_options)
         names = ", ".join(f'"{name}"' for name in schema.names)
@@ -267,8 +270,8 @@ def _write_in_order(run: Run, table: str, files: Sequence[Small], writer: TableW
         writer.close()
 
 
-def _config(spill: str) -> dict[str, str | int]:
-    return {"temp_directory": spill, "threads": 1, "memory_limit": MEMORY}
+def _config(spill: str, memory: str) -> dict[str, str | int]:
+    return {"temp_directory": spill, "threads": 1, "memory_limit": memory}
 
 
 def kept_observations(connection: Any, log_ends: str) -> str:
