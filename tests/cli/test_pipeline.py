@@ -170,8 +170,20 @@ def test_a_place_for_tables_that_cannot_be_is_said_before_spark_starts(
 def test_what_a_killed_run_left_is_no_strangers(no_spark: dict[str, Any], tmp_path: Path) -> None:
     for name in ("commits", "_staging", ".hidden"):
         (tmp_path / "t" / name).mkdir(parents=True)
-    (tmp_path / "t" / "_lock").touch()
+    (tmp_path / "t" / "_lock").write_text("{}")  # the name of one that did not get to its end
     assert run(*SHORT_OF_SPARK, "--out", tmp_path / "t", "--quiet").status == Status.OK
+
+
+def test_tables_without_their_manifest_are_not_begun_anew(no_spark: dict[str, Any], tmp_path: Path) -> None:
+    """A run that took them for nothing would leave their rows out, without a word."""
+    (tmp_path / "t" / "commits").mkdir(parents=True)
+    (tmp_path / "t" / "_lock").touch()
+    for _ in range(2):
+        ran = run(*SHORT_OF_SPARK, "--out", tmp_path / "t")
+        assert (ran.status, len(ran.err.splitlines())) == (Status.BAD_INPUT, 1)
+        assert "has tables of muster, but not their _manifest" in ran.err
+        assert "Put _manifest back, or name another directory" in ran.err
+    assert not no_spark
 
 
 FOLLOW = """

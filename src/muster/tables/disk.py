@@ -45,6 +45,12 @@ def locked(root: Path, now_ms: int) -> Iterator[bool]:
         os.close(descriptor)
 
 
+def was_cut_short(root: Path) -> bool:
+    """Whether the last run in `root` did not get to its end, or is still under way."""
+    path = root / LOCK_FILE
+    return path.exists() and path.stat().st_size > 0
+
+
 def _holder(path: Path) -> str:
     """Who wrote its name into the lock file; nothing where it cannot be told."""
     try:

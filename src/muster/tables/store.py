@@ -18,7 +18,7 @@ from muster.references import resolved
 from muster.tables.about import ABOUT
 from muster.tables.addresses import checked, filesystem, is_local
 from muster.tables.delta import OneTable
-from muster.tables.disk import LOCK_FILE
+from muster.tables.disk import LOCK_FILE, was_cut_short
 from muster.tables.manifest import FORMAT_VERSION, MANIFEST_TABLE, Manifest, manifest_of
 from muster.tables.upkeep import KEEP, STAGING, Keep, Place
 
@@ -138,7 +138,7 @@ class TableStore:
 
 
 def check_ours(root: Path) -> None:
-    """Refuse a directory with other things in it, and no tables: theirs and ours would be mixed."""
+    """Refuse a directory with other things in it, which would be mixed with ours, and tables whose manifest is gone."""
     if not root.is_dir() or (root / MANIFEST_TABLE).exists():
         return
     found = {each.name for each in root.iterdir() if not each.name.startswith((".", PROBE))}
@@ -147,4 +147,9 @@ def check_ours(root: Path) -> None:
         told = ", ".join(foreign[:3]) + (f" and {len(foreign) - 3:,} more" if len(foreign) > 3 else "")
         raise BadInput(
             f"{root} is not empty and has no tables of muster: {told}. Name a directory for them, {root}/tables say."
+        )
+    if found & ABOUT.keys() and not was_cut_short(root):
+        raise BadInput(
+            f"{root} has tables of muster, but not their {MANIFEST_TABLE}, which says what is in them; a run would begin "
+            f"them anew. Put {MANIFEST_TABLE} back, or name another directory, or delete the tables."
         )
