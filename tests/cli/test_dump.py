@@ -479,4 +479,4 @@ class TestProcess:
 
 def test_the_app_has_the_commands_of_the_docs() -> None:
     names = [command.callback.__name__ for command in app.registered_commands if command.callback]
-    assert names == ["dump", "serve", "table"]
+    assert names == ["dump", "serve", "table", "exporter"]

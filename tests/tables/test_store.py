@@ -97,10 +97,11 @@ def test_files_that_tasks_wrote_are_committed_where_they_are(store: TableStore) 
 
 def test_a_file_with_other_rows_than_reported_is_not_committed(store: TableStore) -> None:
     folder = Path(store.address) / "commits"
-    folder.mkdir(parents=True)
-    pq.write_table(published(commits(5), published_form(COMMITS)), folder / "task-0.parquet")
-    with begin_run(store) as run, pytest.raises(MusterError, match="has 1 rows where 2 were written"):
-        run.append("commits", [RowsFile("task-0.parquet", 1, 2)])
+    with begin_run(store) as run:
+        folder.mkdir(parents=True)
+        pq.write_table(published(commits(5), published_form(COMMITS)), folder / "task-0.parquet")
+        with pytest.raises(MusterError, match="has 1 rows where 2 were written"):
+            run.append("commits", [RowsFile("task-0.parquet", 1, 2)])
 
 
 def test_a_run_without_publish_changes_nothing_and_is_rolled_back(store: TableStore) -> None:

@@ -2,7 +2,7 @@
 
 Every run adds a file or a few to each history table, and to each table by interval. Files are sorted into *sizes*, each
 sixteen times the one before; where more than sixteen of a size have come together, they are joined into one of the
-next. So a row is rewritten two or three times in all, up to files of 16 MB, and a table has a few dozen small files
+next. So a row is rewritten two or three times, up to files of 16 to 64 MB, and a table has a few dozen small files
 at most, however many runs it took; by hand they are joined up to 128 MB. (A day would be no good measure: a quiet
 cluster writes 100 KB in one, and years are thousands of days.)
 
@@ -46,10 +46,10 @@ ENOUGH = 16
 """Files of one size; one more, and they are joined."""
 SIZE_FACTOR = 16
 FIRST_SIZE = 64 * 1024
-LARGE_BYTES = FIRST_SIZE * SIZE_FACTOR**2
+LARGE_BYTES = 4 * FIRST_SIZE * SIZE_FACTOR
 """A file of this size is left as it is by a run on its way: a log that is read for the first time leaves a few dozen of
 them, and sorting all of it again would cost more than reading it did."""
-MOST_BYTES = 4 * LARGE_BYTES
+MOST_BYTES = ENOUGH * LARGE_BYTES
 """Of all files that are joined by one run on its way; by hand there is no limit."""
 MEMORY, MEMORY_ON_THE_WAY = "1GB", "256MB"
 """What sorting takes before it goes to disk."""

@@ -150,6 +150,6 @@ def check_ours(root: Path) -> None:
         )
     if found & ABOUT.keys() and not was_cut_short(root):
         raise BadInput(
-            f"{root} has tables of muster, but not their {MANIFEST_TABLE}, which says what is in them; a run would begin "
-            f"them anew. Put {MANIFEST_TABLE} back, or name another directory, or delete the tables."
+            f"{root} has tables of muster, but not their {MANIFEST_TABLE}, which says what is in them; a run would "
+            f"begin them anew. Put {MANIFEST_TABLE} back, or name another directory, or delete the tables."
         )

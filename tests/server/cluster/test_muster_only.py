@@ -75,14 +75,16 @@ def test_auto_creation_can_be_turned_off() -> None:
     assert names(cluster) == []
 
 
-def test_auto_creation_makes_the_offsets_topic_and_no_other_internal_one() -> None:
-    cluster = memory_cluster(config=BrokerConfig(num_partitions=3, offsets_topic_num_partitions=7))
+def test_auto_creation_makes_the_topics_of_both_coordinators_and_no_other_internal_one() -> None:
+    config = BrokerConfig(num_partitions=3, offsets_topic_num_partitions=7, transaction_state_log_num_partitions=5)
+    cluster = memory_cluster(config=config)
     ask(cluster, OFFSETS, "__transaction_state", "__share_group_state", "__cluster_metadata", "mine")
-    assert names(cluster) == [OFFSETS, "mine"]
-    assert [topic.partitions for topic in cluster.topics.in_order()] == [7, 3]
-    made = cluster.topics.get(OFFSETS)
-    assert made is not None
-    assert made.configs["cleanup.policy"] == "compact"
+    assert names(cluster) == [OFFSETS, "__transaction_state", "mine"]
+    assert [topic.partitions for topic in cluster.topics.in_order()] == [7, 5, 3]
+    for name in (OFFSETS, "__transaction_state"):
+        made = cluster.topics.get(name)
+        assert made is not None
+        assert made.configs["cleanup.policy"] == "compact"
 
 
 def test_auto_creation_fails_quietly() -> None:
