@@ -86,6 +86,7 @@ class Router(ABC, Generic[Machine]):
     def __init__(self, partitions: int) -> None:
         self.partitions = partitions
         self.routed: dict[int, RoutedPartition[Machine]] = {}
+        self._key_of, self._about_all = self.key_of, self.about_all  # an object's own are found sooner than its class's
 
     @abstractmethod
     def refusal(self, event: Any, error: ErrorCode) -> Any:
@@ -151,10 +152,11 @@ class Router(ABC, Generic[Machine]):
 
     def handle(self, event: Any, now: Instant, out: Outcome) -> int | None:
         """Decide a request; returns its partition, or None if it was answered without one."""
-        if type(event) is self.about_all:
+        if type(event) is self._about_all:
             self._ask_all(event, now, out)
             return None
-        key = self.key_of(event)
+        key_of = self._key_of
+        key = key_of(event)
         find = partition_for if len(key) <= LONGEST_REMEMBERED_ID else partition_for.__wrapped__
         partition = find(key, self.partitions)
         found = self.routed.get(partition)
