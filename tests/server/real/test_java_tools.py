@@ -135,6 +135,7 @@ _NORMALS = (
     (re.compile(r"(CreateTime|LogAppendTime):\d+"), r"\1:<time>"),
     (re.compile(r'"topicId":"[\w-]{22}"'), '"topicId":<id>'),
     (re.compile(r'"logDir":"[^"]*"'), '"logDir":<folder>'),
+    (re.compile(r'"size":[1-9]\d*'), '"size":<bytes>'),  # the later a record is than the first of its batch, the longer
     (re.compile(r"\d{4}-\d\d-\d\d[ T][\d:,.]+"), "<time>"),
     (re.compile(r"\b\d+\.\d+\b|\bNaN\b|\b\d+(?= ms\b)"), "<rate>"),
     (re.compile(r"(?<=, )\d+, (-?\d+), <rate>, <rate>$"), "<n>, <n>, <rate>, <rate>"),
