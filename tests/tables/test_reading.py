@@ -297,3 +297,15 @@ def test_another_groups_record_ends_the_log_of_a_moment_for_the_group_asked_for(
         for where in ({}, {"group_id": ["g"]}):
             (row,) = rows(tables, "offsets", as_of_ms=200, where=where)
             assert row["committed_offset"] == 1
+
+
+def test_a_query_of_ones_own_sees_tables_as_they_are_inside(tmp_path: Path) -> None:
+    published(tmp_path, commits({"log_offset": 1, "timestamp_ms": 7}, {"log_offset": 2, "group_id": "it's"}))
+    with open_tables(tmp_path) as tables:
+        asked = f"SELECT log_offset, timestamp_ms FROM {tables.relation('commits')} c WHERE group_id = ?"
+        assert tables.asked(asked, ["g"]) == [(1, 7)]
+        assert tables.asked(asked, ["it's"]) == [(2, None)]
+        with pytest.raises(BadInput, match="there is no table 'nosuch'"):
+            tables.relation("nosuch")
+        with pytest.raises(BadInput, match="cannot be read"):
+            tables.asked("SELECT 1 FROM nosuch")

@@ -155,6 +155,17 @@ class Tables:
         moment_ms = self.manifest.observed_at_ms if as_of_ms is None else as_of_ms
         return Answer(rows, schema, incomplete, moment_ms, observed)
 
+    def relation(self, table: str) -> str:
+        """What stands for a table as it is now in a query of `asked`: its columns are those inside."""
+        with self._told():
+            return self._now(self._known(table))
+
+    def asked(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """All rows of a query over relations, with a value for each of its question marks."""
+        with self._told():
+            rows: list[tuple[Any, ...]] = self._connection.execute(sql, values).fetchall()
+        return rows
+
     def check_moment(self, as_of_ms: int) -> None:
         """Refuse a moment that the tables do not know."""
         if self.manifest.source.get("history") is False:
@@ -284,9 +295,8 @@ class Tables:
         return self._moments[key]
 
     def _one(self, sql: str, values: Sequence[str] = ()) -> tuple[Any, ...]:
-        with self._told():
-            (row,) = self._connection.execute(sql, values).fetchall()
-        return tuple(row)
+        (row,) = self.asked(sql, values)
+        return row
 
     def _each(self, batches: Any, inside: pa.Schema, schema: pa.Schema) -> Iterator[Any]:
         with self._told():
