@@ -145,6 +145,13 @@ class BrokerConfig:
         "whether a transactional batch of an older client is refused unless its partition was added to the transaction",
         dynamic=True,
     )
+    add_partitions_to_txn_retry_backoff_max_ms: int = _setting(
+        100,
+        INT,
+        "how long what a producer writes waits for the end of its transaction before; then it hears "
+        "CONCURRENT_TRANSACTIONS(51)",
+        least=0,
+    )
     transaction_state_log_num_partitions: int = _setting(
         50,
         INT,

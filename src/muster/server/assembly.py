@@ -55,6 +55,7 @@ from muster.server.records.producer_ids import ProducerIds
 from muster.server.records.waiting_fetches import WaitingFetches
 from muster.server.server_log import FaultLog, RateLimitedLog, ServerLog, Stats
 from muster.server.timers import Clock
+from muster.server.transactions.ends import Ends
 from muster.server.transactions.markers import Markers
 from muster.server.transactions.requests import TransactionRequests
 from muster.server.transactions.steps import Steps
@@ -224,9 +225,10 @@ def assemble(
     )
     steps = Steps()
     transaction_topic = TransactionTopic(cluster, topic_changes, transaction_leadership, server_log)
-    markers = Markers(data_partitions, led_partitions, led_transactions, topics, steps)
+    ends = Ends(led_transactions, config.add_partitions_to_txn_retry_backoff_max_ms)
+    markers = Markers(data_partitions, led_partitions, led_transactions, ends, topics, steps)
     led_transactions.write_markers = markers.write
-    verification = Verification(led_transactions, config.transaction_partition_verification_enable)
+    verification = Verification(led_transactions, ends, config.transaction_partition_verification_enable)
     timeouts = Timeouts(led_transactions, producer_ids, steps, server_log)
     group_requests = GroupRequests(led_partitions, cluster, remarks, long_requests, transaction_topic.when_there)
     cluster_requests = ClusterRequests(

@@ -80,6 +80,12 @@ class Producer:
             attributes=TRANSACTIONAL,
         )  # fmt: skip
 
+    def next_batch(self, topic: str, partition: int, *values: str) -> dict[str, Any]:
+        """The body of a Produce, and its sequence is used."""
+        body = produce_body(topic, {partition: self.batch(topic, partition, *values)})
+        self.sequences[topic, partition] = self.sequences.get((topic, partition), 0) + len(values)
+        return {**body, "transactionalId": self.transactional_id}
+
     def write(self, topic: str, partition: int, *values: str) -> int:
         """Error code of the batch, which is not added before."""
         body = produce_body(topic, {partition: self.batch(topic, partition, *values)})

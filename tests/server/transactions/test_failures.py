@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import select
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from muster.broker import Broker
 from muster.codec.error_codes import ErrorCode
 from muster.codec.partitioning import partition_for
+from muster.protocol.apis import ApiKey
 from muster.segments.checkpoints import TopicPartition
 from tests.server.raw import Raw
 from tests.server.transactions.talking import Producer, committed_values
@@ -78,6 +80,43 @@ def test_a_marker_waits_for_groups_that_are_let_go(broker: Broker, producer: Pro
         assert producer.init() == E.CONCURRENT_TRANSACTIONS
     wait_for(broker, "CompleteCommit")
     assert broker.committed(GROUP) == {(TOPIC, 0): 7}
+
+
+@pytest.mark.parametrize("patience_ms", [0, WITHIN_S * 1000])
+def test_batches_during_an_end_wait_for_it_as_long_as_is_set(patience_ms: int) -> None:
+    with (
+        Broker(add_partitions_to_txn_retry_backoff_max_ms=patience_ms) as broker,
+        Raw((broker.host, broker.port)) as raw,
+    ):
+        broker.create_topic(TOPIC)
+        producer = Producer(raw, WORKER, 2).begin()
+        assert producer.commit_offset(GROUP, TOPIC, 0, 7) == 0
+        with broker.faults.unload(group=GROUP):
+            assert producer.end(commit=True) == 0
+            for number in range(3):
+                raw.send(ApiKey.PRODUCE, 12, **producer.next_batch(TOPIC, 0, str(number)))
+            if not patience_ms:
+                assert hear_batches(raw, 1) == [(E.CONCURRENT_TRANSACTIONS, -1)]
+                return
+            broker.topics()  # the loop goes on
+            assert select.select([raw.socket], [], [], 0.2)[0] == []
+        assert hear_batches(raw, 3) == [(E.NONE, number) for number in range(3)]
+
+
+def test_offsets_during_an_end_wait_for_it(broker: Broker, producer: Producer) -> None:
+    """Each time, until the marker of the offsets before is safe."""
+    for offset in range(8, 28):
+        assert producer.end(commit=True) == 0
+        assert producer.commit_offset(GROUP, TOPIC, 0, offset) == 0
+    assert producer.end(commit=True) == 0
+    wait_for(broker, "CompleteCommit")
+    assert broker.committed(GROUP) == {(TOPIC, 0): 27}
+
+
+def hear_batches(raw: Raw, count: int) -> list[tuple[int, int]]:
+    """Errors and offsets."""
+    answers = [raw.hear(ApiKey.PRODUCE, 12)[1]["responses"][0]["partitionResponses"][0] for _ in range(count)]
+    return [(answer["errorCode"], answer["baseOffset"]) for answer in answers]
 
 
 def test_an_end_goes_on_where_its_coordinator_was_let_go_in_the_middle(broker: Broker, producer: Producer) -> None:

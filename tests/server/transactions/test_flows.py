@@ -8,7 +8,7 @@ from muster.broker import Broker
 from muster.codec.error_codes import ErrorCode
 from muster.protocol.apis import ApiKey
 from tests.server.raw import Raw
-from tests.server.records.talking import all_values, produce_body
+from tests.server.records.talking import all_values
 from tests.server.transactions.talking import FLOWS, Producer, committed_values, describe
 
 E = ErrorCode
@@ -100,9 +100,7 @@ def test_batches_that_are_sent_together_keep_their_order(raw: Raw, topic: str) -
     """The first one waits until its partition is added; the others wait behind it."""
     producer = Producer(raw, f"id-{topic}", 2).begin()
     for number in range(20):
-        body = produce_body(topic, {0: producer.batch(topic, 0, str(number))})
-        producer.sequences[topic, 0] = number + 1
-        raw.send(ApiKey.PRODUCE, 12, **body, transactionalId=producer.transactional_id)
+        raw.send(ApiKey.PRODUCE, 12, **producer.next_batch(topic, 0, str(number)))
     answers = [raw.hear(ApiKey.PRODUCE, 12)[1] for _ in range(20)]
     told = [answer["responses"][0]["partitionResponses"][0] for answer in answers]
     assert [(one["errorCode"], one["baseOffset"]) for one in told] == [(0, number) for number in range(20)]

@@ -29,6 +29,7 @@ from muster.segments.checkpoints import TopicPartition
 from muster.server.cluster.topics import OFFSETS_TOPIC, Topics
 from muster.server.led_partitions import LedGroups, LedTransaction, LedTransactions
 from muster.server.records.data_partitions import DataPartitions
+from muster.server.transactions.ends import Ends
 from muster.server.transactions.steps import Step, Steps
 
 RETRY_S = 0.1
@@ -56,11 +57,18 @@ class Markers:
     """Everything here runs in the thread of the event loop."""
 
     def __init__(
-        self, data: DataPartitions, groups: LedGroups, transactions: LedTransactions, topics: Topics, steps: Steps
+        self,
+        data: DataPartitions,
+        groups: LedGroups,
+        transactions: LedTransactions,
+        ends: Ends,
+        topics: Topics,
+        steps: Steps,
     ) -> None:
         self._data = data
         self._groups = groups
         self._transactions = transactions
+        self._ends = ends
         self._topics = topics
         self._steps = steps
         self._loop = asyncio.get_running_loop()
@@ -158,6 +166,7 @@ class Markers:
             end.led, MarkersWritten(markers.transactional_id, markers.producer_id, markers.producer_epoch)
         )
         self._completing = None
+        self._ends.is_over(markers.transactional_id)
         if self._steps.is_ordered(Step.COMPLETED):
             self._transactions.when_safe(end.led, partial(self._steps.reached, Step.COMPLETED), lambda: None)
 

@@ -4,13 +4,14 @@ Clients of transactions version 2 add a partition by writing to it. The record t
 written: else a crash could leave records of a transaction that knows nothing of their partition, and would never end
 them. Older clients have added it before, and it is waited for in the same way. In both cases it is looked up once more
 in the turn in which something is appended, because the transaction may have ended while its record was on its way to
-the disk.
+the disk. What comes while the end of the transaction before is under way waits for that first (`ends.py`).
 
 A batch that goes on with what its producer has open in a log needs no looking up: the marker is not there yet.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
 from muster.codec.error_codes import ErrorCode
 from muster.core.outcome import Outcome
@@ -19,6 +20,7 @@ from muster.segments.checkpoints import TopicPartition
 from muster.server.led_partitions import LedTransactions
 from muster.server.records.data_partitions import DataPartitions
 from muster.server.records.produce import Produced, ProduceRequest
+from muster.server.transactions.ends import Ends
 from muster.server.waiting_replies import Callback
 
 FIRST_PRODUCE_THAT_ADDS = 12
@@ -32,8 +34,9 @@ NOTHING_REFUSED: Mapping[TopicPartition, Produced] = {}
 class Verification:
     """Everything here runs in the thread of the event loop."""
 
-    def __init__(self, transactions: LedTransactions, is_enabled: bool) -> None:
+    def __init__(self, transactions: LedTransactions, ends: Ends, is_enabled: bool) -> None:
         self._transactions = transactions
+        self._ends = ends
         self._is_enabled = is_enabled
 
     def prepare(
@@ -44,7 +47,7 @@ class Verification:
         The answer says what was refused.
         """
         if not asked.verify_only:
-            self._transactions.submit(asked, Callback(then, fail))
+            self._ends.when_over(asked, partial(self._add, asked, Callback(then, fail)))
             return
         transactions = self._transactions
         led = transactions.by_number.get(transactions.router.partition_of(asked))
@@ -56,6 +59,12 @@ class Verification:
             go_on()
         else:
             transactions.when_safe(led, go_on, go_on)
+
+    def _add(self, asked: AddPartitions, reply: Callback) -> None:
+        try:
+            self._transactions.submit(asked, reply)
+        except Exception as error:
+            reply.fail(error)
 
     def look(self, asked: AddPartitions) -> AddAnswer:
         """What there is now, safe or not."""
