@@ -40,7 +40,7 @@ from muster.core.rebalancing import Rebalancing, refuse_parked
 from muster.core.seats import Member, Seats, protocols_bytes
 from muster.core.states import HEARTBEAT_ERRORS, SYNC_ERRORS, Cause, State
 
-_NONE = ErrorCode.NONE
+_NONE, _DEAD = ErrorCode.NONE, State.DEAD  # members of an enum cost a lookup each time they are named
 
 
 class Membership:
@@ -374,7 +374,7 @@ class Membership:
             return ErrorCode.UNKNOWN_MEMBER_ID
         seats = group.seats
         in_this_state = HEARTBEAT_ERRORS[seats.state]
-        if seats.state is State.DEAD:
+        if seats.state is _DEAD:
             return in_this_state
         error = seats.seat_error(request.member_id, request.instance_id, request.generation)
         if error is not _NONE:

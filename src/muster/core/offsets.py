@@ -119,7 +119,7 @@ class Commits:
             is_told = event.version >= _FIRST_VERSION_OF_MEMBER_EPOCHS
             return ErrorCode.GROUP_ID_NOT_FOUND if is_told else ErrorCode.ILLEGAL_GENERATION
         state = group.seats.state
-        if state is State.DEAD:
+        if state is _DEAD:
             return COMMIT_ERRORS[state]
         if event.generation < 0 and state is State.EMPTY:
             return _NONE  # an administrator, or a consumer that assigns itself; who they say they are is not checked
@@ -157,7 +157,7 @@ class Commits:
         if group is None:
             return self._new_group_refusal() if event.generation < 0 else ErrorCode.ILLEGAL_GENERATION
         state = group.seats.state
-        if state is State.DEAD:
+        if state is _DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if event.generation < 0 and (state is State.EMPTY or (not event.member_id and event.instance_id is None)):
             return _NONE  # clients before version 3 cannot say who they are

@@ -86,7 +86,6 @@ class Router(ABC, Generic[Machine]):
     def __init__(self, partitions: int) -> None:
         self.partitions = partitions
         self.routed: dict[int, RoutedPartition[Machine]] = {}
-        self._key_of, self._about_all = self.key_of, self.about_all  # an object's own are found sooner than its class's
 
     @abstractmethod
     def refusal(self, event: Any, error: ErrorCode) -> Any:
@@ -148,17 +147,20 @@ class Router(ABC, Generic[Machine]):
         return (0, 0) if found.coordinator is None else found.coordinator.unload(out)
 
     def partition_of(self, event: Any) -> int:
-        return partition_for(self.key_of(event), self.partitions)
-
-    def handle(self, event: Any, now: Instant, out: Outcome) -> int | None:
-        """Decide a request; returns its partition, or None if it was answered without one."""
-        if type(event) is self._about_all:
-            self._ask_all(event, now, out)
-            return None
-        key_of = self._key_of
-        key = key_of(event)
+        key = self.key_of(event)
         find = partition_for if len(key) <= LONGEST_REMEMBERED_ID else partition_for.__wrapped__
-        partition = find(key, self.partitions)
+        return find(key, self.partitions)
+
+    def handle(self, event: Any, now: Instant, out: Outcome, partition: int | None = None) -> int | None:
+        """Decide a request; returns its partition, or None if it was answered without one.
+
+        Whoever knows the partition already says it: finding it is a good part of the work for a heartbeat.
+        """
+        if partition is None:
+            if type(event) is self.about_all:
+                self._ask_all(event, now, out)
+                return None
+            partition = self.partition_of(event)
         found = self.routed.get(partition)
         if found is not None and found.coordinator is not None and found.ownership is _ACTIVE:
             found.coordinator.handle(event, now, out)

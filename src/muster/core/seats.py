@@ -30,6 +30,7 @@ Protocols = tuple[tuple[str, bytes], ...]
 CONSUMER_PROTOCOL = "consumer"
 _PROTOCOL_BYTES = 128
 """What a protocol of a member takes besides its name and metadata."""
+_NONE = ErrorCode.NONE  # members of an enum cost a lookup each time they are named
 
 
 @dataclass(slots=True)
@@ -289,12 +290,12 @@ class Seats:
                 return ErrorCode.UNKNOWN_MEMBER_ID
             if seated != member_id:
                 return ErrorCode.FENCED_INSTANCE_ID
-        return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
+        return _NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
     def seat_error(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
         """NONE for a member of this generation."""
         error = self.member_error(member_id, instance_id)
-        if error is ErrorCode.NONE and generation != self.generation:
+        if error is _NONE and generation != self.generation:
             return ErrorCode.ILLEGAL_GENERATION
         return error
 

@@ -220,7 +220,7 @@ class Connection(asyncio.Protocol):
         handle, replies = self.host.handle, self._replies
         max_bytes, max_waiting = self.host.max_request_bytes, self.host.max_waiting
         turns, began = self.host.turns, monotonic()
-        taken, enough, gives_way = 0, began + TURN_S, False
+        taken, enough, gives_way, is_late = 0, began + TURN_S, False, turns.is_long
         is_sending_soon, self.is_sending_soon = self.is_sending_soon, True  # at the end of this
         self.taken_at = self._loop.time()
         self._needed = 4
@@ -233,7 +233,7 @@ class Connection(asyncio.Protocol):
             if after > end:
                 self._needed = 4 + size
                 break
-            if turns.is_long and not (self._has_turn and not taken) and _can_wait(data, position + 4, size):
+            if is_late and not (self._has_turn and not taken) and _can_wait(data, position + 4, size):
                 gives_way = True
                 break
             try:

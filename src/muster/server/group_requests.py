@@ -106,7 +106,7 @@ class GroupRequests:
         found = decode_commit_head(version, data, start, end, self.names)
         if found is not None:
             head, head_end = found
-            self.repeated.remember_commit(request, data, head_end, head)
+            self.repeated.remember_commit(request, data, head_end, head, event)
         self._led_partitions.submit(event, reply)
 
     def _offset_fetch(self, request: Request, data: bytes, start: int, end: int) -> PendingReply | None:

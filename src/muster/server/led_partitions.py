@@ -115,15 +115,15 @@ class LedPartitions(Generic[Machine]):
 
     # Events.
 
-    def submit(self, event: Any, reply: ReplyPlace) -> None:
-        """Handle a request; the reply gets its answer in its time.
+    def submit(self, event: Any, reply: ReplyPlace, partition: int | None = None) -> None:
+        """Handle a request, of this partition if it is known already; the reply gets its answer in its time.
 
         An exception is a mistake of ours: it is reported and dealt with, all but the connection of this request.
         """
         out = self._out
         event.reply_to = reply
         try:
-            partition = self.router.handle(event, self._turn_now or self.now(), out)
+            partition = self.router.handle(event, self._turn_now or self.now(), out, partition)
             if partition is None:
                 for asked_by, answer in out.replies:
                     self._answer_behind_all(asked_by, answer)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Any, NamedTuple
 
-from muster.core.events import Heartbeat, OffsetFetch
+from muster.core.events import Heartbeat, OffsetCommit, OffsetFetch
 from muster.protocol.apis import ApiKey
 from muster.server.cluster.topics import TopicChange
 from muster.server.connection import Connection, PendingReply
@@ -52,6 +52,7 @@ class RepeatedRequests:
         encode_fetch: Callable[[Any, Any], bytes],
     ) -> None:
         self._submit = led_partitions.submit
+        self._partition_of = led_partitions.router.partition_of
         self._names = names
         self._encode_fetch = encode_fetch
         self._topics_version = 0
@@ -84,13 +85,16 @@ class RepeatedRequests:
 
     def remember_heartbeat(self, request: Request, data: bytes, end: int, event: Heartbeat) -> None:
         # A heartbeat is over when it is handled, so one event serves for all that say the same.
-        self._remember(request, data, end, self._heartbeat, (event, request.version))
+        self._remember(request, data, end, self._heartbeat, (event, request.version, self._partition_of(event)))
 
-    def remember_commit(self, request: Request, data: bytes, head_end: int, head: CommitHead) -> None:
-        self._remember(request, data, head_end, self._offset_commit, head)
+    def remember_commit(
+        self, request: Request, data: bytes, head_end: int, head: CommitHead, event: OffsetCommit
+    ) -> None:
+        self._remember(request, data, head_end, self._offset_commit, (head, self._partition_of(event)))
 
     def remember_fetch(self, request: Request, data: bytes, end: int, event: OffsetFetch, groups: Any) -> None:
-        self._remember(request, data, end, self._offset_fetch, (event, request.version, groups))
+        meaning = event, request.version, groups, self._partition_of(event)
+        self._remember(request, data, end, self._offset_fetch, meaning)
 
     def _remember(self, request: Request, data: bytes, end: int, repeat: Repeat, meaning: Any) -> None:
         """What a request says from behind its correlation id to `end`, how to handle it again, and what it means."""
@@ -108,40 +112,47 @@ class RepeatedRequests:
         self,
         connection: Connection,
         correlation_id: int,
-        meaning: tuple[Heartbeat, int],
+        meaning: tuple[Heartbeat, int, int],
         data: bytes,
         position: int,
         end: int,
     ) -> bool:
         if position != end:
             return False
-        event, version = meaning
+        event, version, partition = meaning
         context = version, correlation_id
-        self._submit(event, connection.reply(_HEARTBEAT, encode_heartbeat, context, event.group_id))
+        self._submit(event, connection.reply(_HEARTBEAT, encode_heartbeat, context, event.group_id), partition)
         return True
 
     def _offset_commit(
-        self, connection: Connection, correlation_id: int, head: CommitHead, data: bytes, position: int, end: int
+        self,
+        connection: Connection,
+        correlation_id: int,
+        meaning: tuple[CommitHead, int],
+        data: bytes,
+        position: int,
+        end: int,
     ) -> bool:
+        head, partition = meaning
         decoded = decode_partitions(head, correlation_id, data, position, end, self._names)
         if decoded is None:
             return False
         event, context = decoded
-        self._submit(event, connection.reply(_OFFSET_COMMIT, encode_offset_commit, context, event.group_id))
+        self._submit(event, connection.reply(_OFFSET_COMMIT, encode_offset_commit, context, event.group_id), partition)
         return True
 
     def _offset_fetch(
         self,
         connection: Connection,
         correlation_id: int,
-        meaning: tuple[OffsetFetch, int, Any],
+        meaning: tuple[OffsetFetch, int, Any, int],
         data: bytes,
         position: int,
         end: int,
     ) -> bool:
         if position != end:
             return False
-        event, version, groups = meaning
+        event, version, groups, partition = meaning
         context = version, correlation_id, groups
-        self._submit(event, connection.reply(_OFFSET_FETCH, self._encode_fetch, context, event.group_id))
+        self._submit(event, connection.reply(_OFFSET_FETCH, self._encode_fetch, context, event.group_id), partition)
         return True
