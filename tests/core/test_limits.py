@@ -158,6 +158,8 @@ def test_ids_of_a_great_length_are_not_remembered() -> None:
     """Caches hold thousands of ids; of 32 kB each that is gigabytes."""
     world = World()
     router = GroupRouter(4)
+    for cache in (key_prefix, partition_for):  # one that is full grows no further
+        cache.cache_clear()
     keys, partitions = key_prefix.cache_info().currsize, partition_for.cache_info().currsize
     for number in range(20):
         long_id = f"{number}-" + "x" * 20_000
