@@ -1,7 +1,9 @@
 """Small files are joined: the same rows in fewer files, one group's side by side, and readers notice nothing."""
 
+import pickle
 import time
 from collections import Counter
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -14,9 +16,23 @@ import pytest
 
 from muster.cli.status import Status
 from muster.pipeline import buckets
+from muster.pipeline.engine import LocalEngine
+from muster.pipeline.job import Request
+from muster.pipeline.job import run as run_job
 from muster.tables import compact as module
 from muster.tables.changes import begin_run
-from muster.tables.compact import ENOUGH, HOUR_MS, OF_AGE, WIDEST_MS, Joining, compact, join_small_files, thinned
+from muster.tables.compact import (
+    ENOUGH,
+    HOUR_MS,
+    OF_AGE,
+    WIDEST_MS,
+    Joining,
+    JoinWork,
+    Made,
+    compact,
+    join_small_files,
+    thinned,
+)
 from muster.tables.queries import DUCKDB_EXPLODE, lag
 from muster.tables.reading import open_tables
 from muster.tables.schemas import ANALYTICS, LOG_ENDS, MEMBERS, OFFSETS, TABLES
@@ -24,7 +40,7 @@ from muster.tables.store import TableStore
 from muster.tables.times import inner
 from muster.tables.upkeep import Keep
 from tests.cli import run
-from tests.pipeline.world import rows_of, run_here
+from tests.pipeline.world import GrowingLog, rows_of, run_here, unpacked
 from tests.tables.history import asked
 from tests.tables.made import made
 from tests.tables.years import Years
@@ -399,6 +415,46 @@ def test_a_thousand_runs_cost_what_a_few_cost(tmp_path: Path) -> None:
     lives.live()
     lives.check()
     assert median(lives.seconds[-50:]) <= 1.3 * median(lives.seconds[10:60])
+
+
+def test_a_run_joins_files_in_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What sorts rows takes memory, and a driver has none to spare."""
+    monkeypatch.setattr(module, "ENOUGH", 1)
+    steps = Counter[str]()
+
+    class Told(LocalEngine):
+        def each(self, step: str, task: Callable[[Any], Any], works: Sequence[Any]) -> list[Any]:
+            steps[step] += len(works)
+            return super().each(step, task, works)
+
+    log = GrowingLog(unpacked("k43-all", tmp_path), tmp_path / "log", Random(1))
+    for share in (0.5, 1):
+        log.grow_a_little(share)
+        run_job(Told(), Request([str(log.target)], str(tmp_path / "tables"), analytics=False))
+    assert steps["join small files"] >= 2
+    manifest = TableStore(tmp_path / "tables").manifest()
+    assert manifest is not None
+    assert len(TableStore(tmp_path / "tables").files("group_records", manifest.tables["group_records"])) == 1
+
+
+def test_a_key_of_the_store_does_not_travel_to_the_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("A_KEY", "secret")
+    reference = {"aws_secret_access_key": "${env:A_KEY}"}
+    store = TableStore(tmp_path, reference)
+    assert store.storage_options["aws_secret_access_key"] == "secret"
+    sent: list[bytes] = []
+
+    def elsewhere(task: Callable[[JoinWork], Made], works: Sequence[JoinWork]) -> list[Made]:
+        sent.append(pickle.dumps(works))
+        return [task(work) for work in works]
+
+    with begin_run(store) as run:
+        for number in range(ENOUGH + 1):
+            run.append_rows("commits", commits(number))
+        assert join_small_files(run, None, elsewhere, tuple(reference.items())) == []
+        assert len(run.files("commits")) == 1
+    assert b"A_KEY" in sent[0]
+    assert b"secret\x94" not in sent[0]
 
 
 def test_a_reader_is_not_disturbed_by_joining_and_clearing_up(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from muster.errors import BadInput
@@ -415,7 +415,9 @@ class _Job:
             "rows": self.summary.rows,
         }
         source["retention"] = self._drop_history(progress)
-        self.summary.notes += join_small_files(self.changes, (self.analysed or {}).get("newest_ms"))
+        elsewhere = partial(self.engine.each, "join small files")
+        newest_ms = (self.analysed or {}).get("newest_ms")
+        self.summary.notes += join_small_files(self.changes, newest_ms, elsewhere, self._options)
         self.changes.publish(progress, source)
 
     def _drop_history(self, progress: Mapping[int, PartitionProgress]) -> dict[str, int | None] | None:

@@ -24,7 +24,7 @@ leaves less than seven hundred.
 """
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import Any, NamedTuple
 
@@ -91,6 +91,33 @@ class Small(NamedTuple):
     rows: int
 
 
+class JoinWork(NamedTuple):
+    """Files of one table that are to be joined."""
+
+    table: str
+    files: tuple[Small, ...]
+    address: str
+    """Of the tables."""
+    storage_options: tuple[tuple[str, str], ...]
+    run_id: str
+    memory: str
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(file.size_bytes for file in self.files)
+
+
+class Made(NamedTuple):
+    """The files that a work left; or why there are none."""
+
+    files: tuple[WrittenFile, ...]
+    trouble: str | None = None
+
+
+Each = Callable[[Callable[[JoinWork], Made], Sequence[JoinWork]], Iterable[Made]]
+"""Does a task for every work, here or elsewhere; the answers are in the order of the works."""
+
+
 class Joined(NamedTuple):
     """What became of one table."""
 
@@ -120,12 +147,18 @@ def _gone_on(source: Mapping[str, Any], run_number: int) -> dict[str, Any]:
     return {**source, "analytics": {**analysed, "run_number": run_number}}
 
 
-def join_small_files(run: Run, newest_ms: int | None = None) -> list[str]:
+def join_small_files(
+    run: Run,
+    newest_ms: int | None = None,
+    each: Each = map,
+    storage_options: tuple[tuple[str, str], ...] | None = None,
+) -> list[str]:
     """Join files of the tables that this run has opened, where enough have come together; sentences on what failed.
 
-    `newest_ms` is the newest moment that tables by interval know; without it they are left alone.
+    `newest_ms` is the newest moment that tables by interval know; without it they are left alone. `each` does the work,
+    with `storage_options` as they may travel to it: those of the run's own store unless told.
     """
-    joining = Joining(run, newest_ms)
+    joining = Joining(run, newest_ms, each=each, storage_options=storage_options)
     joining.do()
     return joining.notes
 
@@ -134,42 +167,52 @@ class Joining:
     """Files of a run's tables are joined: where enough have come together, or by hand all small ones."""
 
     def __init__(
-        self, run: Run, newest_ms: int | None, *, by_hand: bool = False, advance: Advance | None = None
+        self,
+        run: Run,
+        newest_ms: int | None,
+        *,
+        by_hand: bool = False,
+        advance: Advance | None = None,
+        each: Each = map,
+        storage_options: tuple[tuple[str, str], ...] | None = None,
     ) -> None:
-        self._run, self._newest_ms, self._by_hand, self._advance = run, newest_ms, by_hand, advance
-        self._left = MOST_BYTES
+        self._run, self._newest_ms, self._by_hand, self._advance, self._each = run, newest_ms, by_hand, advance, each
+        self._options = tuple(run.store.storage_options.items()) if storage_options is None else storage_options
         self.done: dict[str, Joined] = {}
         self.notes: list[str] = []
 
     def do(self) -> None:
-        opened = [table for table in JOINED if (self._by_hand or self._run.has_opened(table)) and self._run.has(table)]
-        due = [(table, files) for table in opened for files in self._due(table)]
-        sizes = [sum(file.size_bytes for file in files) for _, files in due]
-        for place, (table, files) in enumerate(due, start=1):
-            self._join(table, files)
+        works = self._works()
+        task, done, size_bytes = join if self._by_hand else tried, 0, sum(work.size_bytes for work in works)
+        for work, made in zip(works, self._each(task, works), strict=True):
+            self._take(work, made)
+            done += work.size_bytes
             if self._advance is not None:
-                self._advance(sum(sizes[:place]), sum(sizes))
+                self._advance(done, size_bytes)
 
-    def _join(self, table: str, files: Sequence[Small]) -> None:
-        size_bytes = sum(file.size_bytes for file in files)
-        if not self._by_hand and size_bytes > self._left:
-            return
-        self._left -= size_bytes
-        try:
-            made = _joined(self._run, table, files, MEMORY if self._by_hand else MEMORY_ON_THE_WAY)
-        except CANNOT as error:
-            if self._by_hand:
-                raise
+    def _works(self) -> list[JoinWork]:
+        opened = [table for table in JOINED if (self._by_hand or self._run.has_opened(table)) and self._run.has(table)]
+        works = [self._work(table, files) for table in opened for files in self._due(table)]
+        return works if self._by_hand else _within(works, MOST_BYTES)
+
+    def _work(self, table: str, files: Sequence[Small]) -> JoinWork:
+        memory = MEMORY if self._by_hand else MEMORY_ON_THE_WAY
+        return JoinWork(table, tuple(files), self._run.store.address, self._options, self._run.run_id, memory)
+
+    def _take(self, work: JoinWork, made: Made) -> None:
+        """Put the new files in the place of the small ones, or tell why there are none."""
+        table = work.table
+        if made.trouble is not None:
             self.notes.append(
-                f"small files of {table} were not joined: {reason(error)}. The table keeps them as they are; if one is "
+                f"small files of {table} were not joined: {made.trouble}. The table keeps them as they are; if one is "
                 f"damaged, its rows cannot be read until it is restored. `muster pipeline compact --tables "
-                f"{self._run.store.address}` tells when that is mended."
+                f"{work.address}` tells when that is mended."
             )
             return
-        self._run.swap(table, [file.name for file in files], made, same_rows=table != "log_ends")
+        self._run.swap(table, [file.name for file in work.files], made.files, same_rows=table != "log_ends")
         before = self.done.get(table, Joined(0, 0, 0))
         self.done[table] = Joined(
-            before.files_before + len(files), before.files + len(made), before.size_bytes + size_bytes
+            before.files_before + len(work.files), before.files + len(made.files), before.size_bytes + work.size_bytes
         )
 
     def _due(self, table: str) -> list[list[Small]]:
@@ -228,21 +271,40 @@ def _lots(files: Sequence[Small], most_bytes: int) -> list[list[Small]]:
     return [lot for lot in lots if len(lot) > 1]
 
 
-def _joined(run: Run, table: str, files: Sequence[Small], memory: str) -> list[WrittenFile]:
-    with new_files(run, table) as writer:
-        _write_in_order(run, table, files, writer, memory)
-        before, after = sum(file.rows for file in files), sum(file.rows for file in writer.files)
-        if after != before and table != "log_ends":
-            raise MusterError(f"{after} rows of {table} came out of {before} when its files were joined")
-    return writer.files
+def _within(works: Sequence[JoinWork], most_bytes: int) -> list[JoinWork]:
+    """The works that so many bytes are enough for; one that is too large leaves room for those behind it."""
+    found: list[JoinWork] = []
+    for work in works:
+        if work.size_bytes <= most_bytes:
+            found.append(work)
+            most_bytes -= work.size_bytes
+    return found
+
+
+def tried(work: JoinWork) -> Made:
+    """The same as `join`, for a run that does not fail because of it."""
+    try:
+        return join(work)
+    except CANNOT as error:
+        return Made((), reason(error))
+
+
+def join(work: JoinWork) -> Made:
+    """Write the rows of some files into as few as possible."""
+    store = TableStore(work.address, dict(work.storage_options))
+    with new_files(store, work.table, work.run_id) as writer:
+        _write_in_order(store, work, writer)
+        before, after = sum(file.rows for file in work.files), sum(file.rows for file in writer.files)
+        if after != before and work.table != "log_ends":
+            raise MusterError(f"{after} rows of {work.table} came out of {before} when its files were joined")
+    return Made(tuple(writer.files))
 
 
 @contextmanager
-def new_files(run: Run, table: str) -> Iterator[TableWriter]:
+def new_files(store: TableStore, table: str, run_id: str) -> Iterator[TableWriter]:
     """A writer of rows of a table; if the block fails, everything that it has written is removed."""
-    store = run.store
     options = tuple(store.storage_options.items())
-    writer = TableWriter(table, JOINED[table], f"{store.address}/{table}", options, run.run_id)
+    writer = TableWriter(table, JOINED[table], f"{store.address}/{table}", options, run_id)
     try:
         yield writer
     except BaseException:
@@ -256,16 +318,15 @@ def reason(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
 
 
-def _write_in_order(run: Run, table: str, files: Sequence[Small], writer: TableWriter, memory: str) -> None:
-    store, schema = run.store, JOINED[table]
-    directory = f"{store.address}/{table}"
-    with tempfile.TemporaryDirectory() as spill, closing(duckdb.connect(config=_config(spill, memory))) as connection:
-        paths = [f"{directory}/{file.name}" for file in files]
-        add_relation(connection, "small", schema, paths, store.address, store.storage_options)
+def _write_in_order(store: TableStore, work: JoinWork, writer: TableWriter) -> None:
+    table, schema = work.table, JOINED[work.table]
+    paths = [f"{store.address}/{table}/{file.name}" for file in work.files]
+    with tempfile.TemporaryDirectory() as spill, closing(duckdb.connect(config=_config(spill, work.memory))) as opened:
+        add_relation(opened, "small", schema, paths, store.address, store.storage_options)
         names = ", ".join(f'"{name}"' for name in schema.names)
-        condition = kept_observations(connection, "small") if table == "log_ends" else "TRUE"
+        condition = kept_observations(opened, "small") if table == "log_ends" else "TRUE"
         sql = f"SELECT {names} FROM small WHERE {condition} ORDER BY {ORDERS[table]}"
-        for batch in connection.sql(sql).to_arrow_reader(BATCH_ROWS):
+        for batch in opened.sql(sql).to_arrow_reader(BATCH_ROWS):
             writer.append(pa.Table.from_batches([batch]).cast(schema))
         writer.close()
 

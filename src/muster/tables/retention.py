@@ -390,7 +390,7 @@ class _Pruned:
         names = ", ".join(f'r."{name}"' for name in schema.names)
         sql = f"SELECT {names} FROM (SELECT r.* FROM {kept}) r WHERE r.file IN ({texts(files)}) ORDER BY {order}"
         rows = {row["path"]: row["num_records"] for row in self._run.facts(table).to_pylist()}
-        with new_files(self._run, table) as writer:
+        with new_files(self._run.store, table, self._run.run_id) as writer:
             for batch in self._connection.sql(sql).to_arrow_reader(BATCH_ROWS):
                 writer.append(pa.Table.from_batches([batch]).cast(schema))
             writer.close()
