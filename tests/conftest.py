@@ -12,7 +12,9 @@ A test with a broker of its own (other settings, another version, one to kill) u
 from __future__ import annotations
 
 import gc
+import os
 import signal
+import time
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +24,9 @@ from tests.kit.kafka import KafkaBroker, require_kafka
 
 if TYPE_CHECKING:
     from tests.real.drive import Drive
+
+os.environ["TZ"] = "UTC"  # times are shown by the clock on the wall
+time.tzset()
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A script that puts the tests into its background has Ctrl-C ignored, and every process they start would, too.

@@ -155,7 +155,7 @@ def test_where_output_cannot_go(tmp_path: Path) -> None:
         (["--summary", "--latest"], "it is about whole logs"),
         (["--summary", "--limit", "5"], "it is about whole logs"),
         (["--summary", "--format", "parquet"], "not written to files"),
-        (["--since", "yesterday"], "'yesterday' is not a time"),
+        (["--since", "tomorrow"], "'tomorrow' is not a time"),
         (["--type", "offset-comit"], "Did you mean 'offset-commit'"),
         (["--limit", "-1"], "greater than or equal to 0"),
         (["--colour"], "No such option: --colour"),

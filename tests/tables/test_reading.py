@@ -309,3 +309,21 @@ def test_a_query_of_ones_own_sees_tables_as_they_are_inside(tmp_path: Path) -> N
             tables.relation("nosuch")
         with pytest.raises(BadInput, match="cannot be read"):
             tables.asked("SELECT 1 FROM nosuch")
+
+
+def test_relations_are_for_sql_of_ones_own(tmp_path: Path) -> None:
+    offsets_in_force = state_at_the_end("k43-full")["offsets"].to_pylist()
+    groups = sorted({row["group_id"] for row in offsets_in_force if row["group_id"]})
+    published(tmp_path, state_at_the_end("k43-full"))
+    with open_tables(tmp_path) as tables:
+        for pattern in (groups[0], f"{groups[0][:2]}*", "?*"):
+            of_some = [name for name in groups if name == pattern or name.startswith(pattern.rstrip("?*"))]
+            offsets = tables.relation("offsets", groups=[pattern])
+            assert tables.asked(f"SELECT DISTINCT group_id FROM {offsets} o ORDER BY 1") == [
+                (name,) for name in of_some
+            ]
+        then = tables.relation("offsets", PUBLISHED_AT_MS, [groups[0]])
+        counted = tables.asked(f"SELECT count(*) FROM {then} o WHERE group_id = ?", [groups[0]])
+        assert counted == [(sum(row["group_id"] == groups[0] for row in offsets_in_force),)]
+        with pytest.raises(BadInput, match="nothing is known of"):
+            tables.relation("offsets", PUBLISHED_AT_MS + 1)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
 from muster.cli.output import say
-from muster.cli.people import shown_duration, shown_time
+from muster.cli.people import shown_duration, shown_moment
 from muster.errors import (
     BadInput,
     ClusterError,
@@ -85,7 +85,7 @@ def follow(
 
 
 def tell(text: str) -> None:
-    say(f"{shown_time(time.time_ns() // 1_000_000)} UTC: {text}")
+    say(f"{shown_moment(time.time_ns() // 1_000_000)}: {text}")
 
 
 def _sentence(error: Exception) -> str:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from muster.extras import COLUMNS, is_installed
-from muster.tables.clocks import calendar_time
+from muster.tables import clocks
 
 _UNIQUE = re.compile(r"-([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})$")
 """What a broker adds to a client's name to make a member id of it."""
@@ -29,11 +29,16 @@ def short_members(member_ids: Iterable[str]) -> dict[str, str]:
 
 
 def shown_time(timestamp_ms: int | None, *, with_year: bool = True) -> str:
-    """To the second, in UTC; times that no calendar has are shown as the number they are."""
+    """To the second, by the clock on the wall here; times that no calendar has are shown as the number they are."""
     if timestamp_ms is None:
         return ""
-    time = calendar_time(timestamp_ms, "%Y-%m-%d %H:%M:%S" if with_year else "%m-%d %H:%M:%S")
+    time = clocks.calendar_time(timestamp_ms, "%Y-%m-%d %H:%M:%S" if with_year else "%m-%d %H:%M:%S")
     return str(timestamp_ms) if time is None else time
+
+
+def shown_moment(time_ms: int | None) -> str:
+    """To the second, with its zone."""
+    return "" if time_ms is None else clocks.shown(time_ms)
 
 
 def shown_duration(length_ms: int) -> str:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from muster.cli.output import say
-from muster.cli.people import shown_time
+from muster.cli.people import shown_moment
 
 if TYPE_CHECKING:
     from muster.pipeline.job import Summary
@@ -99,7 +99,7 @@ def show(summary: "Summary") -> None:
     Console(stderr=True).print(table)
     if summary.incomplete_partitions:
         since = summary.complete_since_ms
-        moment = "a moment that nobody knows" if since is None else f"{shown_time(since)} UTC"
+        moment = "a moment that nobody knows" if since is None else shown_moment(since)
         say(
             f"history is complete since {moment}; the log had been compacted before it was first read "
             f"({summary.incomplete_partitions} of its partitions), and what the cleaner took is gone."
@@ -107,10 +107,10 @@ def show(summary: "Summary") -> None:
     elif summary.incomplete_partitions == 0 and summary.history_since_ms is None:
         say("history is complete: nothing was missing in the log when it was first read.")
     elif summary.incomplete_partitions == 0 and not summary.dropped_rows:
-        say(f"history is complete since {shown_time(summary.history_since_ms)} UTC; what was before was dropped.")
+        say(f"history is complete since {shown_moment(summary.history_since_ms)}; what was before was dropped.")
     if summary.dropped_rows:
         say(
-            f"history before {shown_time(summary.history_since_ms)} UTC was dropped: "
+            f"history before {shown_moment(summary.history_since_ms)} was dropped: "
             f"{sum(summary.dropped_rows.values()):,} rows. What was in force then is kept."
         )
     for note in summary.notes[:MOST_NOTES]:

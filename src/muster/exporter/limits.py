@@ -1,8 +1,9 @@
 """What an exporter looks at, and how much of it: clients choose names and numbers, and memory must not follow them."""
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+
+from muster.patterns import regex
 
 MOST_LEFT_OUT = 100_000
 """Groups and partitions that are told apart among those left out; from there on the count stands still."""
@@ -35,11 +36,11 @@ class LeftOut:
 
 
 class Wanted:
-    """Groups by their names, with `*` and `?`; brackets are letters like any other. No pattern: all of them."""
+    """Groups by their names, with `*` and `?`. No pattern: all of them."""
 
     def __init__(self, patterns: Iterable[str] = ()) -> None:
-        texts = [re.escape(pattern).replace(r"\*", ".*").replace(r"\?", ".") for pattern in patterns]
-        self._pattern = re.compile("|".join(texts), re.DOTALL) if texts else None
+        given = tuple(patterns)
+        self._pattern = regex(given) if given else None
 
     def __contains__(self, group_id: str) -> bool:
         return self._pattern is None or self._pattern.fullmatch(group_id) is not None

@@ -7,7 +7,9 @@ is far earlier, or where it is far ahead of now while others are not.
 """
 
 import re
-from datetime import UTC, datetime
+import time
+from datetime import datetime, timedelta, tzinfo
+from datetime import time as clock_time
 
 AHEAD_MS = 3_600_000
 """How far clocks may differ, and step back."""
@@ -19,17 +21,21 @@ def is_ahead(time_ms: int, other_ms: int) -> bool:
 
 
 def calendar_time(time_ms: int, pattern: str = "%Y-%m-%d %H:%M:%S") -> str | None:
-    """A time in UTC, to the second; None where it is beyond all calendars."""
+    """A time by the clock on the wall here, to the second; None where it is beyond all calendars."""
     try:
-        return datetime.fromtimestamp(time_ms / 1000, UTC).strftime(pattern)
+        return datetime.fromtimestamp(time_ms / 1000).astimezone().strftime(pattern)
     except (ValueError, OverflowError, OSError):
         return None
 
 
 def shown(time_ms: int) -> str:
-    """A time for people; the number where it is beyond all calendars."""
-    time = calendar_time(time_ms)
-    return f"{time_ms} ms" if time is None else f"{time} UTC"
+    """A time for people, with its zone; the number where it is beyond all calendars."""
+    return calendar_time(time_ms, "%Y-%m-%d %H:%M:%S %Z") or f"{time_ms} ms"
+
+
+def zone_name() -> str:
+    """How times without a zone are to be read here: `UTC`, or `CET/CEST` where clocks are changed."""
+    return "/".join(dict.fromkeys(time.tzname))
 
 
 _UNITS = {
@@ -44,10 +50,13 @@ UNIT_MS = {word: unit_ms for unit_ms, words in _UNITS.items() for word in words}
 AGO = re.compile(rf"(\d+)\s*({'|'.join(UNIT_MS)})(?:\s+ago)?")
 FEWEST_DIGITS_OF_MS = 11
 """Epoch milliseconds since 1973; fewer digits are a date such as 20260131, or seconds by mistake."""
+DAYS_BACK = {"today": 0, "yesterday": 1}
+CLOCK = re.compile(r"\d{1,2}:\d\d.*")
 
 
-def parse_time(text: str, now_ms: int) -> int:
-    """Epoch milliseconds of a date, a time (UTC unless it has a zone), a number of ms, or how long ago: `2h`, `5 min`.
+def parse_time(text: str, now_ms: int, zone: tzinfo | None = None) -> int:
+    """Epoch milliseconds of what people write: a date, a time, `14:05` (the last time that it was), `yesterday 14:05`,
+    a number of ms, or how long ago: `2h`, `5 min`. One without a zone is of `zone`; None: of this machine.
 
     Raises ValueError with a sentence.
     """
@@ -60,12 +69,33 @@ def parse_time(text: str, now_ms: int) -> int:
     try:
         if text.isdigit() and len(text) != len("20260131"):
             raise ValueError(text)
-        moment = datetime.fromisoformat(text)
-    except ValueError:
+        return int(_written(_with_offset(text), now_ms, zone).timestamp() * 1000)
+    except (ValueError, OverflowError):
         raise ValueError(
-            f"'{text}' is not a time. Write 2026-01-31, 2026-01-31T12:30, 1794805709859 (milliseconds), or how long "
-            "ago: 90s, 5 min, 2h, 3 days, 1w"
+            f"'{text}' is not a time. Write 14:05, yesterday 14:05, 2026-01-31, 2026-01-31T12:30, "
+            "2026-01-31T12:30+01:00, 1794805709859 (milliseconds), or how long ago: 90s, 5 min, 2h, 3 days, 1w"
         ) from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return int(moment.timestamp() * 1000)
+
+
+def _with_offset(text: str) -> str:
+    """`12:30 CET` as `12:30+01:00`: the zones that `shown` may have shown."""
+    names = {"UTC": 0, "GMT": 0, time.tzname[0]: -time.timezone, time.tzname[1]: -time.altzone}
+    told, _, name = text.rpartition(" ")
+    if not told or name not in names:
+        return text
+    minutes = abs(names[name]) // 60
+    return f"{told}{'-' if names[name] < 0 else '+'}{minutes // 60:02}:{minutes % 60:02}"
+
+
+def _written(text: str, now_ms: int, zone: tzinfo | None) -> datetime:
+    """Without a zone of its own, and none given, it is naive: of this machine."""
+    word, _, rest = text.partition(" ")
+    days = DAYS_BACK.get(word.lower())
+    clock = text if days is None else rest.strip() or "00:00"
+    if days is None and not CLOCK.fullmatch(text):
+        moment = datetime.fromisoformat(text)
+        return moment if moment.tzinfo is not None else moment.replace(tzinfo=zone)
+    at = clock_time.fromisoformat(clock if clock[1:2] != ":" else f"0{clock}")
+    now = datetime.fromtimestamp(now_ms / 1000, at.tzinfo or zone)
+    moment = datetime.combine(now.date() - timedelta(days=days or 0), at, tzinfo=at.tzinfo or zone)
+    return moment - timedelta(days=1) if days is None and moment > now else moment

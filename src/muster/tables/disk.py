@@ -10,10 +10,10 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 
 from muster.errors import NotThereYet
+from muster.tables.clocks import shown
 
 LOCK_FILE = "_lock"
 
@@ -55,8 +55,7 @@ def _holder(path: Path) -> str:
     """Who wrote its name into the lock file; nothing where it cannot be told."""
     try:
         holder = json.loads(path.read_bytes())
-        since = datetime.fromtimestamp(holder["since_ms"] / 1000, UTC)
-        return f" (process {holder['pid']} on {holder['host']}, since {since:%Y-%m-%d %H:%M:%S} UTC)"
+        return f" (process {holder['pid']} on {holder['host']}, since {shown(holder['since_ms'])})"
     except (OSError, ValueError, KeyError, TypeError, OverflowError):
         return ""
 

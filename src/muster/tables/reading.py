@@ -15,6 +15,7 @@ import duckdb
 import pyarrow as pa
 
 from muster.errors import BadInput
+from muster.patterns import is_wild, like, literal
 from muster.tables import queries
 from muster.tables.clocks import shown
 from muster.tables.manifest import Manifest
@@ -155,10 +156,19 @@ class Tables:
         moment_ms = self.manifest.observed_at_ms if as_of_ms is None else as_of_ms
         return Answer(rows, schema, incomplete, moment_ms, observed)
 
-    def relation(self, table: str) -> str:
-        """What stands for a table as it is now in a query of `asked`: its columns are those inside."""
+    def relation(self, table: str, as_of_ms: int | None = None, groups: Sequence[str] = ()) -> str:
+        """A relation with the inner rows of a table, now or as of a moment, for SQL of one's own (`asked`).
+
+        `groups` are patterns; theirs are then the only rows, and all that a moment is derived from. `BadInput` for a
+        moment that the tables do not know.
+        """
+        table = self._known(table)
+        if as_of_ms is not None:
+            self.check_moment(as_of_ms)
+        only = _groups(table, {"group_id": groups})
         with self._told():
-            return self._now(self._known(table))
+            relation = self._now(table) if as_of_ms is None else self._moment(as_of_ms, only).relation(table)
+        return relation if only is None else f"(SELECT * FROM {relation} g WHERE {only})"
 
     def asked(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """All rows of a query over relations, with a value for each of its question marks."""
@@ -327,8 +337,8 @@ def _conditions(table: str, where: Mapping[str, Sequence[str]]) -> tuple[str, li
         if column not in TABLES[table].names:
             raise BadInput(f"the table {table} has no column {column}, so it cannot be searched by it.")
         if patterns:
-            clauses.append("(" + " OR ".join(f'q."{column}" {_operator(each)} ?' for each in patterns) + ")")
-            values += [_glob(pattern) for pattern in patterns]
+            clauses.append("(" + " OR ".join(f'q."{column}" {_is(each, "?")}' for each in patterns) + ")")
+            values += map(_value, patterns)
     return ("WHERE " + " AND ".join(clauses) if clauses else ""), values
 
 
@@ -337,14 +347,14 @@ def _groups(table: str, where: Mapping[str, Sequence[str]]) -> str | None:
     patterns = where.get("group_id")
     if not patterns or "group_id" not in TABLES[table].names:
         return None
-    texts = [_glob(pattern).replace("'", "''") for pattern in patterns]
-    return " OR ".join(f"group_id {_operator(pattern)} '{text}'" for pattern, text in zip(patterns, texts, strict=True))
+    texts = [_value(pattern).replace("'", "''") for pattern in patterns]
+    return " OR ".join(f"group_id {_is(*each)}" for each in zip(patterns, (f"'{text}'" for text in texts), strict=True))
 
 
-def _operator(pattern: str) -> str:
-    return "GLOB" if "*" in pattern or "?" in pattern else "="
+def _is(pattern: str, value: str) -> str:
+    """The rest of a condition: is a column like this?"""
+    return f"LIKE {value} ESCAPE '\\'" if is_wild(pattern) else f"= {value}"
 
 
-def _glob(pattern: str) -> str:
-    """Brackets are letters like any other here, as in `muster dump`."""
-    return pattern.replace("[", "[[]") if _operator(pattern) == "GLOB" else pattern
+def _value(pattern: str) -> str:
+    return like(pattern) if is_wild(pattern) else literal(pattern)

@@ -73,8 +73,8 @@ TO_OFFSET = _filter("--to-offset", metavar="N", help="Up to and including this o
 SINCE = _filter(
     "--since",
     metavar="TIME",
-    help="Written at this time or later: 2026-01-31, 2026-01-31T12:30+01:00 (UTC without a zone), epoch ms, or 2h, 3d "
-    "(ago).",
+    help="Written at this time or later: 14:05, 2026-01-31T12:30 or 12:30+01:00 (local without a zone), epoch ms, or "
+    "2h, 3d (ago).",
 )
 UNTIL = _filter("--until", metavar="TIME", help="Written at this time or earlier.")
 TOMBSTONES = _filter("--tombstones/--no-tombstones", help="Only tombstones, or none.")

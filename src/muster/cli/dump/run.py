@@ -16,6 +16,7 @@ from muster.cli.status import Status
 from muster.codec.columns.chunks import Chunk, Longs, Scratch
 from muster.codec.columns.scan import R_OFFSET
 from muster.codec.columns.select import Selection, in_force
+from muster.patterns import is_wild
 from muster.segments.reader import Damage, Progress, SegmentChunk, read_markers, read_partition, read_segment
 from muster.segments.sources import SourcePartition, Sources
 
@@ -277,7 +278,7 @@ def _nothing_matched(dump: _Dump, sources: Sources) -> str:
     """Why nothing was shown. A name that is in no record gets a suggestion, which takes another look at the log."""
     from muster.segments.summary import Summary
 
-    named = [group for group in dump.selection.groups if not set("*?") & set(group)]
+    named = [group for group in dump.selection.groups if not is_wild(group)]
     if not named or dump.request.quiet:
         return "no record passed the filters."
     summary = Summary()

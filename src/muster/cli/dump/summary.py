@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from muster.cli.people import shown, shown_time
+from muster.tables.clocks import zone_name
 
 if TYPE_CHECKING:
     from muster.segments.summary import RecordCount, SummaryResult
@@ -70,7 +71,7 @@ def _facts(result: "SummaryResult", fancy: bool) -> RenderableType:
     facts = {
         "records": f"{totals['records']:,} ({result.tombstones:,} tombstones)",
         "groups": f"{result.distinct_groups:,}",
-        "written": f"{first} to {last} UTC" if first else "nothing",
+        "written": f"{first} to {last} {zone_name()}" if first else "nothing",
         "partitions": f"{totals['partitions']:,} in {totals['segments']:,} segments, {shown_size(totals['bytes'])}",
         "batches": f"{totals['batches']:,}, {totals['emptied_batches']:,} of them emptied by compaction",
         "compacted away": f"{missing:,} offsets; {totals['gaps']:,} gaps between batches",
@@ -180,7 +181,7 @@ def _open_transactions(result: "SummaryResult", fancy: bool) -> RenderableType:
     table.add_column("partition", no_wrap=True)
     table.add_column("producer", justify="right", no_wrap=True)
     table.add_column("first offset", justify="right", no_wrap=True)
-    table.add_column("since (UTC)", no_wrap=True)
+    table.add_column(f"since ({zone_name()})", no_wrap=True)
     table.add_column("records", justify="right", no_wrap=True)
     table.add_column("groups")  # what is left of the width
     for transaction in result.open_transactions[:LISTED_TRANSACTIONS]:

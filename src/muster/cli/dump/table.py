@@ -15,6 +15,7 @@ from rich.style import Style
 
 from muster.cli.output import write_to_stdout
 from muster.cli.people import shown_time
+from muster.tables.clocks import zone_name
 
 if TYPE_CHECKING:
     from muster.codec.columns.chunks import Longs
@@ -89,10 +90,12 @@ class Line(NamedTuple):
 def columns_for(width: int) -> list[Column]:
     """Columns that fill this width; names and values share what the numbers leave."""
     is_narrow = width < NARROW
+    time_width = len("12-31 23:59:59") if is_narrow else len("2026-12-31 23:59:59")
+    time = f"time ({zone_name()})"
     fixed = [
         Column("part", 4, DIM, True),
         Column("offset", 8 if is_narrow else 11, NUMBER, True),
-        Column("time (UTC)", len("12-31 23:59:59") if is_narrow else len("2026-12-31 23:59:59"), DIM),
+        Column(time if len(time) <= time_width else zone_name(), time_width, DIM),
         Column("record", 16, PLAIN),
     ]
     left = max(width, NARROWEST) - sum(column.width for column in fixed) - 2 * (len(fixed) + 1)

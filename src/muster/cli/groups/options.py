@@ -7,6 +7,7 @@ import inspect
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, is_dataclass
+from datetime import UTC
 from enum import StrEnum
 from functools import wraps
 from pathlib import Path
@@ -158,8 +159,8 @@ class NewOffsets:
             "--to-datetime",
             panel=WHERE_TO,
             metavar="TIME",
-            help="The first record of this time or later: 2026-01-31T12:30:00.000 (UTC without a zone), epoch ms, or "
-            "2h, 3d (ago).",
+            help="The first record of this time or later: 2026-01-31T12:30:00.000 (UTC without a zone, as in "
+            "Kafka's tool), epoch ms, or 2h, 3d (ago).",
         ),
     ] = None
     by_duration: Annotated[
@@ -196,7 +197,7 @@ class NewOffsets:
         if self.shift_by is not None:
             return plan.ShiftBy(value)
         if self.to_datetime is not None:
-            return plan.ToTime(parse_time(value, now_ms))
+            return plan.ToTime(parse_time(value, now_ms, UTC))  # as Kafka's tool has it
         if self.by_duration is not None:
             return plan.ToTime(plan.time_before(now_ms, plan.parse_duration(value)))
         return plan.parse_plan(_plan_text(value), str(value))

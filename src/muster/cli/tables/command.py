@@ -63,7 +63,7 @@ NAME = typer.Argument(
 AS_OF = _filter(
     "--as-of",
     metavar="TIME",
-    help="As of a moment: 2026-01-31T12:30+01:00 (UTC without a zone), epoch ms, or '2h ago'.",
+    help="As of a moment: 14:05, 'yesterday 14:05', 2026-01-31T12:30 (local without a zone), epoch ms, or '2h ago'.",
 )
 GROUP = _filter("--group", "-g", metavar="NAME", help="Rows of this group; * and ? are wildcards. Repeatable.")
 TOPIC = _filter("--topic", "-t", metavar="NAME", help="Rows of this topic; * and ? are wildcards. Repeatable.")

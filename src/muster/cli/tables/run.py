@@ -16,11 +16,12 @@ import typer
 
 from muster.cli.options import Format
 from muster.cli.output import missing_group, say, write_lines_to_stdout, write_to_stdout
-from muster.cli.people import csv_cell, shown_duration, shown_time
+from muster.cli.people import csv_cell, shown_duration, shown_moment
 from muster.cli.status import Status
 from muster.cli.tables import NAMES, Request
 from muster.cli.tabular import Column, Kind, Shown, Table, show
 from muster.extras import TABLES, need
+from muster.patterns import is_wild
 
 if TYPE_CHECKING:
     from muster.tables.reading import Answer, GroupEnd, TableFacts, Tables
@@ -173,10 +174,10 @@ def _tell_moment(request: Request, tables: "Tables", answer: "Answer") -> None:
     else:
         newest_ms = tables.manifest.newest_record_ms
         is_later = newest_ms is not None and answer.as_of_ms > newest_ms
-        newest = f"; the newest record is of {shown_time(newest_ms)} UTC" if is_later else ""
-        told = f"as of {shown_time(answer.as_of_ms)} UTC{newest}."
+        newest = f"; the newest record is of {shown_moment(newest_ms)}" if is_later else ""
+        told = f"as of {shown_moment(answer.as_of_ms)}{newest}."
     if answer.ends_observed_at_ms is not None:
-        told += f" Log ends were observed at {shown_time(answer.ends_observed_at_ms)} UTC."
+        told += f" Log ends were observed at {shown_moment(answer.ends_observed_at_ms)}."
     say(told)
 
 
@@ -184,8 +185,8 @@ def _last_run(tables: "Tables") -> str:
     manifest = tables.manifest
     age_ms = max(0, time.time_ns() // 1_000_000 - manifest.observed_at_ms)
     newest_ms = manifest.newest_record_ms
-    newest = "" if newest_ms is None else f"; the newest record is of {shown_time(newest_ms)} UTC"
-    return f"as of {shown_time(manifest.observed_at_ms)} UTC, the last run, {shown_duration(age_ms)} ago{newest}."
+    newest = "" if newest_ms is None else f"; the newest record is of {shown_moment(newest_ms)}"
+    return f"as of {shown_moment(manifest.observed_at_ms)}, the last run, {shown_duration(age_ms)} ago{newest}."
 
 
 def _tell_unknown(answer: "Answer") -> None:
@@ -193,7 +194,7 @@ def _tell_unknown(answer: "Answer") -> None:
     if not answer.complete_since:
         return
     told = [
-        f"{number} (complete since {shown_time(since) + ' UTC' if since is not None else 'nobody knows when'})"
+        f"{number} (complete since {shown_moment(since) if since is not None else 'nobody knows when'})"
         for number, since in list(answer.complete_since.items())[:MOST_PARTITIONS_TOLD]
     ]
     more = len(answer.complete_since) - len(told)
@@ -207,7 +208,7 @@ def _tell_unknown(answer: "Answer") -> None:
 def _nothing_matched(tables: "Tables", name: str, request: Request) -> str:
     for pattern in request.where.get("group_id", ()):
         known = tables.read("groups").table()["group_id"].to_pylist()
-        if pattern not in known and not set("*?") & set(pattern):
+        if not is_wild(pattern) and pattern not in known:
             end = tables.end_of_group(pattern)
             if end is not None:
                 return _deleted(pattern, end)
@@ -218,7 +219,7 @@ def _nothing_matched(tables: "Tables", name: str, request: Request) -> str:
 def _deleted(group: str, end: "GroupEnd") -> str:
     """With the last of its offsets a group is gone, however that came."""
     how = {"expired": "is gone: its offsets expired", "vanished": "was deleted between two runs"}
-    when = ", nobody saw when" if end.deleted_at_ms is None else f" at {shown_time(end.deleted_at_ms)} UTC"
+    when = ", nobody saw when" if end.deleted_at_ms is None else f" at {shown_moment(end.deleted_at_ms)}"
     hint = "" if end.last_seen_ms is None else f" --as-of {end.last_seen_ms} shows it as it was last seen."
     return f"the group '{group}' {how.get(end.kind, 'was deleted')}{when}.{hint}"
 
@@ -314,10 +315,16 @@ def facts_view(facts: Iterable["TableFacts"]) -> Table:
         Column("ROWS", "rows", Kind.NUMBER),
         Column("VERSION", "version", Kind.NUMBER),
         Column("FILES", "files", Kind.NUMBER),
-        Column("NEWEST (UTC)", "newest"),
+        Column("NEWEST", "newest"),
     )
     rows = [
-        (one.table, one.rows, None if one.version < 0 else one.version, one.files, shown_time(one.newest_ms) or None)
+        (
+            one.table,
+            one.rows,
+            None if one.version < 0 else one.version,
+            one.files,
+            shown_moment(one.newest_ms) or None,
+        )
         for one in facts
     ]
     return Table(columns, rows)

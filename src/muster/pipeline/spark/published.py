@@ -10,6 +10,7 @@ are those of the schema that Spark hands over: what a query does not want need n
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC
 from difflib import get_close_matches
 from typing import Any
 
@@ -216,7 +217,7 @@ def _columns(table: str, schema: StructType) -> pa.Schema:
 
 def _moment(text: str | None) -> int | None:
     try:
-        return None if text is None else parse_time(text, time.time_ns() // 1_000_000)
+        return None if text is None else parse_time(text, time.time_ns() // 1_000_000, UTC)
     except ValueError as error:
         raise BadInput(f"the option asOf: {error}.") from None
 

@@ -1,0 +1,47 @@
+"""Names with wildcards, the same everywhere: `*` is any run of characters, `?` one, a backslash takes either literally.
+
+Brackets are letters like any other. `codec/columns/names.py` says the same of bytes.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+
+_ANY = {"*": ".*", "?": "."}
+_LIKE = {"*": "%", "?": "_"}
+
+
+def is_wild(pattern: str) -> bool:
+    """Whether more than one name can match."""
+    return any(is_any for _, is_any in _parts(pattern))
+
+
+def literal(pattern: str) -> str:
+    """The name that a pattern without wildcards stands for."""
+    return "".join(character for character, _ in _parts(pattern))
+
+
+def regex(patterns: Iterable[str]) -> re.Pattern[str]:
+    """What `fullmatch`es a name that one of the patterns describes."""
+    return re.compile("|".join(map(_regex, patterns)), re.DOTALL)
+
+
+def like(pattern: str) -> str:
+    """A pattern for SQL's LIKE with ESCAPE '\\'. (GLOB of duckdb takes `?` for one byte.)"""
+    return "".join(
+        _LIKE[character] if is_any else f"\\{character}" if character in "%_\\" else character
+        for character, is_any in _parts(pattern)
+    )
+
+
+def _regex(pattern: str) -> str:
+    return "".join(_ANY[character] if is_any else re.escape(character) for character, is_any in _parts(pattern))
+
+
+def _parts(pattern: str) -> Iterator[tuple[str, bool]]:
+    """Each character, and whether it is a wildcard."""
+    characters = iter(pattern)
+    for character in characters:
+        if character == "\\":
+            yield next(characters, "\\"), False
+        else:
+            yield character, character in _ANY
