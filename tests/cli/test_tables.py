@@ -23,7 +23,7 @@ from muster.pipeline import job
 from muster.pipeline.engine import LocalEngine
 from muster.tables.manifest import PartitionProgress
 from muster.tables.reading import ORDERS
-from muster.tables.schemas import ANALYTICS, MOMENTS, PUBLISHED, TABLES, published_form
+from muster.tables.schemas import ANALYTICS, JUDGED, MOMENTS, PUBLISHED, TABLES, published_form
 from tests.cli import corpus, plain, run, run_on_terminal, run_process
 from tests.pipeline.world import run_here, unpacked
 from tests.tables.history import PUBLISHED_AT_MS, published, state_at_the_end
@@ -157,7 +157,7 @@ def test_every_table_can_be_shown_in_every_form(tables: Path, name: str) -> None
     """With all its rows; those that only the job makes are not there, and shown as tables without rows."""
     made = state_at_the_end("k43-full")
     rows = made[name].num_rows if name in made else 0
-    assert (rows > 0) == (name not in ("rebalances", "lag", "log_ends", "activity", *ANALYTICS))
+    assert (rows > 0) == (name not in ("rebalances", "lag", "log_ends", "activity", "verdicts", *ANALYTICS, *JUDGED))
     status, out, _ = run("table", name, "--tables", tables, "--limit", "0")
     assert (status, len(out.splitlines())) == (Status.OK, 1 + rows)
     status, out, _ = run("table", name, "--tables", tables, "--json")

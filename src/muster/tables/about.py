@@ -17,4 +17,8 @@ ABOUT = {
     "lag_history": "how far behind each group was, by interval of five minutes",
     "rates": "consumption and commits, by interval of five minutes",
     "group_hours": "members, rebalances and silence of each group, by hour",
+    "status": "how well each group does with each partition, and since when",
+    "verdicts": "every change of a verdict of status",
+    "expiry": "when offsets and groups will be deleted, and by which rule",
+    "findings": "what is wrong, since when, and what to do about it",
 }

@@ -5,41 +5,21 @@ types are those inside (`schemas` says how they are published). A column is adde
 and says what NULL means: rows of an earlier release have nothing there.
 """
 
-from typing import NamedTuple
-
-import pyarrow as pa
-
-NEVER = "never"
-
-
-class Column(NamedTuple):
-    name: str
-    kind: pa.DataType
-    what: str
-    null: str = NEVER
-    """What NULL means."""
-
-
-ASSIGNED = pa.struct(
-    [pa.field("topic", pa.string()), pa.field("topic_id", pa.string()), pa.field("partitions", pa.list_(pa.int32()))]
+from muster.tables.column_kinds import (
+    ASSIGNMENT,
+    BINARY,
+    BOOL,
+    BYTE,
+    CLASSIC_MEMBERS,
+    INT,
+    LONG,
+    NEVER,
+    SHORT,
+    STRING,
+    STRINGS,
+    Column,
 )
-
-CLASSIC_MEMBER = pa.struct(
-    [
-        pa.field("member_id", pa.string()),
-        pa.field("instance_id", pa.string()),
-        pa.field("client_id", pa.string()),
-        pa.field("client_host", pa.string()),
-        pa.field("rebalance_timeout_ms", pa.int32()),
-        pa.field("session_timeout_ms", pa.int32()),
-        pa.field("subscribed_topics", pa.list_(pa.string())),
-        pa.field("assignment", pa.list_(ASSIGNED)),
-    ]
-)
-
-BYTE, SHORT, INT, LONG = pa.int8(), pa.int16(), pa.int32(), pa.int64()
-STRING, BOOL, BINARY = pa.string(), pa.bool_(), pa.binary()
-STRINGS, ASSIGNMENT, CLASSIC_MEMBERS = pa.list_(pa.string()), pa.list_(ASSIGNED), pa.list_(CLASSIC_MEMBER)
+from muster.tables.judged_columns import EXPIRY, FINDINGS, STATUS, VERDICTS
 
 GONE = "what came before is no longer in the log"
 NO_TXN = "not in a transaction"
@@ -364,4 +344,8 @@ TABLES: dict[str, tuple[Column, ...]] = {
     "lag_history": LAG_HISTORY,
     "rates": RATES,
     "group_hours": GROUP_HOURS,
+    "status": STATUS,
+    "verdicts": VERDICTS,
+    "expiry": EXPIRY,
+    "findings": FINDINGS,
 }

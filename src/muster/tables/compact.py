@@ -71,6 +71,7 @@ ORDERS = {
     "lag_history": "group_id, topic, partition, interval_start_ms",
     "rates": "group_id, topic, partition, interval_start_ms",
     "group_hours": "group_id, hour_ms",
+    "verdicts": "group_id, topic, partition, at_ms",
 }
 JOINED = HISTORY | ANALYTICS
 _STARTS = {"lag_history": "interval_start", "rates": "interval_start", "group_hours": "hour"}

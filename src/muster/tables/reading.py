@@ -43,6 +43,10 @@ ORDERS = {
     "lag_history": "group_id, topic, partition, interval_start_ms",
     "rates": "group_id, topic, partition, interval_start_ms",
     "group_hours": "group_id, hour_ms",
+    "status": "group_id, topic, partition",
+    "verdicts": "at_ms, group_id, topic, partition",
+    "expiry": "group_id, topic, partition",
+    "findings": "severity, kind, group_id, topic, partition, member_id",
 }
 
 

@@ -26,6 +26,7 @@ DUCKDB_TYPES = {
     pa.int16(): "SMALLINT",
     pa.int32(): "INTEGER",
     pa.int64(): "BIGINT",
+    pa.float64(): "DOUBLE",
     pa.string(): "VARCHAR",
     pa.binary(): "BLOB",
 }

@@ -10,14 +10,14 @@ data.
 
 import pyarrow as pa
 
-from muster.tables import columns
-from muster.tables.columns import NEVER, Column
+from muster.tables import columns, judged_columns
+from muster.tables.column_kinds import NEVER, Column
 
 MOMENTS = frozenset({
     "timestamp_ms", "commit_timestamp_ms", "expire_timestamp_ms", "previous_commit_timestamp_ms", "state_timestamp_ms",
     "last_commit_before_ms", "first_commit_after_ms", "last_commit_timestamp_ms", "at_ms", "observed_at_ms",
     "newest_timestamp_ms", "first_commit_ms", "last_commit_ms", "interval_start_ms", "behind_since_ms",
-    "commit_before_ms", "hour_ms",
+    "commit_before_ms", "hour_ms", "verdict_since_ms", "expires_at_ms", "since_ms",
 })  # fmt: skip
 """Columns that are moments. Whatever else ends in `_ms` is a length of time."""
 
@@ -72,6 +72,10 @@ ACTIVITY = _inner(columns.ACTIVITY)
 LAG_HISTORY = _inner(columns.LAG_HISTORY)
 RATES = _inner(columns.RATES)
 GROUP_HOURS = _inner(columns.GROUP_HOURS)
+STATUS = _inner(judged_columns.STATUS)
+VERDICTS = _inner(judged_columns.VERDICTS)
+EXPIRY = _inner(judged_columns.EXPIRY)
+FINDINGS = _inner(judged_columns.FINDINGS)
 
 TIMES = pa.schema(  # the data's own clock: the timestamp of the first record at or after an offset; in no table
     [
@@ -88,6 +92,7 @@ HISTORY: dict[str, pa.Schema] = {
     "markers": MARKERS,
     "rebalances": REBALANCES,
     "log_ends": LOG_ENDS,
+    "verdicts": VERDICTS,
 }
 """Only ever appended to (but for what a truncation of the log withdraws)."""
 
@@ -106,7 +111,10 @@ STATE: dict[str, pa.Schema] = {
 ANALYTICS: dict[str, pa.Schema] = {"lag_history": LAG_HISTORY, "rates": RATES, "group_hours": GROUP_HOURS}
 """Made of history, interval by interval; a run replaces the intervals that its new rows touch."""
 
-TABLES = HISTORY | STATE | ANALYTICS
+JUDGED: dict[str, pa.Schema] = {"status": STATUS, "expiry": EXPIRY, "findings": FINDINGS}
+"""Judged anew by every run that makes analytics, whatever is new: ends of logs move, and so does the clock."""
+
+TABLES = HISTORY | STATE | ANALYTICS | JUDGED
 """Every table, as it is inside."""
 
 PUBLISHED = {name: _published(columns.TABLES[name]) for name in TABLES}

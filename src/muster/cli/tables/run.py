@@ -65,11 +65,11 @@ def show_table(request: Request) -> Status:
 
 def _not_kept(tables: "Tables", name: str) -> str:
     """Why a table is empty whatever happened; "" where it is not known to be."""
-    from muster.tables.schemas import ANALYTICS, HISTORY
+    from muster.tables.schemas import ANALYTICS, HISTORY, JUDGED
 
-    if tables.manifest.source.get("history") is False and name in HISTORY | ANALYTICS and name != "log_ends":
+    if tables.manifest.source.get("history") is False and name in HISTORY | ANALYTICS | JUDGED and name != "log_ends":
         return f"the tables are of state alone (--state-only): {name} is not kept."
-    if name in ANALYTICS and name not in tables.manifest.tables:
+    if name in ANALYTICS | JUDGED and name not in tables.manifest.tables:
         return f"{name} was never made (--no-analytics): the next run without that option makes it."
     return ""
 
@@ -246,6 +246,11 @@ SHOWN: Mapping[str, str] = {
     "lag_history": "group_id topic partition interval_start_ms committed_offset log_end_offset lag lag_ms commits",
     "rates": "group_id topic partition interval_start_ms commits consumed produced rewinds longest_distance_ms",
     "group_hours": "group_id hour_ms members rebalances members_joined members_left commits longest_silence_ms",
+    "status": "group_id topic partition verdict verdict_since_ms committed_offset log_end_offset lag lag_ms "
+    "lost_records last_commit_ms",
+    "verdicts": "at_ms group_id topic partition verdict verdict_before committed_offset lag lag_ms",
+    "expiry": "group_id topic partition expires_at_ms rule since_ms retention_ms committed_offset",
+    "findings": "severity kind group_id topic partition since_ms sentence what_to_do",
 }
 
 SHORT = {"interval_start_ms": "INTERVAL", "longest_distance_ms": "LONGEST", "longest_silence_ms": "SILENCE"}

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from muster.codec.columns.arrow import strings
 from muster.codec.columns.chunks import with_slack
 from muster.codec.columns.transactions import Markers
-from muster.tables.columns import ASSIGNED, CLASSIC_MEMBER
+from muster.tables.column_kinds import ASSIGNED, CLASSIC_MEMBER
 from muster.tables.schemas import COMMITS, GROUP_RECORDS, MARKERS
 
 Array = Any  # pyarrow has no types of its own
