@@ -6,6 +6,7 @@ Brackets are letters like any other. `codec/columns/names.py` says the same of b
 import re
 from collections.abc import Iterable, Iterator
 
+_PART = re.compile(r"\\[*?\\]|.", re.DOTALL)
 _ANY = {"*": ".*", "?": "."}
 _LIKE = {"*": "%", "?": "_"}
 
@@ -39,9 +40,5 @@ def _regex(pattern: str) -> str:
 
 def _parts(pattern: str) -> Iterator[tuple[str, bool]]:
     """Each character, and whether it is a wildcard."""
-    characters = iter(pattern)
-    for character in characters:
-        if character == "\\":
-            yield next(characters, "\\"), False
-        else:
-            yield character, character in _ANY
+    for found in _PART.finditer(pattern):
+        yield found[0][-1], found[0] in _ANY

@@ -150,7 +150,7 @@ class TestList:
         ],
     )
     def test_filters(self, cluster: MadeUp, filters: list[str], names: list[str]) -> None:
-        assert [row["group"] for row in rows("list", *filters)] == names
+        assert [row["group_id"] for row in rows("list", *filters)] == names
 
     def test_nothing_like_that(self, cluster: MadeUp) -> None:
         ran = groups("list", "--state", "dead", "--json")
@@ -179,7 +179,8 @@ class TestList:
 class TestDescribe:
     def test_every_group_with_what_is_known(self, cluster: MadeUp) -> None:
         found = [
-            (row["group"], row["partition"], row["lag"], row["consumer_id"]) for row in rows("describe", "--all-groups")
+            (row["group_id"], row["partition"], row["lag"], row["member_id"])
+            for row in rows("describe", "--all-groups")
         ]
         assert found == [
             ("busy", 0, 5, "one-1"),
@@ -213,16 +214,26 @@ class TestDescribe:
         ran = groups("state", "-g", "zzz", "-g", "busy", "--csv")
         assert ran.status == Status.NOTHING_MATCHED
         assert ran.out.splitlines() == [
-            "group,coordinator,assignment_strategy,state,member_count",
+            "group_id,coordinator,protocol,state,members",
             "busy,kafka-1:9092  (1),range,Stable,1",
         ]
+
+    def test_names_may_have_wildcards(self, cluster: MadeUp) -> None:
+        assert [row["group_id"] for row in rows("state", "-g", "b*", "-g", "?oving", "-g", "busy")] == [
+            "blank", "busy", "moving",
+        ]  # fmt: skip
+        ran = groups("state", "-g", "zz*", "-g", "idle", "--json")
+        assert ran.status == Status.NOTHING_MATCHED
+        assert json.loads(ran.out)["group_id"] == "idle"
+        assert "no group is called like 'zz*'. `muster groups list` shows all." in ran.err
+        assert "no group called 'b*'" in groups("state", "-g", r"b\*").err
 
     def test_a_refusal_is_named_and_the_rest_shown(self, cluster: MadeUp) -> None:
         why = "you are not allowed to. It needs an ACL for the group; --command-config says who you are."
         cluster.refusals = {"idle": NOT_ALLOWED, "offsets of busy": NOT_ALLOWED}
         ran = groups("describe", "-g", "busy", "-g", "idle", "-g", "moving", "--json", "-q")
         assert ran.status == Status.REFUSED
-        assert {json.loads(line)["group"] for line in ran.out.splitlines()} == {"moving"}
+        assert {json.loads(line)["group_id"] for line in ran.out.splitlines()} == {"moving"}
         assert ran.err.splitlines() == [
             f"muster: group 'idle': {why}",
             f"muster: group 'busy': its offsets cannot be read: {why}",
@@ -235,7 +246,10 @@ class TestDescribe:
 
     def test_members_with_assignments(self, cluster: MadeUp) -> None:
         (row,) = rows("members", "-g", "busy", "--verbose")
-        assert (row["partition_count"], row["current_assignment"]) == (2, {"orders": [0, 1]})
+        assert (row["partitions_assigned"], row["assignment"]) == (
+            2,
+            [{"topic": "orders", "partitions": [0, 1]}],
+        )
 
     def test_without_a_group(self, cluster: MadeUp) -> None:
         assert "name a group, or take --all-groups" in groups("describe").err
@@ -281,7 +295,7 @@ class TestReset:
 
     def test_verbose_shows_where_the_group_is(self, cluster: MadeUp) -> None:
         found = rows("reset-offsets", "-g", "idle", "-t", "orders", "--to-latest", "--verbose")
-        assert [(row["current_offset"], row["new_offset"]) for row in found] == [(3, 10), (None, 20), (30, 30)]
+        assert [(row["committed_offset"], row["new_offset"]) for row in found] == [(3, 10), (None, 20), (30, 30)]
 
     def test_groups_in_use_are_left_alone(self, cluster: MadeUp) -> None:
         ran = groups("reset-offsets", "--all-groups", "--topic", "orders:1", "--to-latest", "--execute", "-q")
@@ -299,7 +313,7 @@ class TestReset:
         assert len(ran.out.splitlines()) == 4
         assert ran.err == "muster: group 'fresh' does not exist yet; --execute would create it.\n"
         fresh = rows("reset-offsets", "-g", "fresh", "-t", "orders:0", "--to-latest", "--verbose")
-        assert [row["current_offset"] for row in fresh] == [None]
+        assert [row["committed_offset"] for row in fresh] == [None]
 
     def test_nothing_was_ever_committed(self, cluster: MadeUp) -> None:
         ran = groups("reset-offsets", "-g", "blank", "--all-topics", "--to-latest")
@@ -356,7 +370,7 @@ class TestReset:
             (["--to-latest", "--dry-run", "--execute"], "it does not go with --execute"),
             (["--to-latest", "--topic", "orders"], "it does not go with --all-topics"),
             (["--to-latest", "--export", "--json"], "it does not go with --json"),
-            (["--to-datetime", "yesterday"], "'yesterday' is not a time"),
+            (["--to-datetime", "tomorrow"], "'tomorrow' is not a time"),
             (["--by-duration", "2h"], "'2h' is not a duration"),
             (["--to-latest", "--json", "--csv"], "it does not go with --csv"),
         ],
@@ -389,6 +403,13 @@ class TestDelete:
         ran = groups("delete", "-g", "zzz", "--json")
         assert ran.status == Status.NOTHING_MATCHED
         assert json.loads(ran.out)["error_code"] == "GROUP_ID_NOT_FOUND"
+
+    def test_groups_by_a_pattern(self, cluster: MadeUp) -> None:
+        assert [row["group_id"] for row in rows("delete", "-g", "?dle")] == ["idle"]
+        assert groups("delete", "-g", "zz*") == Ran(
+            Status.NOTHING_MATCHED, "", "muster: no group is called like 'zz*'. `muster groups list` shows all.\n"
+        )
+        assert "one group at a time" in groups("delete-offsets", "-g", "i*", "-t", "orders").err
 
     def test_all_or_none_when_some_cannot_be_listed(self, cluster: MadeUp, monkeypatch: pytest.MonkeyPatch) -> None:
         assert [row["status"] for row in rows("delete", "--all-groups")].count("Successful") == 2

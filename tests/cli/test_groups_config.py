@@ -19,7 +19,9 @@ def asked(bootstrap: str | None, config: Path | None) -> Asked:
     return Asked(bootstrap, config, 1000, Format.TEXT, False)
 
 
-def test_the_command_line_wins_over_the_file_and_the_file_over_our_defaults(config: Path) -> None:
+def test_the_command_line_wins_over_the_file_and_the_file_over_our_defaults(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config.write_text("# comment\nbootstrap.servers = there:1\nclient.id: me\nsasl.password=\\u00fc\\\n  x\n")
     assert settings_of(asked(None, config)) == DEFAULTS | {
         "bootstrap.servers": "there:1",
@@ -27,6 +29,9 @@ def test_the_command_line_wins_over_the_file_and_the_file_over_our_defaults(conf
         "sasl.password": "üx",
     }
     assert settings_of(asked("here:2", config))["bootstrap.servers"] == "here:2"
+    monkeypatch.setenv("MUSTER_BOOTSTRAP_SERVERS", "everywhere:3")
+    assert settings_of(asked(None, config))["bootstrap.servers"] == "there:1"
+    assert settings_of(asked(None, None))["bootstrap.servers"] == "everywhere:3"
 
 
 def test_a_pkcs12_store_goes_to_librdkafka_without_its_type(config: Path) -> None:

@@ -41,10 +41,10 @@ def test_a_dry_run_of_delete_names_what_would_go_and_what_would_not(bootstrap: s
     asked = ("groups", "delete", "--all-groups", "--dry-run", "-b", bootstrap)
     ran = run(*asked, "--json")
     assert ran.status == Status.REFUSED
-    assert rows(ran, "group", "committed_partitions") == [("simple", 2)]
+    assert rows(ran, "group_id", "committed_partitions") == [("simple", 2)]
     assert "group 'seated' would not be deleted: it still has members." in ran.err
     assert "a dry run: nothing was deleted." in ran.err
-    assert {group for (group,) in rows(run("groups", "list", "-b", bootstrap, "--json"), "group")} == {
+    assert {group for (group,) in rows(run("groups", "list", "-b", bootstrap, "--json"), "group_id")} == {
         "seated", "simple",
     }  # fmt: skip
     missing = run("groups", "delete", "-g", "simpel", "--dry-run", "-b", bootstrap)
@@ -74,28 +74,30 @@ def test_every_action(bootstrap: str) -> None:
     def groups(*arguments: str) -> Ran:
         return run("groups", *arguments, "-b", bootstrap, "--json", "-q")
 
-    assert rows(groups("list"), "group", "type", "state") == [
-        ("seated", "Classic", "Stable"),
-        ("simple", "Classic", "Empty"),
+    assert rows(groups("list"), "group_id", "type", "state") == [
+        ("seated", "classic", "Stable"),
+        ("simple", "classic", "Empty"),
     ]
-    assert rows(groups("describe", "--all-groups"), "group", "partition", "current_offset", "lag", "client_id") == [
+    assert rows(
+        groups("describe", "--all-groups"), "group_id", "partition", "committed_offset", "lag", "client_id"
+    ) == [
         ("seated", 0, None, None, "one"),
         ("seated", 1, None, None, "one"),
         ("simple", 0, 0, 0, None),
         ("simple", 1, 5, -5, None),
     ]
-    assert rows(groups("members", "-g", "seated", "--verbose"), "group_instance_id", "current_assignment") == [
-        ("seat-1", {"orders": [0, 1]})
+    assert rows(groups("members", "-g", "seated", "--verbose"), "instance_id", "assignment") == [
+        ("seat-1", [{"topic": "orders", "partitions": [0, 1]}])
     ]
-    assert rows(groups("state", "-g", "seated"), "assignment_strategy", "member_count") == [("range", 1)]
+    assert rows(groups("state", "-g", "seated"), "protocol", "members") == [("range", 1)]
     reset = groups("reset-offsets", "-g", "simple", "--all-topics", "--to-latest", "--execute")
     assert rows(reset, "partition", "new_offset") == [(0, 0), (1, 0)]
-    assert rows(groups("offsets", "-g", "simple"), "current_offset") == [(0,), (0,)]
+    assert rows(groups("offsets", "-g", "simple"), "committed_offset") == [(0,), (0,)]
     assert groups("reset-offsets", "-g", "seated", "-t", "orders", "--to-latest").status == Status.REFUSED
     assert groups("delete-offsets", "-g", "seated", "-t", "orders:0").status == Status.REFUSED
     assert groups("delete-offsets", "-g", "simple", "-t", "orders:0").status == Status.OK
     assert rows(groups("offsets", "-g", "simple"), "partition") == [(1,)]
-    assert rows(groups("delete", "-g", "simple", "-g", "seated"), "group", "error_code") == [
+    assert rows(groups("delete", "-g", "simple", "-g", "seated"), "group_id", "error_code") == [
         ("seated", "NON_EMPTY_GROUP"),
         ("simple", None),
     ]

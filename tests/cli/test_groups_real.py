@@ -268,7 +268,7 @@ class TestMany:
             ran = muster(stage, "describe", "--json", "--quiet", *group_options(*wanted))
             assert ran.status == Status.OK, ran.err
             rows = [json.loads(line) for line in ran.out.splitlines()]
-            assert [(row["group"], row["partition"], row["lag"]) for row in rows] == [
+            assert [(row["group_id"], row["partition"], row["lag"]) for row in rows] == [
                 (group, partition, 0) for group in wanted for partition in range(10)
             ]
             assert calls["list_consumer_group_offsets"] == 1000
@@ -409,7 +409,7 @@ class TestDeleting:
         chosen = group_options("groups-goes-1", "groups-goes-2", "groups-static", "groups-nobody")
         ran = muster(stage, "delete", *chosen, "--json")
         assert ran.status == Status.REFUSED
-        assert {row["group"]: row["error_code"] for row in map(json.loads, ran.out.splitlines())} == {
+        assert {row["group_id"]: row["error_code"] for row in map(json.loads, ran.out.splitlines())} == {
             "groups-goes-1": None,
             "groups-goes-2": None,
             "groups-nobody": "GROUP_ID_NOT_FOUND",

@@ -90,14 +90,16 @@ class TestOtherTables:
         )
         plain, verbose = members_table([group]), members_table([group], verbose=True)
         assert plain.rows == [("app", "m-1", None, "/h", "one", 0), ("app", "m-2", "seat", "/h", "two", 3)]
-        assert objects(verbose)[1]["current_assignment"] == {"orders": [0, 1], "pay": [0]}
+        assert objects(verbose)[1]["assignment"] == [
+            {"topic": "orders", "partitions": [0, 1]}, {"topic": "pay", "partitions": [0]},
+        ]  # fmt: skip
         assert plain_text(verbose).splitlines()[2].split()[-2:] == ["orders:0,1;pay:0", "-"]
 
     def test_the_column_of_instance_ids_is_there_for_people_only_when_somebody_has_one(self) -> None:
         without, with_one = (members_table([stable(Member("m", "c", "h", seat))]) for seat in (None, "s"))
         assert "GROUP-INSTANCE-ID" not in plain_text(without)
         assert "GROUP-INSTANCE-ID" in plain_text(with_one)
-        assert objects(without)[0]["group_instance_id"] is None
+        assert objects(without)[0]["instance_id"] is None
 
     def test_state(self) -> None:
         table = state_table([stable(Member("m", "c", "h")), Group("b", GroupType.CLASSIC, State.EMPTY)])
@@ -132,12 +134,12 @@ class TestOtherTables:
             "pay            0  Successful",
             "typo           -  Error: Unknown topic or partition",
         ]
-        assert objects(offsets)[0]["group"] == "app"
+        assert objects(offsets)[0]["group_id"] == "app"
 
 
 class TestRenderings:
     TABLE = Table(
-        (Column("GROUP", "group"), Column("LAG", "lag", Kind.LAG), Column("CLIENT-ID", "client_id")),
+        (Column("GROUP", "group_id"), Column("LAG", "lag", Kind.LAG), Column("CLIENT-ID", "client_id")),
         [("消费", 12345, "a,b"), ("a\x1b[31m\n", None, None), ("ü", -1, 'say "hi"')],
     )
 
@@ -151,14 +153,14 @@ class TestRenderings:
 
     def test_json_keeps_numbers_and_says_null(self) -> None:
         assert objects(self.TABLE)[:2] == [
-            {"group": "消费", "lag": 12345, "client_id": "a,b"},
-            {"group": "a\x1b[31m\n", "lag": None, "client_id": None},
+            {"group_id": "消费", "lag": 12345, "client_id": "a,b"},
+            {"group_id": "a\x1b[31m\n", "lag": None, "client_id": None},
         ]
 
     def test_csv_comes_back_as_it_went_in(self) -> None:
         rows = list(csv.reader(io.StringIO(csv_text(self.TABLE, exact=True), newline="")))
         assert rows == [
-            ["group", "lag", "client_id"],
+            ["group_id", "lag", "client_id"],
             ["消费", "12345", "a,b"],
             ["a\x1b[31m\n", "", ""],
             ["ü", "-1", 'say "hi"'],
@@ -171,7 +173,7 @@ class TestRenderings:
 
     def test_csv_has_no_formula_and_nothing_that_a_terminal_obeys(self) -> None:
         table = Table(
-            (Column("GROUP", "group"), Column("LAG", "lag", Kind.LAG)),
+            (Column("GROUP", "group_id"), Column("LAG", "lag", Kind.LAG)),
             [
                 ("=HYPERLINK(1)", -1),
                 ("+1", 2),
@@ -183,7 +185,7 @@ class TestRenderings:
             ],
         )
         assert csv_text(table).splitlines() == [
-            "group,lag",
+            "group_id,lag",
             "'=HYPERLINK(1),-1",
             "'+1,2",
             "'-a,3",
@@ -208,7 +210,7 @@ class TestRenderings:
         assert ("CURRENT-OFFSET" in lines[0]) == (width >= 120)
 
     def test_names_that_begin_alike_are_told_apart_before_other_columns_find_room(self) -> None:
-        columns = (Column("GROUP", "group"), Column("HOW", "how", spare=1), Column("N", "n", Kind.NUMBER))
+        columns = (Column("GROUP", "group_id"), Column("HOW", "how", spare=1), Column("N", "n", Kind.NUMBER))
         rows = [(f"heartbeat-service-{n}-of-europe", "cooperative-sticky", 12) for n in range(3)]
         printed, left_out = fitted(Table(columns, rows), 42)
         assert left_out == ["HOW"]

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from muster.cli.options import CLUSTER, COMMAND_CONFIG, DEBUG, OUTPUT, option, parse_length_s
+from muster.cli.options import (
+    BOOTSTRAP_SERVER,
+    CLUSTER,
+    COMMAND_CONFIG,
+    DEBUG,
+    OUTPUT,
+    bootstrap_servers,
+    option,
+    parse_length_s,
+)
 from muster.cli.output import say
 from muster.cli.status import Status
 
@@ -26,12 +35,7 @@ SHORTEST_INTERVAL_S, LONGEST_INTERVAL_S = 1.0, 3600.0
 
 
 def exporter(
-    bootstrap_server: Annotated[
-        str | None,
-        option(
-            "--bootstrap-server", "-b", panel=CLUSTER, metavar="HOST:PORT", help="Brokers to ask first, with commas."
-        ),
-    ] = None,
+    bootstrap_server: Annotated[str | None, BOOTSTRAP_SERVER] = None,
     command_config: Annotated[Path | None, COMMAND_CONFIG] = None,
     interval: Annotated[
         str,
@@ -93,12 +97,7 @@ def exporter(
     if not SHORTEST_INTERVAL_S <= interval_s <= LONGEST_INTERVAL_S:
         raise typer.BadParameter("rounds are 1s to 1h apart", param_hint="--interval")
     config = {} if command_config is None else resolved(read_client_properties(command_config))
-    if bootstrap_server is not None:
-        config["bootstrap.servers"] = bootstrap_server
-    if not config.get("bootstrap.servers"):
-        raise typer.BadParameter(
-            "name a broker of the cluster, for instance localhost:9092", param_hint="--bootstrap-server"
-        )
+    config["bootstrap.servers"] = bootstrap_servers(bootstrap_server, config)
     need(COLUMNS, "`muster exporter`")
     from muster import __version__
     from muster.exporter.limits import Limits

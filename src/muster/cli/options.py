@@ -34,6 +34,14 @@ def wants_traceback(is_asked_for: bool) -> bool:
     return is_asked_for or os.environ.get("MUSTER_DEBUG", "0") not in ("", "0")
 
 
+BOOTSTRAP_SERVERS_VARIABLE = "MUSTER_BOOTSTRAP_SERVERS"
+BOOTSTRAP_SERVER = option(
+    "--bootstrap-server",
+    "-b",
+    panel=CLUSTER,
+    metavar="HOST:PORT",
+    help=f"Brokers to ask first, with commas. {BOOTSTRAP_SERVERS_VARIABLE} in the environment does the same.",
+)
 COMMAND_CONFIG = option(
     "--command-config",
     panel=CLUSTER,
@@ -94,6 +102,16 @@ def chosen_format(as_json: bool, as_csv: bool, csv_exact: bool, wide: bool) -> F
     if len(given) > 1:
         refuse_both(f"--{given[0]}", True, f"--{given[1]}", True)
     return given[0] if given else Format.TEXT
+
+
+def bootstrap_servers(given: str | None, settings: Mapping[str, str]) -> str:
+    """The brokers to ask first: the command line's, else those of the settings, else those of the environment."""
+    found = given or settings.get("bootstrap.servers") or os.environ.get(BOOTSTRAP_SERVERS_VARIABLE)
+    if not found:
+        raise typer.BadParameter(
+            "name a broker of the cluster, for instance localhost:9092", param_hint="--bootstrap-server"
+        )
+    return found
 
 
 def one_config(command_config: Path | None, kafka_config: Path | None) -> Path | None:

@@ -30,6 +30,8 @@ class Kind(Enum):
     NUMBER = auto()
     LAG = auto()
     STATE = auto()
+    GROUP_TYPE = auto()
+    """People see it as Kafka's tool writes it, programs as it is in tables."""
     STATUS = auto()
     NODE = auto()
     ASSIGNMENT = auto()
@@ -50,7 +52,7 @@ class Shown(Enum):
 
 
 class Column(NamedTuple):
-    """`title` for people, as Kafka's tool prints it; `key` for JSON and CSV."""
+    """`title` for people, as Kafka's tool prints it; `key` for JSON and CSV, as tables call it."""
 
     title: str
     key: str
@@ -75,8 +77,8 @@ MISSING = "-"
 GAP = "  "
 NUMBERS = (Kind.NUMBER, Kind.LAG, Kind.LENGTH_MS)
 GIVES_WAY = (
-    "target_assignment", "metadata", "problem", "who", "consumer_id", "current_assignment", "status", "client_id",
-    "host", "topic", "group",
+    "target_assignment", "metadata", "problem", "who", "member_id", "assignment", "status", "client_id",
+    "client_host", "topic", "group_id",
 )  # fmt: skip
 """Columns that may be cut on a terminal, first to last."""
 NARROWEST = 10
@@ -117,7 +119,9 @@ def _json_value(value: Any, kind: Kind) -> Any:
     if kind is Kind.NODE:
         return value._asdict()
     if kind is Kind.ASSIGNMENT:
-        return spread(value)
+        return [{"topic": topic, "partitions": partitions} for topic, partitions in spread(value).items()]
+    if kind is Kind.GROUP_TYPE:
+        return value.lower()
     return value
 
 
@@ -132,6 +136,8 @@ def csv_text(table: Table, exact: bool = False) -> str:
 
 
 def _csv_column(values: list[Any], kind: Kind, exact: bool) -> list[str]:
+    if kind is Kind.GROUP_TYPE:
+        return [value.lower() for value in values]
     if kind in NUMBERS:
         return ["" if value is None else str(value) for value in values]
     return [csv_cell(text, exact) for text in cells(values, kind, missing="", wide=True)]
@@ -260,7 +266,7 @@ def _same_beginning(one: str, other: str) -> str:
 
 
 def _has_names(printed: "_Printed") -> bool:
-    return printed.column.key in ("topic", "group")
+    return printed.column.key in ("topic", "group_id")
 
 
 def _printed(table: Table, *, wide: bool = False, is_tight: bool = False) -> list[_Printed]:
@@ -309,7 +315,7 @@ def _painter(console: "Console") -> Callable[[_Printed], list[str]]:
     def style_of(text: str, above: str, column: Column) -> Style | None:
         if text == MISSING:
             return faint
-        if column.key == "group":
+        if column.key == "group_id":
             return faint if text == above else name
         if column.kind is Kind.LAG:
             return good if text == "0" else bad if text.startswith("-") else middling

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from muster.cli.groups.connect import Asked
-from muster.cli.groups.look import NEXT_STEPS, Found, Scope, committed_offsets, find, reason
+from muster.cli.groups.look import NEXT_STEPS, Found, Scope, committed_offsets, find, named_groups, reason
 from muster.cli.groups.model import (
     Committed,
     Refusal,
@@ -68,7 +68,7 @@ def reset_offsets(cluster: "Cluster", asked: Asked, reset: Reset) -> Status:
     if not reset.is_dry_run and new_offsets:
         new_offsets = _write(cluster, new_offsets, found)
     if reset.export:
-        with_group = reset.scope.all_groups or len(reset.scope.named) != 1
+        with_group = reset.scope.all_groups or reset.scope.is_wild or len(reset.scope.named) != 1
         write_to_stdout(export_text(new_offsets, with_group).encode())
     elif new_offsets:
         show(reset_table(new_offsets, committed if reset.verbose else None), asked.format)
@@ -92,7 +92,7 @@ def _partitions_to_reset(
 ) -> dict[str, Iterable[TopicPartition]]:
     if isinstance(reset.spec, FromFile):
         scopes: dict[str, Iterable[TopicPartition]] = {each: reset.spec.of(each) for each in found.groups}
-        if not reset.scope.all_groups:
+        if not (reset.scope.all_groups or reset.scope.is_wild):
             for group_id in [each for each, offsets in scopes.items() if not offsets]:
                 found.refuse(f"the file has no offset for group '{group_id}'.")
         return scopes
@@ -185,23 +185,25 @@ def would_delete(cluster: "Cluster", asked: Asked, scope: Scope) -> Status:
 
 def delete_groups(cluster: "Cluster", asked: Asked, scope: Scope) -> Status:
     """Delete groups with all they committed."""
-    group_ids = list(scope.named)
-    if scope.all_groups:
+    found, listed = Found({}), list[str]()
+    if scope.all_groups or scope.is_wild:
         listings, refusals = cluster.listings()
         if refusals:
             say(f"not all groups could be listed, and none was deleted: {reason(refusals[0])}.")
             return Status.UNREACHABLE
-        group_ids = [each.group_id for each in listings]
+        listed = [each.group_id for each in listings]
+    group_ids = listed if scope.all_groups else named_groups(scope, listed, found)
     if not group_ids:
-        asked.tell("there are no groups.")
-        return Status.OK
+        if scope.all_groups:
+            asked.tell("there are no groups.")
+        return found.status
     outcomes = cluster.delete(group_ids)
     show(deleted_groups_table(outcomes), asked.format)
     refused = {group_id: refusal for group_id, refusal in outcomes.items() if refusal is not None}
     for group_id, refusal in refused.items():
         say(f"group '{group_id}' was not deleted: {reason(refusal)}.")
     if not refused:
-        return Status.OK
+        return found.status
     is_missing = all(refusal.code == "GROUP_ID_NOT_FOUND" for refusal in refused.values())
     return Status.NOTHING_MATCHED if is_missing else Status.REFUSED
 
@@ -213,6 +215,7 @@ def delete_offsets(
     found = find(cluster, Scope((group_id,)))
     if not found.groups:
         return found.status
+    (group_id,) = found.groups
     wanted, unknown = list(partitions), {}
     for topic, answer in cluster.partitions_of(topics).items():
         if isinstance(answer, Refusal):

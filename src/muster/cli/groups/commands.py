@@ -26,6 +26,7 @@ from muster.cli.groups.options import (
 )
 from muster.cli.options import option
 from muster.cli.status import Status
+from muster.patterns import is_wild
 
 if TYPE_CHECKING:
     from muster.cli.groups.cluster import Cluster
@@ -220,6 +221,8 @@ def delete_offsets(
     from muster.cli.groups.change import delete_offsets as forget
 
     name = group_name(group)
+    if is_wild(name):
+        raise typer.BadParameter("one group at a time. Write \\* and \\? for what is no wildcard", param_hint="--group")
     if not topic:
         raise typer.BadParameter("name the topics whose offsets are to be forgotten", param_hint="--topic")
     topics, partitions = topics_of(topic)

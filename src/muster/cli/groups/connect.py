@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
-from muster.cli.options import Format
+from muster.cli.options import Format, bootstrap_servers
 from muster.cli.output import say
 from muster.cli.status import Status
 from muster.config.client import read_client_properties
@@ -57,13 +55,7 @@ def settings_of(asked: Asked) -> dict[str, str]:
     if asked.command_config is not None:
         settings |= resolved(read_client_properties(asked.command_config))
         settings.pop("ssl.keystore.type", None)  # librdkafka has PKCS#12 stores only, and no setting that says so
-    if asked.bootstrap_server is not None:
-        settings["bootstrap.servers"] = asked.bootstrap_server
-    if not settings.get("bootstrap.servers"):
-        raise typer.BadParameter(
-            "name a broker of the cluster, for instance localhost:9092", param_hint="--bootstrap-server"
-        )
-    return settings
+    return settings | {"bootstrap.servers": bootstrap_servers(asked.bootstrap_server, settings)}
 
 
 def run(asked: Asked, work: "Callable[[Cluster], Status]") -> Status:

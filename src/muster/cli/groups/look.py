@@ -26,6 +26,7 @@ from muster.cli.groups.model import (
 from muster.cli.output import missing_group, say
 from muster.cli.status import Status
 from muster.cli.tabular import Table, show
+from muster.patterns import is_wild, literal, regex
 
 if TYPE_CHECKING:
     from muster.cli.groups.cluster import Cluster
@@ -90,7 +91,12 @@ class Scope:
     """Which groups a command is about: those named, or all."""
 
     named: tuple[str, ...]
+    """Names, and patterns of names."""
     all_groups: bool = False
+
+    @property
+    def is_wild(self) -> bool:
+        return any(map(is_wild, self.named))
 
 
 @dataclass(slots=True)
@@ -173,23 +179,35 @@ def find(cluster: "Cluster", scope: Scope, with_instance_ids: bool = False, may_
     """Describe the groups of a scope. One that does not exist is refused, unless it `may_be_new`."""
     found = Found({})
     listings: dict[str, GroupListing] = {}
-    if scope.all_groups or len(scope.named) >= MANY_GROUPS:
+    if scope.all_groups or scope.is_wild or len(scope.named) >= MANY_GROUPS:
         listed, refusals = cluster.listings()
         listings = {each.group_id: each for each in listed}
         if refusals:
             _tell_unlisted(refusals)
             found.status = Status.UNREACHABLE
-    wanted = list(listings) if scope.all_groups else list(scope.named)
+    wanted = list(listings) if scope.all_groups else named_groups(scope, listings, found)
     for group_id, answer in _described(cluster, wanted, listings, with_instance_ids).items():
         if isinstance(answer, Refusal):
             found.refuse(f"group '{group_id}': {reason(answer)}.")
         elif answer.state is State.DEAD and not may_be_new:
-            if not scope.all_groups:  # else it has gone since it was listed
+            if group_id in map(literal, scope.named):  # else it has gone since it was listed
                 listings = listings or {each.group_id: each for each in cluster.listings()[0]}
                 found.refuse(missing_group(group_id, listings), Status.NOTHING_MATCHED)
         else:
             found.groups[group_id] = answer
     return found
+
+
+def named_groups(scope: Scope, listings: Iterable[str], found: Found) -> list[str]:
+    """The groups of a scope by their names; a pattern that none matches is refused."""
+    wanted: dict[str, None] = {}
+    for name in scope.named:
+        matched = regex([name])
+        names = [each for each in listings if matched.fullmatch(each)] if is_wild(name) else [literal(name)]
+        if not names:
+            found.refuse(f"no group is called like '{name}'. `muster groups list` shows all.", Status.NOTHING_MATCHED)
+        wanted |= dict.fromkeys(names)
+    return list(wanted)
 
 
 def _described(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 import typer
 
 from muster.cli.options import (
+    BOOTSTRAP_SERVER,
     CLUSTER,
     COMMAND_CONFIG,
     CSV,
@@ -69,12 +70,7 @@ Verbose = Annotated[
 class Common:
     """The options of every command: whom to ask, how long to wait, and how to answer."""
 
-    bootstrap_server: Annotated[
-        str | None,
-        option(
-            "--bootstrap-server", "-b", panel=CLUSTER, metavar="HOST:PORT", help="Brokers to ask first, with commas."
-        ),
-    ] = None
+    bootstrap_server: Annotated[str | None, BOOTSTRAP_SERVER] = None
     command_config: Annotated[Path | None, COMMAND_CONFIG] = None
     kafka_config: Annotated[Path | None, KAFKA_CONFIG] = None
     timeout: Annotated[
@@ -104,7 +100,8 @@ class Groups:
     """Which groups a command is about."""
 
     group: Annotated[
-        list[str] | None, option("--group", "-g", panel=GROUPS, metavar="NAME", help="This group. Repeatable.")
+        list[str] | None,
+        option("--group", "-g", panel=GROUPS, metavar="NAME", help="This group; * and ? are wildcards. Repeatable."),
     ] = None
     all_groups: Annotated[bool, option("--all-groups", panel=GROUPS, help="All consumer groups.")] = False
 
@@ -206,7 +203,7 @@ class NewOffsets:
         """A file without groups is for one group, which must be named."""
         from muster.cli.groups.plan import FromFile
 
-        has_many_groups = scope.all_groups or len(scope.named) != 1
+        has_many_groups = scope.all_groups or scope.is_wild or len(scope.named) != 1
         if has_many_groups and isinstance(spec, FromFile) and None in spec.offsets:
             raise typer.BadParameter(
                 "its lines name no group, so name one with --group, or write group,topic,partition,offset",

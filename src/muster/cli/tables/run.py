@@ -257,16 +257,16 @@ SHORT = {"interval_start_ms": "INTERVAL", "longest_distance_ms": "LONGEST", "lon
 WHO = ("joined", "left", "replaced")
 """Columns of `rebalances` that people see as one."""
 _STYLE: Mapping[str, Column] = {
-    "group_id": Column("GROUP", "group"),
-    "member_id": Column("CONSUMER-ID", "consumer_id", Kind.MEMBER, short="CONSUMER", spare=1),
-    "instance_id": Column("INSTANCE-ID", "group_instance_id", short="INSTANCE", spare=4),
+    "group_id": Column("GROUP", "group_id"),
+    "member_id": Column("CONSUMER-ID", "member_id", Kind.MEMBER, short="CONSUMER", spare=1),
+    "instance_id": Column("INSTANCE-ID", "instance_id", short="INSTANCE", spare=4),
     "client_id": Column("CLIENT-ID", "client_id", short="CLIENT", spare=3),
-    "client_host": Column("HOST", "host", spare=2),
+    "client_host": Column("HOST", "client_host", spare=2),
     "type": Column("TYPE", "type", spare=5),
     "state": Column("STATE", "state", Kind.STATE),
     "generation": Column("GENERATION", "generation", Kind.NUMBER, short="GEN"),
     "protocol": Column("PROTOCOL", "protocol", spare=4),
-    "assignment": Column("ASSIGNMENT", "current_assignment"),
+    "assignment": Column("ASSIGNMENT", "assignment"),
     "offsets_partition": Column("LOG", "offsets_partition", Kind.NUMBER),
     "log_offset": Column("LOG-OFFSET", "log_offset", Kind.NUMBER, short="OFFSET"),
     "txn_outcome": Column("TRANSACTION", "txn_outcome", short="TXN", spare=2),

@@ -1,5 +1,7 @@
 """Names matched on their bytes: `*` for any run of characters, `?` for one, a backslash to take either literally."""
 
+import re
+
 import numpy as np
 from numba import types
 from numpy.typing import NDArray
@@ -13,6 +15,8 @@ Longs = NDArray[np.int64]
 # A pattern is a row of codes: a byte, or one of these.
 ANY_RUN = 256
 ANY_ONE = 257
+_ANY = {"*": ANY_RUN, "?": ANY_ONE}
+_PART = re.compile(r"\\[*?\\]|.", re.DOTALL)
 
 BY_GROUP = 0
 BY_TOPIC = 1
@@ -21,15 +25,11 @@ BY_TOPIC = 1
 def encode_pattern(pattern: str) -> list[int]:
     """The codes of one pattern."""
     codes: list[int] = []
-    characters = iter(pattern)
-    for character in characters:
-        if character == "*":
-            codes.append(ANY_RUN)
-        elif character == "?":
-            codes.append(ANY_ONE)
+    for part in _PART.findall(pattern):
+        if part in _ANY:
+            codes.append(_ANY[part])
         else:
-            literal = next(characters, "\\") if character == "\\" else character
-            codes += literal.encode("utf-8", "surrogateescape")
+            codes += part[-1].encode("utf-8", "surrogateescape")
     return codes
 
 
