@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
@@ -31,6 +31,28 @@ def in_loop(method: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., An
     return called
 
 
+class Seat(ConsumerRebalanceListener):
+    """Whether a member has had its partitions since it joined.
+
+    aiokafka 0.14.0 commits offsets of a transaction without saying which generation it is of, and asks for offsets
+    without `require_stable`: after a rebalance it reads on from before its own open transaction. Whoever wants exactly
+    once ends there, and begins anew.
+    """
+
+    def __init__(self) -> None:
+        self._joins = 0
+
+    async def on_partitions_revoked(self, revoked: Any) -> None:
+        self._joins += 1
+
+    async def on_partitions_assigned(self, assigned: Any) -> None:
+        pass
+
+    def check(self) -> None:
+        if self._joins > 1:
+            raise RuntimeError("the group was rebalanced")
+
+
 class AioKafka:
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
@@ -39,6 +61,7 @@ class AioKafka:
         self._members: dict[str, AIOKafkaConsumer] = {}
         self._seen: dict[str, list[str]] = {}
         self._groups: dict[str, str] = {}
+        self._seats: dict[str, Seat] = {}
         self._transactional: dict[str, AIOKafkaProducer] = {}
 
     async def _started_admin(self) -> AIOKafkaAdminClient:
@@ -69,8 +92,8 @@ class AioKafka:
         given |= {"max_poll_interval_ms": max_poll_ms} if max_poll_ms else {}
         given |= {"isolation_level": isolation} if isolation else {}
         self._seen[member], self._groups[member] = [], group
+        self._seats[member] = Seat()
         self._members[member] = AIOKafkaConsumer(
-            topic,
             bootstrap_servers=self._bootstrap,
             group_id=group,
             client_id=member,
@@ -81,6 +104,7 @@ class AioKafka:
             heartbeat_interval_ms=200,
             **given,
         )
+        self._members[member].subscribe([topic], listener=self._seats[member])
         await self._members[member].start()
 
     @in_loop
@@ -157,6 +181,8 @@ class AioKafka:
 
     @in_loop
     async def commit_transaction(self, producer: str) -> None:
+        if producer in self._seats:
+            self._seats[producer].check()
         await self._transactional[producer].commit_transaction()
 
     @in_loop
@@ -170,6 +196,7 @@ class AioKafka:
     @in_loop
     async def process(self, member: str, output: str) -> int:
         found = await self._members[member].getmany(timeout_ms=200, max_records=10)
+        self._seats[member].check()
         messages = [each for some in found.values() for each in some]
         if messages:
             await self._transactional[member].begin_transaction()

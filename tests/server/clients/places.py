@@ -92,13 +92,40 @@ def is_resolved(place: Place, topic: str, partitions: int) -> bool:
 
 def committed(place: Place, group: str, topic: str, require_stable: bool = False) -> tuple[str, int] | int:
     """The offset of the first partition, or the error."""
-    host, port = place.bootstrap_servers.split(":")
     wanted = [{"name": topic, "partitionIndexes": [0]}]
     asked = [{"groupId": group, "memberId": None, "memberEpoch": -1, "topics": wanted}]
-    with Raw((host, int(port))) as raw:
+    with _raw(place) as raw:
         (answer,) = raw.ask(ApiKey.OFFSET_FETCH, 9, groups=asked, requireStable=require_stable)["groups"]
     told = answer["topics"][0]["partitions"][0]
     return answer["errorCode"] or told["errorCode"] or ("offset", told["committedOffset"])
+
+
+def members_of(place: Place, group: str) -> list[str]:
+    """Ids of those that have a share of a group's partitions."""
+    with _raw(place) as raw:
+        (told,) = raw.ask(ApiKey.DESCRIBE_GROUPS, 5, groups=[group])["groups"]
+    return [one["memberId"] for one in told["members"]] if told["groupState"] == "Stable" else []
+
+
+def remove_members(place: Place, group: str) -> list[str]:
+    """As an operator does; returns their ids."""
+    members = members_of(place, group)
+    leaving = [{"memberId": member, "groupInstanceId": None} for member in members]
+    with _raw(place) as raw:
+        answer = raw.ask(ApiKey.LEAVE_GROUP, 3, groupId=group, members=leaving)
+    assert {one["errorCode"] for one in answer["members"]} == {0}, answer
+    return members
+
+
+def _raw(place: Place) -> Raw:
+    host, port = place.bootstrap_servers.split(":")
+    return Raw((host, int(port)))
+
+
+def until_or_later(is_so: Callable[[], bool], within_s: float) -> None:
+    """Wait until it is so, or for so long."""
+    with contextlib.suppress(AssertionError):
+        until(is_so, within_s)
 
 
 def until(is_so: Callable[[], bool], within_s: float = WAIT_S) -> None:

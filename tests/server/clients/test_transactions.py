@@ -18,14 +18,18 @@ from tests.server.clients.places import (
     Place,
     committed,
     is_resolved,
+    members_of,
+    remove_members,
     running,
     until,
+    until_or_later,
     values,
 )
 from tests.server.clients.programs import Client, Program
 from tests.server.clients.world import of_those_that_can
 
 PARTITIONS = 3
+JOINS_AGAIN_S = 1.0
 INPUTS = [f"input {number}" for number in range(60)]
 
 
@@ -176,6 +180,20 @@ def test_every_input_is_in_the_output_once_although_the_client_dies(client: Clie
         work.program.tell("commit_transaction", producer="worker")
         work.kill()  # before or after the coordinator has heard of it
         work.restart()
+        work.finish(INPUTS)
+
+
+@pytest.mark.matrix
+@of_those_that_can("exactly once")
+def test_every_input_is_in_the_output_once_although_the_group_is_rebalanced(client: Client, place: Place) -> None:
+    """In the midst of a transaction; some clients join again by themselves, some when they are polled."""
+    with ExactlyOnce(client, place, "rebalanced") as work:
+        work.give(INPUTS)
+        work.process_some()
+        members = remove_members(place, work.group)
+        until_or_later(lambda: members_of(place, work.group) not in ([], members), JOINS_AGAIN_S)
+        work.program.tell("commit_transaction", producer="worker")
+        work.is_told_of_the_end()
         work.finish(INPUTS)
 
 

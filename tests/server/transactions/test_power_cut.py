@@ -3,10 +3,14 @@
 As `tests/server/test_power_cut.py` does it for groups. Two workers, one in each flow, write a number to two topics
 and commit it as an offset, one transaction each; every third is aborted. Behind the cut a whole server starts on what
 is left of the disk.
+
+A few cuts are aimed: one worker at a time, and the power goes at every disk operation of a commit and of an abort.
 """
 
 import asyncio
+import contextlib
 import random
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +21,7 @@ from muster.codec.records import TRANSACTIONAL
 from muster.protocol.apis import ApiKey
 from muster.server.settings import settings_from
 from tests.log.disk.crashes import LossFound
-from tests.log.disk.model import PLAIN, Chance, Image, fingerprint
+from tests.log.disk.model import NOTHING, PLAIN, Chance, Change, Image, Survivors, fingerprint
 from tests.server.records.talking import FETCH, batch, fetch_body, produce_body
 from tests.server.shared_disk import SharedFiles
 from tests.server.test_power_cut import Client, Serving
@@ -50,6 +54,24 @@ class Cut:
     told: Told
 
 
+class OfTransactions(Survivors):
+    """What the log of transactions had only in the page cache is there, and nothing else of that kind; or all else."""
+
+    def __init__(self, *, is_kept: bool) -> None:
+        self._is_kept = is_kept
+
+    def write(self, change: Change) -> list[Change]:
+        is_of_them = isinstance(change, tuple) and b"worker-" in change[1]
+        return [change] if is_of_them is self._is_kept else []
+
+    def __repr__(self) -> str:
+        return f"the log of transactions is {'ahead of' if self._is_kept else 'behind'} the others"
+
+
+AHEAD, BEHIND = OfTransactions(is_kept=True), OfTransactions(is_kept=False)
+"""What tells the right order of writes from any other: a decision and its markers do not survive together."""
+
+
 class Worker:
     def __init__(self, client: Client, number: int) -> None:
         self._client = client
@@ -78,19 +100,27 @@ class Worker:
         producer_id, epoch = self._producer
         return {"transactionalId": self.transactional_id, "producerId": producer_id, "producerEpoch": epoch}
 
-    async def do(self, number: int) -> None:
-        """One transaction."""
+    async def fill(self, number: int) -> None:
+        """One transaction, but its end."""
         if self.number == 0:
             await self._add()
         for topic in TOPICS:
             await self._write(topic, str(number))
         self._sequence += 1
         await self._commit_offset(number)
+
+    async def end(self, number: int) -> None:
         version = 4 if self.number == 0 else 5
         answer = await self._client.ask(ApiKey.END_TXN, version, **self._who, committed=is_committed(number))
         assert answer["errorCode"] == 0
         if self.number:
             self._producer, self._sequence = (answer["producerId"], answer["producerEpoch"]), 0
+
+    async def wait_until_complete(self) -> None:
+        state = "Prepare"
+        while state.startswith("Prepare"):
+            answer = await self._client.ask(ApiKey.DESCRIBE_TRANSACTIONS, 0, transactionalIds=[self.transactional_id])
+            state = answer["transactionStates"][0]["transactionState"]
 
     async def _add(self) -> None:
         producer_id, epoch = self._producer
@@ -145,34 +175,55 @@ class Day:
         self.told = Told()
         self.cuts: list[Cut] = []
 
-    def _watch(self, operation: str) -> None:
+    def _watch_some(self, operation: str) -> None:
         if self._random.random() < 0.3:
-            told = self.told.copy()  # before the image: what is told meanwhile need not be in it
-            self.cuts.append(Cut(operation, self.files.image(), told))
+            self._keep(operation)
 
-    async def run(self, rounds: int) -> None:
+    def _keep(self, operation: str) -> None:
+        told = self.told.copy()  # before the image: what is told meanwhile need not be in it
+        self.cuts.append(Cut(operation, self.files.image(), told))
+
+    @contextlib.asynccontextmanager
+    async def _serving(self) -> AsyncIterator[tuple[str, int]]:
         async with Serving(self._data, self._settings, self.files) as server:
             for topic in TOPICS:
                 await server.parts.topic_changes.create_topic(server.parts.cluster, topic, len(WORKERS))
-            self.files.watch = self._watch
-            address = server.host, server.port
-            await asyncio.gather(*(self._work(address, number, rounds) for number in WORKERS))
-            self.cuts.append(Cut("the end", self.files.image(), self.told.copy()))
+            yield server.host, server.port
+            self._keep("the end")
             self.files.watch = lambda operation: None
+
+    async def run(self, rounds: int) -> None:
+        async with self._serving() as address:
+            self.files.watch = self._watch_some
+            await asyncio.gather(*(self._work(address, number, rounds) for number in WORKERS))
+
+    async def run_aimed(self) -> None:
+        """Three transactions of each worker in turn; cuts at all operations of a commit's and of an abort's end."""
+        async with self._serving() as address, Client(address) as client:
+            for worker in [Worker(client, number) for number in WORKERS]:
+                await worker.begin()
+                for value in range(ABORTED):
+                    await worker.fill(value)
+                    self.files.watch = self._keep if value else lambda operation: None
+                    await worker.end(value)
+                    self.told.ended[worker.number] = value
+                    await worker.wait_until_complete()
+                    self.files.watch = lambda operation: None
 
     async def _work(self, address: tuple[str, int], number: int, rounds: int) -> None:
         async with Client(address) as client:
             worker = Worker(client, number)
             await worker.begin()
             for value in range(rounds):
-                await worker.do(value)
+                await worker.fill(value)
+                await worker.end(value)
                 self.told.ended[number] = value
 
-    def look_at(self, cuts: int, chances: int) -> int:
+    def look_at(self, cuts: int, chances: int, rules: Sequence[Survivors] = PLAIN) -> int:
         """Some of the cuts under every rule of survival; how many disks that were."""
         seen: set[bytes] = set()
         for number, cut in enumerate(self._random.sample(self.cuts, min(cuts, len(self.cuts)))):
-            for rule in (*PLAIN, *(Chance(1000 * number + seed) for seed in range(chances))):
+            for rule in (*rules, *(Chance(1000 * number + seed) for seed in range(chances))):
                 disk = SharedFiles(self._data, cut.image.root(rule))
                 known = fingerprint(disk.root)
                 if known in seen:
@@ -225,9 +276,10 @@ def a_day(data: Path, seed: int, rounds: int, **how: Any) -> Day:
     return day
 
 
-def test_a_transaction_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
-    day = a_day(tmp_path / "data", 1, rounds=8)
-    assert day.look_at(cuts=12, chances=1) > 20
+def test_the_power_goes_at_every_step_of_a_commit_and_of_an_abort(tmp_path: Path) -> None:
+    day = Day(tmp_path / "data", 1)
+    asyncio.run(asyncio.wait_for(day.run_aimed(), 120))
+    assert day.look_at(cuts=len(day.cuts), chances=0, rules=(NOTHING, AHEAD, BEHIND)) > len(day.cuts) / 2
 
 
 @pytest.mark.long
