@@ -455,7 +455,7 @@ class TestProcess:
     def test_help_is_quick_because_it_imports_nothing_heavy(self) -> None:
         script = (
             "import sys; from muster.cli.main import main; main(['dump', '--help']);"
-            "print([name for name in ('numba', 'numpy', 'pyarrow', 'muster.codec') if name in sys.modules])"
+            "print([name for name in ('numba', 'numpy', 'pyarrow', 'asyncio', 'muster.codec') if name in sys.modules])"
         )
         ran = subprocess.run([command()[0], "-c", script], capture_output=True, text=True, check=True)
         assert ran.stdout.splitlines()[-1] == "[]"

@@ -299,6 +299,19 @@ def test_another_groups_record_ends_the_log_of_a_moment_for_the_group_asked_for(
             assert row["committed_offset"] == 1
 
 
+def test_groups_of_a_log_that_has_ended_and_of_one_that_has_not_are_asked_for_together(tmp_path: Path) -> None:
+    given = [
+        {"log_offset": 0, "timestamp_ms": 50, "committed_offset": 1},
+        {"log_offset": 1, "timestamp_ms": 500, "committed_offset": 2},
+        {"log_offset": 7, "timestamp_ms": 60, "committed_offset": 3, "group_id": "h", "offsets_partition": 1},
+    ]
+    published(tmp_path, commits(*given))
+    with open_tables(tmp_path) as tables:
+        for asked, expected in ((["g"], [1]), (["h"], [3]), (["g", "h"], [1, 3]), (["*"], [1, 3])):
+            found = rows(tables, "offsets", as_of_ms=200, where={"group_id": asked})
+            assert [row["committed_offset"] for row in found] == expected, asked
+
+
 def test_a_query_of_ones_own_sees_tables_as_they_are_inside(tmp_path: Path) -> None:
     published(tmp_path, commits({"log_offset": 1, "timestamp_ms": 7}, {"log_offset": 2, "group_id": "it's"}))
     with open_tables(tmp_path) as tables:

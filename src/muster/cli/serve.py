@@ -1,6 +1,5 @@
 """`muster serve`: a broker, until it is told to stop; `muster partitions`: what an operator tells it."""
 
-import asyncio
 import contextlib
 import json
 import os
@@ -18,6 +17,8 @@ from muster.cli.options import DEBUG, pairs, wants_traceback
 from muster.cli.status import Status
 
 if TYPE_CHECKING:
+    import asyncio
+
     from muster.server.server import Server
     from muster.server.server_log import ServerLog
 
@@ -87,6 +88,8 @@ def serve(
         wanted.append(("muster.data.must.exist", "true"))
     if accept_data_loss:
         wanted.append(("muster.accept.data.loss", "true"))
+    import asyncio  # a tenth of a second that no other command should take
+
     from muster.broker import new_loop
     from muster.server.server_log import ServerLog
 
@@ -129,6 +132,8 @@ async def _serve(
     signals: "StopSignals",
     started: float,
 ) -> Status:
+    import asyncio
+
     from muster.server import process
     from muster.server.server import Server
     from muster.server.settings import settings_from
@@ -230,7 +235,7 @@ ENDS_WITH_STDIN = "MUSTER_ENDS_WITH_STDIN"
 """Set by `muster.Broker(process=True)`: its end of the pipe is closed when it ends, however it does."""
 
 
-def _stop_with_stdin(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+def _stop_with_stdin(loop: "asyncio.AbstractEventLoop", stop: "asyncio.Event") -> None:
     with contextlib.suppress(OSError, RuntimeError):  # the loop may be closed by then
         while os.read(0, 1 << 10):
             pass
@@ -344,7 +349,7 @@ HEADINGS = ("partition", "state", "epoch", "groups", "members", "offsets", "reco
 
 
 def _ask(data: Path, request: dict[str, Any]) -> dict[str, Any]:
-    import asyncio  # a tenth of a second that no other command should take
+    import asyncio
 
     from muster.server.control import ask
 

@@ -5,6 +5,7 @@ derived from history as of a moment is made when it is first asked for.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import duckdb
@@ -162,10 +163,26 @@ class Moment:
         return f"({queries.before(self._some(table), names, self._ends())})"
 
     def _some(self, table: str) -> str:
-        """Rows of a table as it is today, of the groups asked for."""
+        """Rows of a table as it is today, of the groups asked for.
+
+        Where they are is said once more in words that bounds of files and of their row groups have an answer to.
+        """
         if self._only is None or "group_id" not in TABLES[table].names:
             return self._now(table)
-        return f"(SELECT * FROM {self._now(table)} g WHERE {self._only})"
+        return f"(SELECT * FROM {self._now(table)} g WHERE ({self._only}) AND {self._where_they_are})"
+
+    @cached_property
+    def _where_they_are(self) -> str:
+        found = f"SELECT count(*), max(e.end_offset) FROM {self._ends()} e"
+        ((ended, last),) = self._connection.execute(found).fetchall()
+        is_before = f" AND log_offset < {last}" if ended and ended == len(self._partitions) else ""
+        return f"offsets_partition IN ({_numbers(self._partitions)}){is_before}"
+
+    @cached_property
+    def _partitions(self) -> list[int]:
+        """Partitions of the offsets topic that the groups asked for have ever had records in."""
+        names = [f"SELECT offsets_partition FROM {self._now(table)} g WHERE {self._only}" for table in OF_GROUPS]
+        return [number for (number,) in self._connection.execute(" UNION ".join(names)).fetchall()]
 
     def _ends(self) -> str:
         return self._kept("ends", self._prefix_ends)
@@ -173,9 +190,8 @@ class Moment:
     def _prefix_ends(self) -> str:
         history = [self._now(table) for table in FROM_THE_LOG]
         if self._only is not None:
-            found = " UNION ".join(f"SELECT offsets_partition FROM {self._some(table)} p" for table in OF_GROUPS)
-            numbers = ", ".join(str(number) for (number,) in self._connection.execute(found).fetchall())
-            history = [f"(SELECT * FROM {one} h WHERE offsets_partition IN ({numbers or 'NULL'}))" for one in history]
+            place = f"offsets_partition IN ({_numbers(self._partitions)})"
+            history = [f"(SELECT * FROM {one} h WHERE {place})" for one in history]
         return queries.prefix_ends(*history, as_of_ms=self._as_of_ms)
 
     def _kept(self, table: str, query: Callable[[], str]) -> str:
@@ -185,3 +201,7 @@ class Moment:
             self._connection.execute(f"CREATE TEMP TABLE {name} AS {query()}")
             self._made.add(name)
         return name
+
+
+def _numbers(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers)) or "NULL"
