@@ -1,23 +1,29 @@
 """History by interval on Spark: the rows that duckdb makes, from the start and from a moment on; and as of a moment."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import duckdb
 import pyarrow.parquet as pq
 import pytest
 
 from muster.pipeline.interval_task import Making, Place, Share, make, table_of
+from muster.tables.finding import Asked
+from muster.tables.findings import findings
 from muster.tables.hours import HOUR_MS
 from muster.tables.intervals import INTERVAL_MS
 from muster.tables.reading import open_tables
 from muster.tables.schemas import ANALYTICS, COMMITS, TABLES, published_form
+from muster.tables.sentences import DUCKDB
 from muster.tables.store import TableStore
-from muster.tables.times import inner
+from muster.tables.times import inner, published
 from tests.pipeline.test_frames import in_order
 from tests.pipeline.world import run_here, unpacked
+from tests.tables.finding_rows import CASES, NOW_MS, tables_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -109,3 +115,36 @@ def test_frames_as_of_a_moment(spark: "SparkSession", tmp_path: Path) -> None:
     assert found
     assert then["commits"].columns == published_form(COMMITS).names
     assert isinstance(moment, datetime)
+
+
+def test_spark_finds_what_duckdb_finds(spark: "SparkSession") -> None:
+    """In the rows of all cases, each with a group and a topic of its own."""
+    from muster.pipeline import frames
+
+    rows: dict[str, list[Row]] = {}
+    for number, case in enumerate(CASES):
+        told = json.dumps(case.rows)
+        for name in ("payments", "orders"):
+            told = told.replace(json.dumps(name), json.dumps(f"{name} {number}"))
+        for table, more in json.loads(told).items():
+            rows.setdefault(table, []).extend(more)
+    tables = tables_of(rows)
+    connection = duckdb.connect()
+    for name, table in tables.items():
+        connection.register(name, table)
+    sql = findings({name: name for name in tables}, Asked(NOW_MS, True, DUCKDB))
+    here = connection.sql(sql).to_arrow_table().cast(TABLES["findings"]).to_pylist()
+    with interpreted(spark):
+        given = {
+            name: spark.createDataFrame(
+                published(table, published_form(table.schema)).to_pylist(),
+                frames.struct_of(published_form(table.schema)),
+            )
+            for name, table in tables.items()
+        }
+        found = frames.findings(given, datetime.fromtimestamp(NOW_MS / 1000, UTC), lists_all_topics=True).toArrow()
+    there = inner(found, TABLES["findings"]).to_pylist()
+    assert {row["kind"] for row in here} == {case.kind for case in CASES}
+    for one in (*here, *there):
+        one["evidence"] = json.loads(one["evidence"])
+    assert in_order(there) == in_order(here)

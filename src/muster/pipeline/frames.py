@@ -22,11 +22,14 @@ from muster.codec.columns.transactions import Markers
 from muster.codec.records import Record
 from muster.errors import BadInput
 from muster.segments.sources import OFFSETS_TOPIC
+from muster.tables import findings as finding_kinds
 from muster.tables import hours, intervals, queries
 from muster.tables.ends import observed_since
+from muster.tables.finding import Asked
 from muster.tables.relations import FROM_THE_LOG
 from muster.tables.schemas import (
     COMMITS,
+    FINDINGS,
     GROUP_HOURS,
     GROUP_RECORDS,
     GROUPS,
@@ -213,6 +216,18 @@ def group_hours(
     earlier = None if before is None else f"({hours.hours_before('{before}', _since_ms(since))})"
     sql = hours.group_hours("{commits}", "{rebalances}", _since_ms(since), earlier)
     return _asked(commits.sparkSession, sql, given).select(*columns_of(GROUP_HOURS))
+
+
+def findings(tables: Mapping[str, DataFrame], moment: datetime, lists_all_topics: bool = False) -> DataFrame:
+    """One row per thing to look at, as of the moment that the tables are of; `rebalances` with the newest
+    (`all_rebalances`), `open_commits` without those that a deletion has ended.
+
+    Kinds whose tables are not all given are left out. `lists_all_topics`: what `log_ends` does not have, the cluster
+    does not have. There is one table more than are published: `damage` (`findings_of_logs.DAMAGE`).
+    """
+    given = {name: tables[name] for name in finding_kinds.NEEDED if name in tables}
+    sql = finding_kinds.findings({name: f"{{{name}}}" for name in given}, Asked(_since_ms(moment), lists_all_topics))
+    return _asked(next(iter(given.values())).sparkSession, sql, given).select(*columns_of(FINDINGS))
 
 
 def as_of(history: Mapping[str, DataFrame], moment: datetime) -> dict[str, DataFrame]:
