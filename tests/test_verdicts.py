@@ -154,4 +154,4 @@ def test_of_a_group(verdicts: list[Verdict], verdict: Verdict | None) -> None:
 
 
 def test_burrows_numbers() -> None:
-    assert [verdict.burrow_code for verdict in Verdict] == [1, 2, 3, 4, 5, 6, 3]
+    assert [verdict.burrow_code for verdict in Verdict] == [1, 2, 3, 4, 5, 6, 3, 2]

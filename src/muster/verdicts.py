@@ -13,7 +13,8 @@ moves. The first rule that applies gives the verdict:
     7  OK
 
 A commit whose lag is None counts where offsets are looked at, and not where lags are: it was made before anybody looked
-at the end of the log. LOSING stands above all of these: what is to be read next is no longer in the log.
+at the end of the log. LOSING stands above all of these: what is to be read next is no longer in the log. EXPIRING
+stands above WARN and OK: the broker will delete the offset soon if nothing more happens.
 """
 
 from collections.abc import Iterable, Sequence
@@ -31,15 +32,16 @@ class Verdict(StrEnum):
     STALLED = "STALLED"
     REWIND = "REWIND"
     LOSING = "LOSING"
+    EXPIRING = "EXPIRING"
 
     @property
     def burrow_code(self) -> int:
-        """Burrow's number; it has none for LOSING, which is an error to it."""
+        """Burrow's number; it has none for LOSING, which is an error to it, and for EXPIRING, which is a warning."""
         return _BURROW_CODES[self]
 
     @property
     def is_error(self) -> bool:
-        return self not in (Verdict.OK, Verdict.WARN)
+        return self not in (Verdict.OK, Verdict.WARN, Verdict.EXPIRING)
 
 
 _BURROW_CODES = {
@@ -50,6 +52,7 @@ _BURROW_CODES = {
     Verdict.STALLED: 5,
     Verdict.REWIND: 6,
     Verdict.LOSING: 3,
+    Verdict.EXPIRING: 2,
 }
 
 
@@ -151,4 +154,4 @@ def of_group(verdicts: Iterable[Verdict]) -> Verdict | None:
         return None
     if any(verdict.is_error for verdict in found):
         return Verdict.ERR
-    return Verdict.WARN if Verdict.WARN in found else Verdict.OK
+    return Verdict.WARN if found & {Verdict.WARN, Verdict.EXPIRING} else Verdict.OK

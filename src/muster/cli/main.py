@@ -20,6 +20,12 @@ from muster.cli.options import DEBUG, wants_traceback
 from muster.cli.output import PipeClosed, say
 from muster.cli.people import shown_lines
 from muster.cli.pipeline import app as pipeline
+from muster.cli.questions.expiring import EPILOG as EXPIRING_EPILOG
+from muster.cli.questions.expiring import expiring
+from muster.cli.questions.findings import EPILOG as FINDINGS_EPILOG
+from muster.cli.questions.findings import findings
+from muster.cli.questions.status import EPILOG as STATUS_EPILOG
+from muster.cli.questions.status import status
 from muster.cli.serve import EPILOG as SERVE_EPILOG
 from muster.cli.serve import partitions, serve
 from muster.cli.status import Status
@@ -40,6 +46,9 @@ app = typer.Typer(
 )
 app.command(no_args_is_help=True)(dump)
 app.command(epilog=SERVE_EPILOG)(serve)
+app.command(epilog=STATUS_EPILOG)(status)
+app.command(epilog=FINDINGS_EPILOG)(findings)
+app.command(epilog=EXPIRING_EPILOG)(expiring)
 app.command(epilog=TABLE_EPILOG)(table)
 app.command(epilog=EXPORTER_EPILOG, no_args_is_help=True)(exporter)
 app.add_typer(groups)

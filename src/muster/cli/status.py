@@ -12,6 +12,8 @@ class Status(IntEnum):
     NOTHING_MATCHED = 5
     UNREACHABLE = 6
     REFUSED = 7
+    WARNING = 10
+    ERROR = 11
     INTERRUPTED = 130
 
     @property
@@ -32,5 +34,7 @@ _MEANINGS = {
     "reverse.",
     Status.REFUSED: "The cluster refused some or all of it: members in the way, no rights, a wrong login; each is "
     "named on stderr.",
+    Status.WARNING: "Answered, and something is to be watched (`muster status`, `muster findings`).",
+    Status.ERROR: "Answered, and something is wrong with a group (`muster status`, `muster findings`).",
     Status.INTERRUPTED: "Stopped by Ctrl-C; a file named by `--out` is then left as it was.",
 }

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from muster.cli.options import Format
 from muster.cli.output import say, write_lines_to_stdout, write_to_stdout
-from muster.cli.people import csv_cell, short_members, shown_duration, shown_time
+from muster.cli.people import csv_cell, iso_time, short_members, shown_duration, shown_time
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -122,6 +122,8 @@ def _json_value(value: Any, kind: Kind) -> Any:
         return [{"topic": topic, "partitions": partitions} for topic, partitions in spread(value).items()]
     if kind is Kind.GROUP_TYPE:
         return value.lower()
+    if kind is Kind.TIME_MS:
+        return iso_time(value)
     return value
 
 
@@ -140,6 +142,8 @@ def _csv_column(values: list[Any], kind: Kind, exact: bool) -> list[str]:
         return [value.lower() for value in values]
     if kind in NUMBERS:
         return ["" if value is None else str(value) for value in values]
+    if kind is Kind.TIME_MS:
+        return ["" if value is None else iso_time(value) for value in values]
     return [csv_cell(text, exact) for text in cells(values, kind, missing="", wide=True)]
 
 

@@ -1,0 +1,127 @@
+"""How well groups do: the verdicts of `status`, by partition and by group, now or as of a moment.
+
+A verdict is made when a run of the pipeline looks. As of a moment it is the one of the last look before it.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from muster.answers.levels import Level
+from muster.tables.reading import Tables
+from muster.verdicts import Verdict, of_group
+
+ERRORS = tuple(verdict.value for verdict in Verdict if verdict.is_error and verdict is not Verdict.ERR)
+WARNINGS = ("WARN", "EXPIRING")
+WORST_FIRST = ("LOSING", "STOPPED", "STALLED", "REWIND", "EXPIRING", "WARN", "OK")
+
+
+class PartitionStatus(NamedTuple):
+    group_id: str
+    topic: str
+    partition: int
+    verdict: str | None
+    """None: nothing to judge."""
+    verdict_since_ms: int | None
+    lag: int | None
+    lag_ms: int | None
+    committed_offset: int | None
+    log_end_offset: int | None
+    lost_records: int | None
+    last_commit_ms: int | None
+    expires_at_ms: int | None
+
+
+class GroupStatus(NamedTuple):
+    group_id: str
+    verdict: str | None
+    """OK, WARN or ERR for all partitions together; None: nothing to judge."""
+    worst: str | None
+    """The worst verdict on a partition."""
+    topic: str | None
+    """Of the worst partition, and of its like the one that is furthest behind."""
+    partition: int | None
+    verdict_since_ms: int | None
+    """Since when the worst partition has its verdict."""
+    partitions: int
+    partitions_not_ok: int
+    lag: int | None
+    """Of all partitions together, as far as it is known."""
+    lag_ms: int | None
+    """The longest of any partition."""
+    state: str | None
+    members: int | None
+    last_commit_ms: int | None
+    expires_at_ms: int | None
+    """The earliest of any partition."""
+
+    @property
+    def where(self) -> str | None:
+        """The worst partition, if it is not OK."""
+        return None if self.worst in (None, "OK") else f"{self.topic}-{self.partition}"
+
+
+def level_of(verdicts: Iterable[str | None]) -> Level:
+    found = set(verdicts)
+    if found & {*ERRORS, "ERR"}:
+        return Level.ERROR
+    return Level.WARNING if found & set(WARNINGS) else Level.WELL
+
+
+def partition_status(tables: Tables, groups: Sequence[str] = (), as_of_ms: int | None = None) -> list[PartitionStatus]:
+    """Every partition that is judged, of groups that match one of the patterns; the worst first."""
+    status, expiry = (tables.relation(name, as_of_ms, groups) for name in ("status", "expiry"))
+    rows = tables.asked(f"""
+        SELECT s.group_id, s.topic, s.partition, s.verdict, s.verdict_since_ms, s.lag, s.lag_ms, s.committed_offset,
+            s.log_end_offset, s.lost_records, s.last_commit_ms, e.expires_at_ms
+        FROM {status} s LEFT JOIN {expiry} e
+            ON s.group_id = e.group_id AND s.topic = e.topic AND s.partition = e.partition
+        ORDER BY {_rank("s.verdict")}, s.lag DESC NULLS LAST, s.group_id, s.topic, s.partition""")
+    return [PartitionStatus(*row) for row in rows]
+
+
+def group_status(tables: Tables, groups: Sequence[str] = (), as_of_ms: int | None = None) -> list[GroupStatus]:
+    """Every group that matches one of the patterns, judged or not; the worst first."""
+    status, expiry, known = (tables.relation(name, as_of_ms, groups) for name in ("status", "expiry", "groups"))
+    rows = tables.asked(f"""
+        WITH judged AS (
+            SELECT s.*, {_rank("s.verdict")} AS rank, row_number() OVER (
+                PARTITION BY s.group_id
+                ORDER BY {_rank("s.verdict")}, s.lag DESC NULLS LAST, s.verdict_since_ms, s.topic, s.partition
+            ) AS place FROM {status} s
+        ), summed AS (
+            SELECT j.group_id, count(*) AS partitions, count(*) FILTER (WHERE j.verdict <> 'OK') AS not_ok,
+                sum(j.lag)::BIGINT AS lag, max(j.lag_ms) AS lag_ms, max(j.last_commit_ms) AS last_commit_ms,
+                list(DISTINCT j.verdict) AS verdicts
+            FROM judged j GROUP BY j.group_id
+        ), expiring AS (
+            SELECT e.group_id, min(e.expires_at_ms) AS expires_at_ms FROM {expiry} e GROUP BY e.group_id
+        )
+        SELECT coalesce(g.group_id, u.group_id), u.verdicts, w.verdict, w.topic, w.partition, w.verdict_since_ms,
+            coalesce(u.partitions, 0), coalesce(u.not_ok, 0), u.lag, u.lag_ms, g.state, g.members,
+            coalesce(u.last_commit_ms, g.last_commit_timestamp_ms), e.expires_at_ms
+        FROM {known} g FULL JOIN summed u ON g.group_id = u.group_id
+        LEFT JOIN judged w ON w.group_id = coalesce(g.group_id, u.group_id) AND w.place = 1
+        LEFT JOIN expiring e ON e.group_id = coalesce(g.group_id, u.group_id)
+        ORDER BY coalesce(w.rank, {len(WORST_FIRST)}), u.lag DESC NULLS LAST, 1""")
+    return [GroupStatus(row[0], _of_group(row[1]), *row[2:]) for row in rows]
+
+
+def told(groups: Sequence[GroupStatus]) -> str:
+    """All groups in a line: `12 groups: 9 OK, 1 WARN, 2 in error`."""
+    found = Counter(group.verdict for group in groups)
+    words = {"ERR": "in error", "WARN": "to be watched", "OK": "OK", None: "without a verdict"}
+    parts = [f"{found[verdict]:,} {word}" for verdict, word in words.items() if found[verdict]]
+    groups_told = "1 group" if len(groups) == 1 else f"{len(groups):,} groups"
+    return f"{groups_told}: {', '.join(parts)}" if parts else groups_told
+
+
+def _of_group(verdicts: Sequence[str | None] | None) -> str | None:
+    verdict = of_group(Verdict(each) for each in verdicts or () if each is not None)
+    return None if verdict is None else verdict.value
+
+
+def _rank(verdict: str) -> str:
+    """Where a verdict stands in `WORST_FIRST`; one that is not known stands last."""
+    cases = " ".join(f"WHEN '{name}' THEN {place}" for place, name in enumerate(WORST_FIRST))
+    return f"CASE {verdict} {cases} ELSE {len(WORST_FIRST)} END"

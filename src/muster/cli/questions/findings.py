@@ -1,0 +1,146 @@
+"""`muster findings`: what should be looked at."""
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from muster.cli.options import CSV, CSV_EXACT, DEBUG, STORAGE_OPTION, TABLES, chosen_format, option, storage_options
+from muster.cli.output import say, write_lines_to_stdout, write_to_stdout
+from muster.cli.people import iso_time, shown, shown_duration, shown_moment
+from muster.cli.questions.asking import (
+    AS_JSON,
+    AS_OF,
+    EXITS,
+    LIMIT,
+    check_groups,
+    first,
+    moment,
+    need_tables,
+    opened,
+    tell_moment,
+    view,
+)
+from muster.cli.status import Status
+from muster.cli.tabular import show
+
+if TYPE_CHECKING:
+    from muster.answers.findings import Finding
+
+EPILOG = """
+[bold]Examples[/bold]
+
+What should be looked at, and what is to be done? Exit code 0 nothing, 10 a warning, 11 an error.
+  [cyan]muster findings --tables tables[/cyan]
+
+Errors alone, of some groups, for a program:
+  [cyan]muster findings 'orders-*' --tables tables --severity error --json[/cyan]
+"""
+
+GROUPS = typer.Argument(metavar="GROUP", help="Groups; * and ? are wildcards. Default: all.", show_default=False)
+COLOURS = {"error": "bold red", "warning": "yellow", "info": "dim"}
+INDENT = "    "
+
+
+class Severity(StrEnum):
+    ERROR = "error"
+    WARNING = "warning"
+    INFO = "info"
+
+
+SEVERITY = option("--severity", "-s", metavar="SEVERITY", help="error, warning or info; repeatable. Default: all.")
+
+
+def findings(
+    group: Annotated[list[str] | None, GROUPS] = None,
+    tables: Annotated[str, TABLES] = ...,  # type: ignore[assignment]  # typer's way to say that it is needed
+    storage_option: Annotated[list[str] | None, STORAGE_OPTION] = None,
+    severity: Annotated[list[Severity] | None, SEVERITY] = None,
+    as_of: Annotated[str | None, AS_OF] = None,
+    limit: Annotated[int | None, LIMIT] = None,
+    as_json: Annotated[bool, AS_JSON] = False,
+    as_csv: Annotated[bool, CSV] = False,
+    csv_exact: Annotated[bool, CSV_EXACT] = False,
+    debug: Annotated[bool, DEBUG] = False,
+) -> Status:
+    """What should be looked at: stuck, rewound and flapping groups, lost records, damage; each with what to do."""
+    from muster.answers.findings import Finding, findings, level_of_findings
+
+    format, groups, as_of_ms = chosen_format(as_json, as_csv, csv_exact, False), group or [], moment(as_of)
+    with opened(tables, storage_options(storage_option)) as asked:
+        need_tables(asked, "findings")
+        found = findings(asked, groups, [each.value for each in severity or Severity], as_of_ms)
+        if not found and groups and not _are_known(asked, groups, as_of_ms):
+            check_groups(asked, groups, found, as_of_ms)
+            return Status.NOTHING_MATCHED
+        tell_moment(asked, as_of_ms)
+    chosen = first(found, limit, is_for_people=format.is_for_people)
+    if format.is_for_people:
+        _write(chosen)
+        say(_told(found))
+    elif as_json:
+        write_lines_to_stdout("".join(map(_json_line, chosen)).encode("utf-8", "replace"))
+    else:
+        show(view(chosen, Finding._fields, (), format), format)
+    return EXITS[level_of_findings(found)]
+
+
+def _are_known(tables: Any, groups: Sequence[str], as_of_ms: int | None) -> bool:
+    return bool(tables.asked(f"SELECT 1 FROM {tables.relation('groups', as_of_ms, groups)} g LIMIT 1"))
+
+
+def _json_line(finding: "Finding") -> str:
+    """An object, in which the evidence is one too."""
+    told = finding._asdict()
+    evidence = told.pop("evidence")
+    for name in ("since_ms", "at_ms"):
+        value = told.pop(name)
+        told[name.removesuffix("_ms")] = None if value is None else iso_time(value)
+    told["evidence"] = None if evidence is None else json.loads(evidence)
+    return json.dumps(told, ensure_ascii=False) + "\n"
+
+
+def _write(found: Sequence["Finding"]) -> None:
+    """Each as a few lines: what it is about, what is the matter, what to do."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(file=sys.stdout, highlight=False, soft_wrap=not sys.stdout.isatty())
+    with console.capture() as written:
+        for each in found:
+            head = Text(each.severity.upper(), style=COLOURS.get(each.severity, ""))
+            head.append(f"  {shown(each.kind)}{_about(each)}", style="bold")
+            head.append(_since(each), style="dim")
+            console.print(head)
+            console.print(Text(f"{INDENT}{shown(each.sentence)}"))
+            console.print(Text(f"{INDENT}To do: {shown(each.what_to_do)}"))
+            console.print()
+    write_to_stdout(written.get().encode("utf-8", "replace"))
+
+
+def _about(finding: "Finding") -> str:
+    place = None if finding.topic is None else finding.topic
+    if place is not None and finding.partition is not None:
+        place = f"{place}-{finding.partition}"
+    names = [shown(name) for name in (finding.group_id, place, finding.member_id) if name is not None]
+    return f"  {'  '.join(names)}" if names else ""
+
+
+def _since(finding: "Finding") -> str:
+    if finding.since_ms is None:
+        return ""
+    lasted = finding.at_ms - finding.since_ms
+    ago = f", for {shown_duration(lasted)}" if lasted > 0 else ""
+    return f"  since {shown_moment(finding.since_ms)}{ago}"
+
+
+def _told(found: Sequence["Finding"]) -> str:
+    if not found:
+        return "nothing to look at."
+    counts = Counter(each.severity for each in found)
+    words = {"error": ("error", "errors"), "warning": ("warning", "warnings"), "info": ("note", "notes")}
+    return ", ".join(f"{counts[name]:,} {words[name][counts[name] > 1]}" for name in words if counts[name]) + "."
