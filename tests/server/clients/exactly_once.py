@@ -17,7 +17,7 @@ class ExactlyOnce:
     def __init__(self, client: Client, place: Place, about: str, session_ms: int = 1_000) -> None:
         self._client, self._place, self._session_ms = client, place, session_ms
         self._program: Program | None = None
-        self._name = self.group = self.inputs = f"{client.name}-{about}"
+        self._name = self.id = self.group = self.inputs = f"{client.name}-{about}"
         self.output = f"{self.inputs}-output"
         for topic in (self.inputs, self.output):
             place.create_topic(topic, partitions=PARTITIONS)

@@ -27,6 +27,7 @@ from tests.server.clients.places import (
 )
 from tests.server.clients.programs import Client, Program
 from tests.server.clients.world import of_those_that_can
+from tests.server.transactions.inside import one_marker_held, stopped_at
 
 PARTITIONS = 3
 JOINS_AGAIN_S = 1.0
@@ -206,6 +207,37 @@ def test_every_input_is_in_the_output_once_although_the_server_crashes(client: C
 @of_those_that_can("exactly once")
 def test_every_input_is_in_the_output_once_wherever_the_server_crashes(client: Client, tmp_path: Path) -> None:
     through_crashes(client, tmp_path, *Step)
+
+
+@pytest.mark.matrix
+@of_those_that_can("exactly once")
+def test_every_input_is_in_the_output_once_wherever_the_client_dies(client: Client, tmp_path: Path) -> None:
+    """In the midst of a transaction's end; the server goes on with it, or is started again too."""
+    inputs = [f"input {number}" for number in range(120)]
+    with (
+        Broker(data=tmp_path / "data", settings=SETTINGS | {"muster.flush": "always"}) as broker,
+        ExactlyOnce(client, broker, "client-dies", session_ms=3_000) as work,
+    ):
+        work.give(inputs)
+        work.process_some()
+        with stopped_at(broker, Step.PREPARED) as is_there:
+            work.program.tell("commit_transaction", producer="worker")
+            assert is_there.wait(WAIT_S)
+            work.kill()
+        work.restart().process_some()
+        with one_marker_held(broker, work.output) as all_others_are_safe:
+            work.program.tell("commit_transaction", producer="worker")
+            until(all_others_are_safe)
+            assert broker.transactions()[work.id].state == "PrepareCommit"
+            work.kill()
+        for step in (Step.PREPARED, Step.FIRST_MARKER):
+            work.restart().process_some()
+            crash = broker.faults.crash_at(step)
+            work.program.tell("commit_transaction", producer="worker")
+            until(lambda: crash.met > 0)  # noqa: B023
+            work.kill()
+            broker.kill_and_restart()
+        work.restart().finish(inputs)
 
 
 def through_crashes(client: Client, tmp_path: Path, *steps: Step) -> None:

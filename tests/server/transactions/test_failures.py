@@ -1,10 +1,9 @@
 """Ends of transactions while a log fails, the disk is full, or partitions are let go and loaded again."""
 
-import asyncio
 import errno
 import select
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,11 +14,11 @@ from muster.codec.partitioning import partition_for
 from muster.protocol.apis import ApiKey
 from muster.segments.checkpoints import TopicPartition
 from tests.server.raw import Raw
+from tests.server.transactions.inside import WITHIN_S, inside
 from tests.server.transactions.talking import Producer, committed_values
 
 E = ErrorCode
 TOPIC, GROUP, WORKER = "orders", "app", "worker-1"
-WITHIN_S = 30
 
 
 @pytest.fixture
@@ -37,18 +36,6 @@ def producer(broker: Broker) -> Iterator[Producer]:
         producer.send(TOPIC, 0, "a")
         assert producer.commit_offset(GROUP, TOPIC, 0, 7) == 0
         yield producer
-
-
-def inside(broker: Broker, work: Callable[[Any], Any]) -> Any:
-    """Do something with the parts of the server, in its thread."""
-    loop, server = broker._loop, broker._server
-    assert loop is not None
-    assert server is not None
-
-    async def do() -> Any:
-        return work(server.parts)
-
-    return asyncio.run_coroutine_threadsafe(do(), loop).result(WITHIN_S)
 
 
 def wait_for(broker: Broker, state: str) -> None:
