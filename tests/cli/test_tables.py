@@ -276,6 +276,17 @@ def test_where_there_are_no_tables_it_says_how_to_make_them(tmp_path: Path) -> N
     ran = run("table", "offsets", "--tables", tmp_path)
     assert ran.status == Status.BAD_INPUT
     assert f"there are no tables at {tmp_path}. `muster pipeline run --source SOURCE --out {tmp_path}`" in ran.err
+    (tmp_path / "commits").mkdir()
+    ran = run("table", "offsets", "--tables", tmp_path)
+    assert (ran.status, len(ran.err.splitlines())) == (Status.BAD_INPUT, 1)
+    assert "has tables of muster, but not their _manifest" in ran.err
+    (tmp_path / "photos").mkdir()
+    ran = run("table", "offsets", "--tables", tmp_path)
+    assert (ran.status, len(ran.err.splitlines())) == (Status.BAD_INPUT, 1)
+    assert (
+        f"no tables at {tmp_path}, which has other things in it (photos). Name the directory that has them" in ran.err
+    )
+    assert f"--out {tmp_path}/tables` makes them." in ran.err
     assert run("table", "offsets", "--tables", "http://x/y").err.startswith("muster: tables cannot be kept at http")
 
 

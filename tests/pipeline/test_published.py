@@ -229,7 +229,7 @@ def test_what_cannot_be_opened_says_what_to_do(tables: Path, tmp_path: Path) -> 
     some: Any = Spark()
     with pytest.raises(BadInput, match=r"Spark 4\.0 to 4\.3, and this is 3\.5\.7: pip install 'pyspark>=4,<5'\."):
         views(old, str(tables))
-    with pytest.raises(BadInput, match=r"there are no tables at .*: no run was published\. `muster pipeline run"):
+    with pytest.raises(BadInput, match=r"there are no tables at .*\. `muster pipeline run"):
         views(some, str(tmp_path))
 
 

@@ -22,7 +22,7 @@ from muster.tables.delta import TableMoved
 from muster.tables.reading import open_tables
 from muster.tables.schemas import COMMITS
 from muster.tables.store import TableStore
-from muster.tables.upkeep import LONGEST_RUN_MS, Keep
+from muster.tables.upkeep import LONGEST_RUN_MS, Keep, remove
 from tests.tables.years import Years
 
 LAYOUT_1 = Path(__file__).parent / "layout-1.tar.zst"
@@ -77,6 +77,28 @@ def test_a_run_is_published_whole_or_not_at_all(options: dict[str, str]) -> None
     assert seen(address, options) == [1, 3, 5]
     with open_tables(address, options) as tables:
         assert [row["committed_offset"] for row in tables.read("offsets", as_of_ms=4).table().to_pylist()] == [3]
+
+
+def test_tables_without_their_manifest_are_not_begun_anew(options: dict[str, str]) -> None:
+    """But those of a first run that was killed are: there was nothing before."""
+    killed, store = TableStore("s3://bucket/killed", options), TableStore("s3://bucket/lost", options)
+    with begin_run(killed) as run:
+        run.append_rows("commits", commits(1))
+    with begin_run(killed) as run:
+        assert run.files("commits") == []
+    for offset in range(6):
+        with begin_run(store) as run:
+            run.append_rows("commits", commits(offset))
+            run.publish({}, {})
+    manifest = [f"_manifest/{info.path.partition('/_manifest/')[2]}" for info in listed(store, "_manifest")]
+    remove(store.place, manifest)
+    with begin_run(store) as run, pytest.raises(BadInput, match=r"not their _manifest, which .* Put _manifest back"):
+        run.files("commits")
+
+
+def listed(store: TableStore, folder: str) -> list[fs.FileInfo]:
+    found = store.filesystem.get_file_info(fs.FileSelector(f"{store.root}/{folder}", recursive=True))
+    return [info for info in found if info.type == fs.FileType.File]
 
 
 def test_two_runs_at_once_do_not_mix(options: dict[str, str]) -> None:

@@ -49,6 +49,8 @@ from muster.tables.upkeep import (
 )
 
 COMPRESSION = "zstd"
+MOST_OF_A_FIRST_RUN = 5
+"""Versions of a table: a first run that was killed leaves fewer. A disk has a lock that tells, a store has none."""
 
 
 class RowsFile(NamedTuple):
@@ -327,10 +329,20 @@ class Run:
         if table.version < version:
             raise TableMoved(f"the table {name} at {self.store.address} is older than its manifest says. Restore it.")
         if table.version > version:
+            self._check_manifest(table)
             if table.made_at_ms() > self._opened_at_ms:  # no lock tells on an object store
                 raise table.moved()
             table.restore(version)
         return table
+
+    def _check_manifest(self, table: OneTable) -> None:
+        """Tables of many runs without a manifest have lost it; those of a killed first run had none."""
+        if self.manifest is None and table.version >= MOST_OF_A_FIRST_RUN and not is_local(self.store.address):
+            raise BadInput(
+                f"{self.store.address} has tables of many runs, but not their {MANIFEST_TABLE}, which says what is in "
+                f"them; a run would begin them anew. Put {MANIFEST_TABLE} back, or name another place, or delete the "
+                "tables."
+            )
 
     def _check_columns(self, table: OneTable) -> None:
         """Whoever writes rows without a column that it does not know takes from readers what they had."""

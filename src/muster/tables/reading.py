@@ -96,13 +96,7 @@ class TableFacts(NamedTuple):
 def open_tables(address: str | Path, storage_options: Mapping[str, str] | None = None) -> "Tables":
     """The tables at an address as the last published run left them."""
     store = TableStore(address, storage_options)
-    manifest = store.manifest()
-    if manifest is None:
-        raise BadInput(
-            f"there are no tables at {store.address}. "
-            f"`muster pipeline run --source SOURCE --out {store.address}` makes them."
-        )
-    return Tables(store, manifest)
+    return Tables(store, store.published())
 
 
 class Tables:

@@ -56,6 +56,19 @@ class TableStore:
         table = self.table(MANIFEST_TABLE)
         return self.manifest_in(table) if table.open() else None
 
+    def published(self) -> Manifest:
+        """The same where there must be one: `BadInput` says what is there instead, and how tables are made."""
+        manifest = self.manifest()
+        if manifest is not None:
+            return manifest
+        strange = strangers(Path(self.address)) if is_local(self.address) else ""
+        if not strange and is_local(self.address):
+            check_ours(Path(self.address))
+        place = f"{self.address}/tables" if strange else self.address
+        there = f", which has other things in it ({strange}). Name the directory that has them;" if strange else "."
+        command = f"`muster pipeline run --source SOURCE --out {place}`"
+        raise BadInput(f"there are no tables at {self.address}{there} {command} makes them.")
+
     def layout(self) -> int | None:
         """The layout of the tables, whichever it is; None where there are none yet."""
         table = self.table(MANIFEST_TABLE)
@@ -139,17 +152,30 @@ class TableStore:
 
 def check_ours(root: Path) -> None:
     """Refuse a directory with other things in it, which would be mixed with ours, and tables whose manifest is gone."""
-    if not root.is_dir() or (root / MANIFEST_TABLE).exists():
-        return
-    found = {each.name for each in root.iterdir() if not each.name.startswith((".", PROBE))}
-    foreign = sorted(found - {*ABOUT, LOCK_FILE, STAGING, "lost+found"})  # a run that was killed has left some of these
-    if foreign:
-        told = ", ".join(foreign[:3]) + (f" and {len(foreign) - 3:,} more" if len(foreign) > 3 else "")
+    strange = strangers(root)
+    if strange:
         raise BadInput(
-            f"{root} is not empty and has no tables of muster: {told}. Name a directory for them, {root}/tables say."
+            f"{root} is not empty and has no tables of muster: {strange}. Name a directory for them, {root}/tables say."
         )
-    if found & ABOUT.keys() and not was_cut_short(root):
+    if (
+        root.is_dir()
+        and not (root / MANIFEST_TABLE).exists()
+        and _names(root) & ABOUT.keys()
+        and not was_cut_short(root)
+    ):
         raise BadInput(
             f"{root} has tables of muster, but not their {MANIFEST_TABLE}, which says what is in them; a run would "
             f"begin them anew. Put {MANIFEST_TABLE} back, or name another directory, or delete the tables."
         )
+
+
+def strangers(root: Path) -> str:
+    """What a directory without tables has in it that is not ours, in words; empty where there is nothing."""
+    if not root.is_dir() or (root / MANIFEST_TABLE).exists():
+        return ""
+    foreign = sorted(_names(root) - {*ABOUT, LOCK_FILE, STAGING, "lost+found"})  # a killed run has left some of these
+    return ", ".join(foreign[:3]) + (f" and {len(foreign) - 3:,} more" if len(foreign) > 3 else "")
+
+
+def _names(root: Path) -> set[str]:
+    return {each.name for each in root.iterdir() if not each.name.startswith((".", PROBE))}

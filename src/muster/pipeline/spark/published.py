@@ -72,12 +72,7 @@ def struct_of_table(table: str) -> StructType:
 
 def manifest_of_run(store: TableStore, run: str | None) -> Manifest:
     """The manifest of a run; of the last one that was published where none is named."""
-    manifest = store.manifest()
-    if manifest is None:
-        raise BadInput(
-            f"there are no tables at {store.address}: no run was published. "
-            f"`muster pipeline run --source SOURCE --out {store.address}` makes them."
-        )
+    manifest = store.published()
     if run is None or manifest.run_id == run:
         return manifest
     kept = store.manifests(MOST_RUNS)
