@@ -8,7 +8,7 @@ STAMP  := $(VENV)/.muster-setup
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check shape fmt real suites long sim campaign mutants scenarios bench kafka wheel clients promtool lock clean
+.PHONY: help setup demo test check shape fmt real suites long sim campaign mutants scenarios bench kafka wheel clients promtool browser lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,7 +33,7 @@ demo: setup ## a broker with real clients, and tables of its log and of a real K
 	@$(BIN)/python examples/demo.py
 
 test: setup check ## the tests of every day (minutes; JOBS=4 at a time)
-	@if [ "$(CI)" = true ]; then $(MAKE) --no-print-directory promtool; fi
+	@if [ "$(CI)" = true ]; then $(MAKE) --no-print-directory promtool browser; fi
 	$(BIN)/python -m pytest -m "not long and not matrix" -n $(or $(JOBS),4) --dist loadfile --no-loadscope-reorder --durations=20
 
 check: setup ## format, lint and types
@@ -95,6 +95,11 @@ promtool: ## Prometheus' own check of alert rules, from Debian's package, unpack
 	    { apt-get download -q prometheus || { apt-get update -q && apt-get download -q prometheus; }; } >/dev/null 2>&1 && \
 	    dpkg -x prometheus_*.deb . && rm prometheus_*.deb; } || \
 	  echo "  promtool: could not be had; install the package prometheus of your system"
+
+browser: ## Chromium for the tests of pages, from the system's packages where it is not installed
+	@command -v chromium >/dev/null 2>&1 || command -v chromium-browser >/dev/null 2>&1 || command -v google-chrome >/dev/null 2>&1 || \
+	  { [ "$$(id -u)" = 0 ] && { apt-get install -y -q chromium || { apt-get update -q && apt-get install -y -q chromium; }; } >/dev/null 2>&1; } || \
+	  echo "  chromium: could not be installed; tests of pages are skipped. As root: apt-get install chromium"
 
 lock: ## pin the packages anew (needs uv)
 	@for name in build java; do \

@@ -10,12 +10,13 @@ from importlib.util import find_spec
 
 from muster.errors import BadInput
 
-COLUMNS, GROUPS, TABLES, PIPELINE = "columns", "groups", "tables", "pipeline"
+COLUMNS, GROUPS, TABLES, WEB, PIPELINE = "columns", "groups", "tables", "web", "pipeline"
 
 MODULES: dict[str, tuple[str, ...]] = {
     COLUMNS: ("numpy", "numba", "pyarrow"),
     GROUPS: ("confluent_kafka", "cryptography"),
     TABLES: ("duckdb", "deltalake", "pyarrow"),
+    WEB: ("duckdb", "deltalake", "pyarrow", "jinja2", "numpy"),
     PIPELINE: ("numpy", "numba", "pyarrow", "duckdb", "deltalake", "cryptography", "packaging", "pandas", "pyspark"),
 }
 """Smallest first: a module is brought by the first that has it."""

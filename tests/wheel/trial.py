@@ -45,6 +45,8 @@ NEEDS = {
     ("table", "--tables", "."): extras.TABLES,
     ("table", "offsets", "--tables", "."): extras.TABLES,
     ("exporter", "-b", "localhost:1"): extras.COLUMNS,
+    ("dashboard", "--tables", "."): extras.WEB,
+    ("report", "--tables", ".", "--html", "report.html"): extras.WEB,
     ("groups", "list", "-b", "localhost:1"): extras.GROUPS,
     ("groups", "delete", "-g", "g", "-b", "localhost:1"): extras.GROUPS,
     ("pipeline", "run", "--source", ".", "--out", "out"): extras.PIPELINE,

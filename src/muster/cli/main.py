@@ -18,6 +18,7 @@ from muster.cli.exporter import exporter
 from muster.cli.groups.commands import app as groups
 from muster.cli.options import DEBUG, wants_traceback
 from muster.cli.output import PipeClosed, say
+from muster.cli.pages import DASHBOARD_EPILOG, REPORT_EPILOG, dashboard, report
 from muster.cli.people import shown_lines
 from muster.cli.pipeline import app as pipeline
 from muster.cli.questions.expiring import EPILOG as EXPIRING_EPILOG
@@ -51,6 +52,8 @@ app.command(epilog=FINDINGS_EPILOG)(findings)
 app.command(epilog=EXPIRING_EPILOG)(expiring)
 app.command(epilog=TABLE_EPILOG)(table)
 app.command(epilog=EXPORTER_EPILOG, no_args_is_help=True)(exporter)
+app.command(epilog=DASHBOARD_EPILOG, no_args_is_help=True)(dashboard)
+app.command(epilog=REPORT_EPILOG, no_args_is_help=True)(report)
 app.add_typer(groups)
 app.add_typer(partitions)
 app.add_typer(pipeline)

@@ -1,0 +1,183 @@
+"""All groups in one list, now or as of a moment: how well each does, how far it is behind, what happened last."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from muster.answers.totals import DAY_MS, UNKNOWN, Totals, trend_of
+from muster.tables.reading import Tables
+
+TREND_POINTS = 24
+SEVERITY = ("OK", "WARN", "EXPIRING", "REWIND", "STALLED", "STOPPED", "LOSING")
+"""What is said of a partition, the worst last."""
+WARNINGS = ("WARN", "EXPIRING")
+
+
+class GroupLine(NamedTuple):
+    """One group. What is None is not known, or there is none."""
+
+    group_id: str
+    verdict: str | None
+    """ERR, WARN or OK."""
+    worst: str | None
+    """What is said of its worst partition."""
+    since_ms: int | None
+    """Since when that is said of one of its partitions."""
+    lag: int | None
+    lag_ms: int | None
+    trend: str
+    """Lags of the day before, the highest as the full block; a space: not known."""
+    partitions: int | None
+    """Of now only."""
+    members: int | None
+    state: str | None
+    """Of now only."""
+    rebalanced_ms: int | None
+    cause: str | None
+    last_commit_ms: int | None
+    expires_ms: int | None
+    """When the first of its offsets, or the group, will be deleted. Of now only."""
+    topics: tuple[str, ...]
+
+
+class Verdict(NamedTuple):
+    """What is said of a group."""
+
+    verdict: str | None = None
+    worst: str | None = None
+    since_ms: int | None = None
+
+
+NOTHING_SAID = Verdict()
+
+
+def of_partitions(said: Iterable[tuple[str | None, int | None]]) -> Verdict:
+    """The verdict on a group, from what is said of its partitions and since when."""
+    since: dict[str, list[int]] = defaultdict(list)
+    for word, since_ms in said:
+        if word:
+            since[word] += [] if since_ms is None else [since_ms]
+    if not since:
+        return NOTHING_SAID
+    worst = max(since, key=lambda word: SEVERITY.index(word) if word in SEVERITY else len(SEVERITY))
+    verdict = "OK" if worst == "OK" else "WARN" if worst in WARNINGS else "ERR"
+    return Verdict(verdict, worst, min(since[worst], default=None))
+
+
+def overview(tables: Tables, totals: Totals | None, at_ms: int | None = None) -> list[GroupLine]:
+    """Every group, those to look at first in front."""
+    if at_ms is None:
+        lines = _now(tables, totals)
+    else:
+        tables.check_moment(at_ms)
+        lines = _as_of(tables, totals, at_ms)
+    return sorted(lines, key=_urgency)
+
+
+def _urgency(line: GroupLine) -> tuple[Any, ...]:
+    rank = SEVERITY.index(line.worst) if line.worst in SEVERITY else -1
+    return -rank, -(line.lag_ms or 0), -(line.lag or 0), line.group_id
+
+
+# Now: from the tables of state
+
+
+def _now(tables: Tables, totals: Totals | None) -> list[GroupLine]:
+    groups = tables.asked(f"SELECT group_id, members, state FROM {tables.relation('groups')} g")
+    behind = {
+        row[0]: row[1:]
+        for row in tables.asked(f"""
+        SELECT group_id, sum(lag)::BIGINT, max(lag_ms), count(*), max(commit_timestamp_ms),
+            list_sort(list(DISTINCT topic))
+        FROM {tables.relation("lag")} l GROUP BY group_id""")
+    }
+    said = _grouped(
+        tables.asked(f"""
+        SELECT group_id, verdict, min(verdict_since_ms) FROM {tables.relation("status")} s
+        GROUP BY group_id, verdict""")
+    )
+    expires = dict(
+        tables.asked(f"SELECT group_id, min(expires_at_ms) FROM {tables.relation('expiry')} e GROUP BY group_id")
+    )
+    moved = _rebalances(tables, tables.manifest.known_until_ms)
+    trends = _trends(totals, tables.manifest.known_until_ms)
+    lines = []
+    for group_id, members, state in groups:
+        lag, lag_ms, partitions, last_commit_ms, topics = behind.get(group_id, (None, None, 0, None, ()))
+        rebalanced_ms, cause, _ = moved.get(group_id, (None, None, None))
+        lines.append(GroupLine(
+            group_id, *of_partitions(said.get(group_id, ())), lag, lag_ms, trends.get(group_id, ""), partitions,
+            members, state, rebalanced_ms, cause, last_commit_ms, expires.get(group_id), tuple(topics),
+        ))  # fmt: skip
+    return lines
+
+
+# As of a moment: from what was said, and what was added up
+
+
+def _as_of(tables: Tables, totals: Totals | None, at_ms: int) -> list[GroupLine]:
+    said = _grouped(tables.asked(verdicts_at(tables, "group_id, nullif(verdict, ''), min(since_ms)", at_ms,
+                                             grouped="GROUP BY group_id, verdict")))  # fmt: skip
+    moved, trends = _rebalances(tables, at_ms), _trends(totals, at_ms)
+    behind = lags_by_group(totals, at_ms)
+    lines = []
+    for group_id in {*said, *moved, *behind}:
+        lag, lag_ms, topics = behind.get(group_id, (None, None, ()))
+        rebalanced_ms, cause, members = moved.get(group_id, (None, None, None))
+        lines.append(GroupLine(
+            group_id, *of_partitions(said.get(group_id, ())), lag, lag_ms, trends.get(group_id, ""), None,
+            members, None, rebalanced_ms, cause, None, None, tuple(topics),
+        ))  # fmt: skip
+    return lines
+
+
+def verdicts_at(tables: Tables, columns: str, at_ms: int, only: str = "TRUE", grouped: str = "") -> str:
+    """A query of what was said of partitions at a moment: `group_id`, `topic`, `partition`, `verdict` ('': nothing) and
+    `since_ms`.
+    """
+    return f"""SELECT {columns} FROM (
+        SELECT v.group_id, v.topic, v.partition, max(v.at_ms) AS since_ms,
+            max_by(coalesce(v.verdict, ''), (v.at_ms, v.run_number)) AS verdict
+        FROM {tables.relation("verdicts")} v WHERE v.at_ms <= {int(at_ms)} AND {only}
+        GROUP BY v.group_id, v.topic, v.partition
+    ) w {grouped}"""
+
+
+def lags_by_group(totals: Totals | None, at_ms: int) -> dict[str, tuple[int | None, int | None, list[str]]]:
+    """Lag, its time, and topics of every group that had committed something at a moment."""
+    found = None if totals is None else totals.at(at_ms)
+    groups: dict[str, tuple[int | None, int | None, list[str]]] = {}
+    if totals is None or found is None:
+        return groups
+    for (group_id, topic), lag, lag_ms in zip(totals.lines, found[0].tolist(), found[1].tolist(), strict=True):
+        if lag == UNKNOWN:
+            continue
+        total, longest_ms, topics = groups.get(group_id, (None, None, []))
+        groups[group_id] = (total or 0) + lag, max(longest_ms or UNKNOWN, lag_ms), [*topics, topic]
+    return {group_id: (lag, None if lag_ms == UNKNOWN else lag_ms, topics)
+            for group_id, (lag, lag_ms, topics) in groups.items()}  # fmt: skip
+
+
+def _grouped(rows: Iterable[Sequence[Any]]) -> dict[str, list[tuple[str | None, int | None]]]:
+    found: dict[str, list[tuple[str | None, int | None]]] = defaultdict(list)
+    for group_id, word, since_ms in rows:
+        found[group_id].append((word, since_ms))
+    return found
+
+
+def _rebalances(tables: Tables, until_ms: int) -> dict[str, tuple[int | None, str | None, int | None]]:
+    """Of each group the last rebalance: when, why, and how many members there were then."""
+    rows = tables.asked(f"""
+        SELECT group_id, max(at_ms), max_by(coalesce(cause, ''), (at_ms, log_offset)),
+            max_by(members, (at_ms, log_offset))
+        FROM {tables.relation("rebalances")} r WHERE at_ms <= {int(until_ms)} GROUP BY group_id""")
+    return {group_id: (at_ms, cause or None, members) for group_id, at_ms, cause, members in rows}
+
+
+def _trends(totals: Totals | None, at_ms: int) -> dict[str, str]:
+    if totals is None or not totals.lines:
+        return {}
+    lags = totals.before(at_ms, DAY_MS, TREND_POINTS)
+    numbers, groups = totals.by_group()
+    added = groups.added_up(lags)
+    return {group_id: trend_of(added[number]) for group_id, number in numbers.items()}

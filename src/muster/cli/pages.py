@@ -1,0 +1,124 @@
+"""`muster dashboard` serves pages over the tables; `muster report` writes them into one file."""
+
+import signal
+import threading
+from pathlib import Path
+from typing import Annotated
+
+from muster.cli.options import DEBUG, OUTPUT, STORAGE_OPTION, TABLES, option, storage_options
+from muster.cli.output import say, whole_file
+from muster.cli.status import Status
+from muster.errors import BadInput
+
+DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 9310
+DASHBOARD_EPILOG = f"""
+[bold]Examples[/bold]
+
+  muster dashboard --tables tables
+  muster dashboard --tables tables --port 0
+
+Every page as of a moment, and its content for a program:
+  curl 'http://127.0.0.1:{DEFAULT_PORT}/group.json?id=orders-app&at=1794805709859'
+"""
+REPORT_EPILOG = """
+[bold]Examples[/bold]
+
+  muster report --tables tables --html groups.html
+"""
+
+
+def dashboard(
+    tables: Annotated[str, TABLES] = ...,  # type: ignore[assignment]  # typer's way to say that it is needed
+    storage_option: Annotated[list[str] | None, STORAGE_OPTION] = None,
+    host: Annotated[
+        str,
+        option(
+            "--host", panel=OUTPUT, metavar="HOST", help=f"Where to listen. Default: {DEFAULT_HOST}, this machine only."
+        ),
+    ] = DEFAULT_HOST,
+    port: Annotated[
+        int,
+        option(
+            "--port",
+            panel=OUTPUT,
+            metavar="PORT",
+            min=0,
+            max=65535,
+            help=f"0 takes a free one. Default: {DEFAULT_PORT}.",
+        ),
+    ] = DEFAULT_PORT,
+    allow_host: Annotated[
+        list[str] | None,
+        option(
+            "--allow-host",
+            panel=OUTPUT,
+            metavar="NAME",
+            help="Answer to this name, too; addresses and localhost always are answered. Repeatable.",
+        ),
+    ] = None,
+    debug: Annotated[bool, DEBUG] = False,
+) -> int:
+    """Serve pages over the tables: who is behind and since when, now and at any moment of the past.
+
+    Read-only. A newer run is shown as soon as it is published. Whoever reaches the port sees everything: there is no
+    login. Ctrl-C and SIGTERM stop it.
+    """
+    from muster.extras import WEB, need
+
+    need(WEB, "`muster dashboard`")
+    from muster.pages.port import PagesPort
+    from muster.pages.runs import Runs
+
+    stop = threading.Event()
+    before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGTERM, signal.SIGINT)}
+    runs = Runs(tables, storage_options(storage_option), say)
+    try:
+        pages = PagesPort(host, port, runs, allow_host or ())
+        print(f"muster dashboard serves {pages.url} from {tables}. Ctrl-C stops it.", flush=True)
+        stop.wait()
+        pages.close()
+    finally:
+        runs.close()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return Status.OK
+
+
+def report(
+    tables: Annotated[str, TABLES] = ...,  # type: ignore[assignment]  # as above
+    html: Annotated[
+        Path,
+        option("--html", panel=OUTPUT, metavar="FILE", help="The file to write; it appears when it is whole."),
+    ] = ...,  # type: ignore[assignment]
+    moments: Annotated[
+        int,
+        option(
+            "--moments",
+            panel=OUTPUT,
+            metavar="N",
+            min=48,
+            max=1000,
+            help="How many moments of the past are in it, at equal distances. Default: 60.",
+        ),
+    ] = 60,
+    force: Annotated[bool, option("--force", panel=OUTPUT, help="Replace FILE if it is there.")] = False,
+    storage_option: Annotated[list[str] | None, STORAGE_OPTION] = None,
+    debug: Annotated[bool, DEBUG] = False,
+) -> int:
+    """Write the pages of the dashboard into one file: for a mail, a ticket, or a machine without muster.
+
+    It needs nothing but a browser, and asks nothing of anybody. Its slider moves over the moments that are in it.
+    """
+    from muster.extras import WEB, need
+
+    need(WEB, "`muster report`")
+    from muster.pages.report import report as written
+    from muster.tables.reading import open_tables
+
+    if html.exists() and not html.is_dir() and not force:
+        raise BadInput(f"{html} is there already. --force replaces it, or choose another name.")
+    with open_tables(tables, storage_options(storage_option)) as opened, whole_file(html) as draft:
+        content = written(opened, moments)
+        draft.write_bytes(content)
+    say(f"wrote {html}, {len(content) / 1e6:.1f} MB.")
+    return Status.OK

@@ -1,0 +1,26 @@
+'use strict';
+// Where pages come from when they are served: each has an address, and beside it a twin with its content as JSON.
+
+const PATHS = { overview: '/', group: '/group', topic: '/topic', findings: '/findings' };
+const query = (params) => { const text = new URLSearchParams(Object.entries(params).filter(([, value]) => value !== '' && value !== undefined && value !== null)).toString(); return text ? `?${text}` : ''; };
+
+muster.source = {
+  hasRanges: true,
+  href: (route) => `${PATHS[route.page]}${query({ ...route.params, at: route.params.at ?? muster.at() })}`,
+  route: () => ({
+    page: (Object.entries(PATHS).find(([, path]) => path === location.pathname) || ['overview'])[0],
+    params: Object.fromEntries(new URLSearchParams(location.search)),
+  }),
+  load: async (route) => {
+    const path = route.page === 'overview' ? '/overview' : PATHS[route.page];
+    const { q, sort, up, verdict, ...asked } = route.params; // what the page itself does with its content
+    try {
+      const reply = await fetch(`${path}.json${query(asked)}`);
+      return await reply.json();
+    } catch (error) {
+      return { page: 'error', sentence: `The dashboard does not answer (${error.message}). Is it still running?` };
+    }
+  },
+  moments: null,
+  note: () => null,
+};

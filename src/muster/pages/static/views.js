@@ -1,0 +1,117 @@
+'use strict';
+// The list of groups, one topic, findings, and what went wrong.
+
+const FIRST_ROWS = 80, MORE_ROWS = 200;
+const SEVERITY = ['OK', 'WARN', 'EXPIRING', 'REWIND', 'STALLED', 'STOPPED', 'LOSING'];
+muster.views = {};
+
+muster.summaryOf = (group, at) => {
+  const since = group.since_ms === null ? null : muster.h('span', { class: 'since', title: `since ${muster.fullTime(group.since_ms)}` }, muster.duration(at - group.since_ms));
+  return [muster.pill(group.worst), group.worst && group.worst !== 'OK' ? since : null];
+};
+
+const ORDERS = {
+  verdict: (group) => SEVERITY.indexOf(group.worst), group: (group) => group.group_id, lag: (group) => group.lag ?? -1,
+  behind: (group) => group.lag_ms ?? -1, members: (group) => group.members ?? -1, rebalance: (group) => group.rebalanced_ms ?? -1,
+  commit: (group) => group.last_commit_ms ?? -1, expires: (group) => -(group.expires_ms ?? Infinity),
+};
+
+muster.views.overview = (content, route) => {
+  const groups = muster.rows(content.groups), at = content.at_ms;
+  const counts = { ERR: 0, WARN: 0, OK: 0, unknown: 0 };
+  let lag = 0;
+  for (const group of groups) { counts[group.verdict || 'unknown'] += 1; lag += group.lag || 0; }
+  const body = muster.h('tbody', {});
+  const found = muster.h('p', { class: 'told', role: 'status' });
+  const search = muster.h('input', { type: 'search', id: 'search', placeholder: 'Search groups and topics   /', 'aria-label': 'Search groups and topics', value: route.params.q || '', autocomplete: 'off', spellcheck: 'false' });
+  const chips = Object.entries(counts).map(([word, count]) => muster.h('button', {
+    type: 'button', class: `chip ${{ ERR: 'err', WARN: 'warn', OK: 'ok', unknown: 'none' }[word]}`, 'aria-pressed': String(route.params.verdict === word), disabled: !count,
+    onclick: () => { muster.replace({ verdict: route.params.verdict === word ? '' : word }); },
+  }, muster.h('b', {}, muster.number(count)), ` ${word}`));
+  const columns = [
+    { name: 'verdict', title: 'Verdict', cell: (group) => muster.summaryOf(group, at) },
+    { name: 'group', title: 'Group', cell: (group) => [muster.link({ page: 'group', params: { id: group.group_id } }, { class: 'row-link' }, group.group_id || '(no name)'), muster.h('span', { class: 'narrow faint' }, `${muster.number(group.lag)} records`)] },
+    { name: 'behind', title: 'Behind', number: true, cell: (group) => muster.duration(group.lag_ms) },
+    { name: 'lag', title: 'Lag, records', number: true, wide: true, cell: (group) => muster.number(group.lag) },
+    { name: 'trend', title: 'Last day', wide: true, cell: (group) => muster.spark(group.trend) },
+    { name: 'members', title: 'Members', number: true, wide: true, cell: (group) => [muster.number(group.members), group.state && group.state !== 'Stable' ? muster.h('span', { class: 'faint' }, ` ${group.state}`) : null] },
+    { name: 'rebalance', title: 'Last rebalance', wide: true, cell: (group) => [muster.ago(group.rebalanced_ms, at), group.cause ? muster.h('span', { class: 'faint' }, ` ${group.cause}`) : null] },
+    { name: 'commit', title: 'Last commit', wide: true, cell: (group) => muster.ago(group.last_commit_ms, at) },
+    { name: 'expires', title: 'Expires', wide: true, cell: (group) => muster.ago(group.expires_ms, at) },
+  ].filter((column) => content.is_now || !['commit', 'expires'].includes(column.name));
+  for (const column of columns) {
+    if (!ORDERS[column.name]) continue;
+    const isBy = route.params.sort === column.name;
+    column.head = () => muster.h('button', { type: 'button', class: 'sort', 'data-sort': column.name, 'aria-label': `sort by ${column.title}`,
+      onclick: () => muster.replace({ sort: column.name, up: isBy && !route.params.up ? '1' : '' }) }, column.title, isBy ? (route.params.up ? ' ▲' : ' ▼') : '');
+  }
+  let shown = [];
+  const more = (count) => { const from = body.childElementCount; body.append(...shown.slice(from, from + count).map((group) => muster.tableRow(columns, group))); };
+  const show = () => {
+    shown = chosen(groups, route.params);
+    body.replaceChildren();
+    more(FIRST_ROWS);
+    found.textContent = shown.length === groups.length ? `${muster.number(groups.length)} groups, ${muster.number(lag)} records behind in all.` : `${muster.number(shown.length)} of ${muster.number(groups.length)} groups.`;
+  };
+  search.addEventListener('input', () => { route.params.q = search.value; muster.remember(route); show(); });
+  show();
+  const table = muster.table(columns, [], { class: 'groups' });
+  table.tBodies[0].replaceWith(body);
+  const end = muster.h('div', { class: 'end' });
+  new IntersectionObserver((seen) => { if (seen.some((each) => each.isIntersecting)) more(MORE_ROWS); }, { rootMargin: '600px' }).observe(end);
+  return [muster.h('div', { class: 'bar-top' }, muster.h('div', { class: 'chips', role: 'group', 'aria-label': 'Only groups with this verdict' }, chips), search, found), table, end];
+};
+
+function chosen(groups, params) {
+  const words = (params.q || '').toLowerCase().split(/\s+/).filter(Boolean);
+  const fits = (group) => { const text = `${group.group_id}\n${group.topics.join('\n')}\n${group.worst || ''}`.toLowerCase(); return words.every((word) => text.includes(word)); };
+  let found = groups.filter((group) => (!words.length || fits(group)) && (!params.verdict || (group.verdict || 'unknown') === params.verdict));
+  const by = ORDERS[params.sort];
+  if (by) {
+    const direction = (params.up ? 1 : -1) * (params.sort === 'group' ? -1 : 1);
+    const compared = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
+    found = found.map((group) => [by(group), group]).sort((a, b) => direction * compared(a[0], b[0]) || compared(a[1].group_id, b[1].group_id)).map((pair) => pair[1]);
+  }
+  return found;
+}
+
+muster.findingList = (list, at, withGroup = true) => {
+  const findings = muster.rows(list);
+  if (!findings.length) return muster.h('p', { class: 'faint' }, 'Nothing was found.');
+  return muster.h('ul', { class: 'findings' }, findings.map((each) => muster.h('li', { class: { error: 'err', warning: 'warn' }[each.severity] || 'info' },
+    muster.h('div', {}, muster.h('span', { class: `pill ${{ error: 'err', warning: 'warn' }[each.severity] || 'info'}` }, each.severity), ' ', muster.h('b', {}, each.kind), ' ',
+      withGroup && each.group_id !== null ? muster.link({ page: 'group', params: { id: each.group_id } }, { class: 'row-link' }, each.group_id) : null, ' ',
+      each.topic !== null ? muster.link({ page: 'topic', params: { name: each.topic } }, {}, each.partition === null ? each.topic : `${each.topic}/${each.partition}`) : null, ' ',
+      each.since_ms !== null ? muster.h('span', { class: 'faint' }, 'since ', muster.ago(each.since_ms, at)) : null),
+    muster.h('p', {}, each.sentence), each.what_to_do ? muster.h('p', { class: 'todo' }, each.what_to_do) : null,
+    each.evidence ? muster.h('details', {}, muster.h('summary', {}, 'Evidence'), muster.h('pre', {}, each.evidence)) : null)));
+};
+
+muster.views.findings = (content) => [muster.h('h1', {}, 'Findings'),
+  content.is_now ? null : muster.h('p', { class: 'faint' }, 'Of what is found now, what had begun by then.'), muster.findingList(content.findings, content.at_ms)];
+
+muster.views.topic = (content) => {
+  const readers = muster.rows(content.readers), partitions = muster.rows(content.partitions), at = content.at_ms;
+  const columns = [
+    { name: 'verdict', title: 'Verdict', cell: (each) => muster.summaryOf(each, at) },
+    { name: 'group', title: 'Group', cell: (each) => muster.link({ page: 'group', params: { id: each.group_id } }, { class: 'row-link' }, each.group_id || '(no name)') },
+    { title: 'Behind', number: true, cell: (each) => muster.duration(each.lag_ms) },
+    { title: 'Lag, records', number: true, cell: (each) => muster.number(each.lag) },
+    { title: 'Partitions', number: true, wide: true, cell: (each) => (each.partitions ? muster.number(each.partitions) : muster.NONE) },
+  ];
+  const logs = [
+    { title: 'Partition', number: true, cell: (each) => each.partition },
+    { title: 'Begins', number: true, cell: (each) => muster.number(each.log_start_offset) },
+    { title: 'Ends', number: true, cell: (each) => muster.number(each.log_end_offset) },
+    { title: 'Written in a day', number: true, wide: true, cell: (each) => muster.number(each.written_in_a_day) },
+    { title: 'Observed', wide: true, cell: (each) => muster.ago(each.observed_at_ms, at) },
+  ];
+  const written = partitions.reduce((sum, each) => (each.log_end_offset === null || each.log_start_offset === null ? sum : sum + each.log_end_offset - each.log_start_offset), 0);
+  return [muster.h('h1', {}, muster.h('span', { class: 'kind' }, 'topic '), content.topic),
+    muster.h('p', { class: 'told' }, `${readers.length} groups read it; ${partitions.length} partitions with ${muster.number(written)} records.`),
+    muster.h('section', {}, muster.h('h2', {}, 'Groups'), muster.table(columns, readers)),
+    muster.h('section', {}, muster.h('h2', {}, 'Partitions'), muster.table(logs, partitions)),
+    content.findings.rows.length ? muster.h('section', {}, muster.h('h2', {}, 'Findings'), muster.findingList(content.findings, at)) : null];
+};
+
+muster.views.error = (content) => [muster.h('h1', {}, 'This cannot be shown'), muster.h('p', { class: 'sentence', role: 'alert' }, content.sentence)];

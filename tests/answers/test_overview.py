@@ -1,0 +1,83 @@
+"""The list of groups, now and as of a moment."""
+
+from pathlib import Path
+
+import pytest
+
+from muster.answers.overview import Verdict, of_partitions, overview
+from muster.answers.topic import readers, topic_partitions
+from muster.answers.totals import Totals
+from muster.errors import BadInput
+from muster.tables.reading import open_tables
+from tests.pages import world
+
+
+@pytest.mark.parametrize(
+    ("said", "verdict"),
+    [
+        ([("OK", 1), ("OK", 2)], Verdict("OK", "OK", 1)),
+        ([("OK", 1), ("WARN", 5), ("WARN", 3)], Verdict("WARN", "WARN", 3)),
+        ([("EXPIRING", 4), ("WARN", 3)], Verdict("WARN", "EXPIRING", 4)),
+        ([("STOPPED", 9), ("REWIND", 2), ("WARN", 1)], Verdict("ERR", "STOPPED", 9)),
+        ([("LOSING", 9), ("STOPPED", 2)], Verdict("ERR", "LOSING", 9)),
+        ([(None, None), ("OK", None)], Verdict("OK", "OK", None)),
+        ([(None, None)], Verdict()),
+        ([], Verdict()),
+    ],
+)
+def test_a_group_is_as_its_worst_partition(said: list[tuple[str | None, int | None]], verdict: Verdict) -> None:
+    assert of_partitions(said) == verdict
+
+
+def test_groups_now_are_what_the_tables_say_the_worst_first(tmp_path: Path) -> None:
+    world.publish(tmp_path)
+    with open_tables(tmp_path) as tables:
+        totals = Totals(tables)
+        totals.bring_up(tables)
+        lines = overview(tables, totals)
+        published = tables.read("lag").table().to_pylist()
+    assert lines[0].group_id == "orders"
+    assert {line.group_id for line in lines} == set(world.GROUPS)
+    for line in lines:
+        assert line.lag == sum(row["lag"] for row in published if row["group_id"] == line.group_id)
+    orders, others = lines[0], lines[1:]
+    assert (orders.verdict, orders.worst, orders.since_ms) == ("ERR", "STOPPED", world.STOPPED_MS + world.HOUR_MS)
+    assert (orders.members, orders.cause, orders.topics) == (2, "member joined", ("clicks",))
+    assert (orders.last_commit_ms, orders.expires_ms) == (world.STOPPED_MS, world.NOW_MS + world.DAY_MS)
+    assert orders.trend.endswith("█")
+    assert {line.verdict for line in others} == {"OK"}
+
+
+def test_groups_as_of_a_moment_are_what_was_said_and_seen_then(tmp_path: Path) -> None:
+    world.publish(tmp_path)
+    with open_tables(tmp_path) as tables:
+        totals = Totals(tables)
+        totals.bring_up(tables)
+        before = {line.group_id: line for line in overview(tables, totals, world.STOPPED_MS + 1)}
+        after = {line.group_id: line for line in overview(tables, totals, world.STOPPED_MS + world.HOUR_MS)}
+        away = {line.group_id: line for line in overview(tables, totals, world.NOW_MS - 15 * world.HOUR_MS)}
+        with pytest.raises(BadInput, match="nothing is known of"):
+            overview(tables, totals, world.NOW_MS + 1)
+    assert (before["orders"].verdict, before["orders"].since_ms) == ("OK", world.START_MS)
+    assert (after["orders"].worst, after["orders"].since_ms) == ("STOPPED", world.STOPPED_MS + world.HOUR_MS)
+    assert away["orders"].members == 1
+    assert away["orders"].cause == "member left"
+
+
+def test_a_topic_has_the_groups_that_read_it(tmp_path: Path) -> None:
+    world.publish(tmp_path)
+    with open_tables(tmp_path) as tables:
+        totals = Totals(tables)
+        totals.bring_up(tables)
+        now, then = readers(tables, totals, "clicks"), readers(tables, totals, "clicks", world.NOW_MS - world.DAY_MS)
+        logs = topic_partitions(tables, "clicks")
+    assert [(reader.group_id, reader.worst, reader.partitions) for reader in now] == [
+        ("orders", "STOPPED", 2),
+        ("billing", "OK", 2),
+    ]
+    assert {(reader.group_id, reader.worst) for reader in then} == {("orders", "OK"), ("billing", "OK")}
+    assert then[0].lag == sum(world.lag_at("orders", number, world.NOW_MS - world.DAY_MS - 1) for number in range(2))
+    assert [(log.partition, log.log_start_offset, log.written_in_a_day) for log in logs] == [
+        (0, 5, 30 * 3600),
+        (1, 5, 30 * 3600),
+    ]
