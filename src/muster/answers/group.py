@@ -1,12 +1,16 @@
 """One group in a few facts, now or as of a moment; they add up to what the list of all groups says of it."""
 
+import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from muster.answers.overview import of_partitions
 from muster.answers.partitions import PartitionLine
+from muster.answers.status import GroupStatus, group_status
 from muster.answers.timeline import Timeline
 from muster.tables.reading import Tables
+
+_WILD = re.compile(r"[*?\\]")
 
 
 class GroupFacts(NamedTuple):
@@ -19,53 +23,63 @@ class GroupFacts(NamedTuple):
     lag: int | None
     lag_ms: int | None
     partitions: int
+    last_commit_ms: int | None
     members: int | None
-    state: str | None
+    state: str | None = None
     """This and what follows: of now only."""
+    type: str | None = None
+    generation: int | None = None
+    protocol: str | None = None
+    expires_ms: int | None = None
+
+
+class KnownNow(NamedTuple):
+    """What is known of a group of now."""
+
+    status: GroupStatus
     type: str | None
     generation: int | None
     protocol: str | None
-    last_commit_ms: int | None
-    expires_ms: int | None
+
+
+def known_now(tables: Tables, group_id: str | None = None) -> dict[str, KnownNow]:
+    """By group: of one, or of all. The verdict is the one that `muster status` tells."""
+    only = [] if group_id is None else [_WILD.sub(r"\\\g<0>", group_id)]
+    rows = tables.asked(f"SELECT group_id, type, generation, protocol FROM {tables.relation('groups', groups=only)} g")
+    others = {row[0]: row[1:] for row in rows}
+    return {
+        each.group_id: KnownNow(each, *others.get(each.group_id, (None, None, None)))
+        for each in group_status(tables, only)
+    }
 
 
 def group_facts(
-    tables: Tables, group_id: str, lines: Sequence[PartitionLine], drawn: Timeline, at_ms: int | None = None
+    group_id: str, lines: Sequence[PartitionLine], drawn: Timeline, known: KnownNow | None = None
 ) -> GroupFacts:
-    """What is said of a group, from its partitions and its timeline as of the same moment."""
+    """What is said of a group, from its partitions and its timeline as of the same moment, and what is known of now."""
     lags = [line.lag for line in lines if line.lag is not None]
     times = [line.lag_ms for line in lines if line.lag_ms is not None]
     commits = [line.last_commit_ms for line in lines if line.last_commit_ms is not None]
-    said = of_partitions((line.verdict, line.since_ms) for line in lines)
-    members, state, kind, generation, protocol = _of_now(tables, group_id)
-    expires_ms = _expires_ms(tables, group_id)
-    if at_ms is not None:
-        members, state, kind, generation, protocol, expires_ms = len(drawn.owners()), None, None, None, None, None
-    return GroupFacts(
+    facts = GroupFacts(
         group_id,
-        *said,
+        *of_partitions((line.verdict, line.since_ms) for line in lines),
         sum(lags) if lags else None,
         max(times, default=None),
         len(lines),
-        members,
-        state,
-        kind,
-        generation,
-        protocol,
         max(commits, default=None),
-        expires_ms,
+        len(drawn.owners()),
     )
-
-
-def _of_now(tables: Tables, group_id: str) -> tuple[Any, ...]:
-    rows = tables.asked(
-        f"SELECT members, state, type, generation, protocol FROM {tables.relation('groups')} g WHERE group_id = ?",
-        [group_id],
+    if known is None:
+        return facts
+    status = known.status
+    return facts._replace(
+        verdict=status.verdict,
+        worst=status.worst,
+        since_ms=status.verdict_since_ms,
+        members=status.members,
+        state=status.state,
+        type=known.type,
+        generation=known.generation,
+        protocol=known.protocol,
+        expires_ms=status.expires_at_ms,
     )
-    return rows[0] if rows else (None,) * 5
-
-
-def _expires_ms(tables: Tables, group_id: str) -> int | None:
-    sql = f"SELECT min(expires_at_ms) FROM {tables.relation('expiry')} e WHERE group_id = ?"
-    found: int | None = tables.asked(sql, [group_id])[0][0]
-    return found

@@ -4,13 +4,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from muster.answers.status import WARNINGS, WORST_FIRST, group_status
 from muster.answers.totals import DAY_MS, UNKNOWN, Totals, trend_of
 from muster.tables.reading import Tables
 
 TREND_POINTS = 24
-SEVERITY = ("OK", "WARN", "EXPIRING", "REWIND", "STALLED", "STOPPED", "LOSING")
+SEVERITY = WORST_FIRST[::-1]
 """What is said of a partition, the worst last."""
-WARNINGS = ("WARN", "EXPIRING")
 
 
 class GroupLine(NamedTuple):
@@ -22,7 +22,7 @@ class GroupLine(NamedTuple):
     worst: str | None
     """What is said of its worst partition."""
     since_ms: int | None
-    """Since when that is said of one of its partitions."""
+    """Since when that is said of this partition; as of a moment, of the first of those it is said of."""
     lag: int | None
     lag_ms: int | None
     trend: str
@@ -83,31 +83,20 @@ def _urgency(line: GroupLine) -> tuple[Any, ...]:
 
 
 def _now(tables: Tables, totals: Totals | None) -> list[GroupLine]:
-    groups = tables.asked(f"SELECT group_id, members, state FROM {tables.relation('groups')} g")
-    behind = {
-        row[0]: row[1:]
-        for row in tables.asked(f"""
+    behind = {row[0]: row[1:] for row in tables.asked(f"""
         SELECT group_id, sum(lag)::BIGINT, max(lag_ms), count(*), max(commit_timestamp_ms),
             list_sort(list(DISTINCT topic))
-        FROM {tables.relation("lag")} l GROUP BY group_id""")
-    }
-    said = _grouped(
-        tables.asked(f"""
-        SELECT group_id, verdict, min(verdict_since_ms) FROM {tables.relation("status")} s
-        GROUP BY group_id, verdict""")
-    )
-    expires = dict(
-        tables.asked(f"SELECT group_id, min(expires_at_ms) FROM {tables.relation('expiry')} e GROUP BY group_id")
-    )
+        FROM {tables.relation("lag")} l GROUP BY group_id""")}  # fmt: skip
     moved = _rebalances(tables, tables.manifest.known_until_ms)
     trends = _trends(totals, tables.manifest.known_until_ms)
     lines = []
-    for group_id, members, state in groups:
-        lag, lag_ms, partitions, last_commit_ms, topics = behind.get(group_id, (None, None, 0, None, ()))
-        rebalanced_ms, cause, _ = moved.get(group_id, (None, None, None))
+    for group in group_status(tables):
+        lag, lag_ms, partitions, last_commit_ms, topics = behind.get(group.group_id, (None, None, 0, None, ()))
+        rebalanced_ms, cause, _ = moved.get(group.group_id, (None, None, None))
         lines.append(GroupLine(
-            group_id, *of_partitions(said.get(group_id, ())), lag, lag_ms, trends.get(group_id, ""), partitions,
-            members, state, rebalanced_ms, cause, last_commit_ms, expires.get(group_id), tuple(topics),
+            group.group_id, group.verdict, group.worst, group.verdict_since_ms, lag, lag_ms,
+            trends.get(group.group_id, ""), partitions, group.members, group.state, rebalanced_ms, cause,
+            last_commit_ms, group.expires_at_ms, tuple(topics),
         ))  # fmt: skip
     return lines
 

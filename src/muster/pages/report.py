@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from muster.answers.group import group_facts
+from muster.answers.group import group_facts, known_now
 from muster.answers.moments import Moments, Past, moments_of, past
 from muster.answers.overview import GroupLine, of_partitions, overview, verdicts_at
 from muster.answers.partitions import PartitionLine, partitions_by_group
@@ -106,6 +106,7 @@ class _Groups:
         self._series: dict[str, Series] = all_series(tables, totals, self._since_ms, until_ms) if totals.lines else {}
         self._timelines: dict[str, Timeline] = timelines(tables, self._since_ms, until_ms)
         self._now = partitions_by_group(tables)
+        self._known = known_now(tables)
         self._findings = self._by_group(page("findings", tables, totals, {})["findings"]["rows"])
         self._past = self._past_by_group(past(tables, moments)) if moments.number else {}
         self._said = self._verdicts()
@@ -115,7 +116,7 @@ class _Groups:
         drawn, lines = self._timelines.get(group_id, NOBODY), self._now.get(group_id, [])
         series = self._series.get(group_id)
         return {
-            "group": group_facts(self._tables, group_id, lines, drawn)._asdict(),
+            "group": group_facts(group_id, lines, drawn, self._known.get(group_id))._asdict(),
             "since_ms": self._since_ms,
             "series": None if series is None else series._asdict(),
             "timeline": {

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from muster.answers.group import group_facts
+from muster.answers.group import group_facts, known_now
 from muster.answers.overview import GroupLine, overview
 from muster.answers.partitions import PartitionLine, partitions
 from muster.answers.series import group_series
@@ -93,7 +93,8 @@ def _group(tables: Tables, totals: Totals | None, query: Query, at_ms: int | Non
     since_ms = max(until_ms - RANGES_MS[span], min(first_ms, until_ms - RANGES_MS["1h"]))
     lines = partitions(tables, group_id, at_ms)
     drawn = timeline(tables, group_id, since_ms, until_ms)
-    facts = group_facts(tables, group_id, lines, drawn, at_ms)
+    known = known_now(tables, group_id).get(group_id) if at_ms is None else None
+    facts = group_facts(group_id, lines, drawn, known)
     if not lines and not drawn.members and facts.state is None:
         raise NotThere(_gone(tables, group_id, until_ms))
     return {

@@ -57,7 +57,7 @@ function partitionTable(partitions, content) {
   const at = content.at_ms;
   const columns = [
     { name: 'verdict', title: 'Verdict', cell: (each) => muster.summaryOf({ worst: each.verdict, since_ms: each.since_ms }, at) },
-    { title: 'Topic', cell: (each) => muster.link({ page: 'topic', params: { name: each.topic } }, { class: 'row-link' }, `${each.topic}/${each.partition}`) },
+    { title: 'Topic', cell: (each) => muster.link({ page: 'topic', params: { name: each.topic } }, { class: 'row-link' }, `${each.topic}-${each.partition}`) },
     { title: 'Behind', number: true, cell: (each) => muster.duration(each.lag_ms) },
     { title: 'Lag', number: true, cell: (each) => (each.lag === null && each.lag_unknown ? muster.h('span', { class: 'faint' }, each.lag_unknown) : muster.number(each.lag)) },
     { title: 'Committed', number: true, wide: true, cell: (each) => muster.number(each.committed_offset) },

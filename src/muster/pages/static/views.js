@@ -81,7 +81,7 @@ muster.findingList = (list, at, withGroup = true) => {
   return muster.h('ul', { class: 'findings' }, findings.map((each) => muster.h('li', { class: { error: 'err', warning: 'warn' }[each.severity] || 'info' },
     muster.h('div', {}, muster.h('span', { class: `pill ${{ error: 'err', warning: 'warn' }[each.severity] || 'info'}` }, each.severity), ' ', muster.h('b', {}, each.kind), ' ',
       withGroup && each.group_id !== null ? muster.link({ page: 'group', params: { id: each.group_id } }, { class: 'row-link' }, each.group_id) : null, ' ',
-      each.topic !== null ? muster.link({ page: 'topic', params: { name: each.topic } }, {}, each.partition === null ? each.topic : `${each.topic}/${each.partition}`) : null, ' ',
+      each.topic !== null ? muster.link({ page: 'topic', params: { name: each.topic } }, {}, each.partition === null ? each.topic : `${each.topic}-${each.partition}`) : null, ' ',
       each.since_ms !== null ? muster.h('span', { class: 'faint' }, 'since ', muster.ago(each.since_ms, at)) : null),
     muster.h('p', {}, each.sentence), each.what_to_do ? muster.h('p', { class: 'todo' }, each.what_to_do) : null,
     each.evidence ? muster.h('details', {}, muster.h('summary', {}, 'Evidence'), muster.h('pre', {}, each.evidence)) : null)));
