@@ -8,7 +8,7 @@ STAMP  := $(VENV)/.muster-setup
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check shape fmt real suites long sim campaign mutants scenarios bench kafka wheel clients promtool browser lock clean
+.PHONY: help setup demo test check shape fmt real suites long sim campaign mutants scenarios bench kafka wheel clients promtool browser screenshot lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -100,6 +100,9 @@ browser: ## Chromium for the tests of pages, from the system's packages where it
 	@command -v chromium >/dev/null 2>&1 || command -v chromium-browser >/dev/null 2>&1 || command -v google-chrome >/dev/null 2>&1 || \
 	  { [ "$$(id -u)" = 0 ] && { apt-get install -y -q chromium || { apt-get update -q && apt-get install -y -q chromium; }; } >/dev/null 2>&1; } || \
 	  echo "  chromium: could not be installed; tests of pages are skipped. As root: apt-get install chromium"
+
+screenshot: setup browser ## take the pictures of docs/images anew
+	@$(BIN)/python -m bench.screenshots
 
 lock: ## pin the packages anew (needs uv)
 	@for name in build java; do \
