@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, IsolationLevel, KafkaError, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from muster.broker import Broker
 from muster.protocol.apis import ApiKey
@@ -21,6 +21,8 @@ SETTINGS = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
 }
 UNSTABLE_OFFSET_COMMIT = 88
+LATEST = -1
+ISOLATION_LEVELS = (0, 1)
 
 
 class Place(Protocol):
@@ -58,6 +60,7 @@ def records(place: Place, topic: str, partitions: int) -> list[tuple[str, str]]:
     consumer = Consumer({
         "bootstrap.servers": place.bootstrap_servers, "group.id": "nobody", "enable.auto.commit": False,
         "isolation.level": "read_committed", "enable.partition.eof": True, "auto.offset.reset": "error",
+        "fetch.wait.max.ms": 10, "fetch.queue.backoff.ms": 1,
     })  # fmt: skip
     consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(partitions)])
     found, ended = [], set()
@@ -81,13 +84,14 @@ def values(place: Place, topic: str, partitions: int) -> list[str]:
 
 def is_resolved(place: Place, topic: str, partitions: int) -> bool:
     """Whether no transaction is open in the topic: readers of either kind may read as far."""
-    admin = AdminClient({"bootstrap.servers": place.bootstrap_servers})
-    latest = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in range(partitions)}
-    ends = [
-        [each.result(WAIT_S).offset for each in admin.list_offsets(latest, isolation_level=level).values()]
-        for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
+    asked = [
+        {"partitionIndex": partition, "currentLeaderEpoch": -1, "timestamp": LATEST} for partition in range(partitions)
     ]
-    return ends[0] == ends[1]
+    about = {"replicaId": -1, "topics": [{"name": topic, "partitions": asked}]}
+    with _raw(place) as raw:
+        ends = [raw.ask(ApiKey.LIST_OFFSETS, 7, isolationLevel=level, **about)["topics"] for level in ISOLATION_LEVELS]
+    assert {one["errorCode"] for end in ends for one in end[0]["partitions"]} == {0}, ends
+    return bool(ends[0] == ends[1])
 
 
 def committed(place: Place, group: str, topic: str, require_stable: bool = False) -> tuple[str, int] | int:

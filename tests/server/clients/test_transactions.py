@@ -168,7 +168,7 @@ def test_offsets_in_a_transaction_are_pending_until_it_ends(client: Client, plac
     world.leave("reader")
 
 
-@of_those_that_can("exactly once")
+@of_those_that_can("exactly once", "confluent-kafka")
 def test_every_input_is_in_the_output_once_although_the_client_dies(client: Client, place: Place) -> None:
     with ExactlyOnce(client, place, "client-dies") as work:
         work.give(INPUTS)
@@ -198,13 +198,7 @@ def test_every_input_is_in_the_output_once_although_the_group_is_rebalanced(clie
         work.finish(INPUTS)
 
 
-@of_those_that_can("exactly once")
-def test_every_input_is_in_the_output_once_although_the_server_crashes(client: Client, tmp_path: Path) -> None:
-    through_crashes(client, tmp_path, Step.PREPARED, Step.FIRST_MARKER)
-
-
-@pytest.mark.matrix
-@of_those_that_can("exactly once")
+@of_those_that_can("exactly once", "aiokafka")
 def test_every_input_is_in_the_output_once_wherever_the_server_crashes(client: Client, tmp_path: Path) -> None:
     through_crashes(client, tmp_path, *Step)
 

@@ -76,9 +76,14 @@ def of_all_clients(behaviours: Callable[[Client], tuple[str, ...]]) -> Any:
     )
 
 
-def of_those_that_can(behaviour: str) -> Any:
+def of_those_that_can(behaviour: str, *every_day: str) -> Any:
+    """In `make real` all of them; in `make test` those that are quick, or only some that are named."""
     able = [client for client in CLIENTS.values() if behaviour not in client.cannot]
+    daily = every_day or [client.name for client in able if client.is_quick]
     return pytest.mark.parametrize(
         "client",
-        [pytest.param(client, id=client.name, marks=() if client.is_quick else pytest.mark.matrix) for client in able],
+        [
+            pytest.param(client, id=client.name, marks=() if client.name in daily else pytest.mark.matrix)
+            for client in able
+        ],
     )
