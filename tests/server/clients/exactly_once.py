@@ -2,7 +2,7 @@
 
 import threading
 import time
-from typing import Self
+from typing import Any, Self
 
 from tests.server.clients.places import WAIT_S, Place, is_resolved, until, values
 from tests.server.clients.programs import Client, Program, Refused
@@ -43,8 +43,17 @@ class ExactlyOnce:
         self.kill()
         self._program = self._client.start(self._place.bootstrap_servers)
         about = {"member": "worker", "group": self._name, "topic": self.inputs, "id": self._name}
-        self._program.ask("worker", session_ms=self._session_ms, **about)
+        self._ask_within(WAIT_S, "worker", session_ms=self._session_ms, **about)
         return self
+
+    def _ask_within(self, seconds: float, order: str, **about: Any) -> Any:
+        """Ask a program that is ended when it is silent for so long."""
+        watchdog = threading.Timer(seconds, self.program.kill)
+        watchdog.start()
+        try:
+            return self.program.ask(order, **about)
+        finally:
+            watchdog.cancel()
 
     def give(self, inputs: list[str]) -> None:
         self.program.ask("transactional", producer="giver", id=f"{self._name}-giver", timeout_ms=60_000)
@@ -58,12 +67,7 @@ class ExactlyOnce:
         A program that is silent for long is ended: confluent-kafka 2.16.1 waits for ever in
         send_offsets_to_transaction once its broker was away, with Kafka 4.3.0 too.
         """
-        watchdog = threading.Timer(SILENT_S, self.program.kill)
-        watchdog.start()
-        try:
-            return int(self.program.ask("process", member="worker", output=self.output))
-        finally:
-            watchdog.cancel()
+        return int(self._ask_within(SILENT_S, "process", member="worker", output=self.output))
 
     def process_some(self) -> None:
         """The same, when some are there, and started again if it cannot."""
@@ -79,7 +83,7 @@ class ExactlyOnce:
             return 0
 
     def end(self) -> None:
-        self.program.ask("commit_transaction", producer="worker")
+        self._ask_within(WAIT_S, "commit_transaction", producer="worker")
 
     def is_told_of_the_end(self) -> None:
         """Hear that the transaction is committed; what does not know that is started again."""

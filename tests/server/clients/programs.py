@@ -88,7 +88,10 @@ class Program:
 
     def tell(self, order: str, **about: Any) -> None:
         assert self._process.stdin is not None
-        print(json.dumps({"do": order, **about}), file=self._process.stdin, flush=True)
+        try:
+            print(json.dumps({"do": order, **about}), file=self._process.stdin, flush=True)
+        except BrokenPipeError as problem:
+            raise Refused(f"the program has ended before it heard of {order}") from problem
 
     def refusal(self, order: str, **about: Any) -> str:
         """What the client says of an order that it cannot carry out."""

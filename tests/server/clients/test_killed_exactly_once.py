@@ -23,7 +23,7 @@ from tests.server.clients.programs import CLIENTS, Client, Refused
 from tests.server.raw import Raw, ServerProcess, create_topic
 
 KINDS = ("confluent-kafka", "aiokafka", "kafka-python")
-PAUSE_S = 0.01
+PAUSE_S = 0.02
 GIVE_UP_S = 60.0
 AWAY_AT_MOST_S = 0.1
 """From the kill to the next start."""
@@ -133,7 +133,9 @@ class Service:
         """Let it process what there is; every input must be in the output once."""
         self.feeding.end()
         wanted = sorted(f"done {number}" for number in range(self.feeding.sent))
-        until(lambda: len(self.done()) >= len(wanted), GIVE_UP_S)
+        while len(self.done()) < len(wanted):
+            before = self.acknowledged
+            until(lambda: self.acknowledged > before or len(self.done()) >= len(wanted), GIVE_UP_S)  # noqa: B023
         self._is_over.set()
         self._thread.join(GIVE_UP_S)
         assert not self._thread.is_alive(), f"{self.name} does not end"
