@@ -12,6 +12,7 @@ from muster.pipeline.analytics import bring_up, goes_on
 from muster.pipeline.buckets import NOT_IN_BUCKETS, VERSION, HeldState, held, shares
 from muster.pipeline.engine import Engine, Reading
 from muster.pipeline.extract.partition import extract
+from muster.pipeline.judge import judge, was_judged
 from muster.pipeline.log_ends import ends_digest, moment_of, numbered
 from muster.pipeline.merge import MergeWork, merge_task
 from muster.pipeline.model import ExtractContext, PartitionReport, PartitionWork
@@ -137,6 +138,7 @@ def _run(engine: Engine, request: Request, watch: Watch) -> Summary:
             job.observe_log_ends()
             job.merge_state()
             job.analyse()
+            job.judge()
         elif job.look.is_live:
             job.observe_log_ends()  # or a later run would draw a line over the time in which nothing came
         job.publish()
@@ -183,6 +185,10 @@ class _Job:
         """Places that groups have to read on from."""
         self.analysed = goes_on(changes)
         """What the next run wants to know of the tables by interval: as the last one left it, if nothing is new."""
+        self.judged = was_judged(changes)
+        """The last run that has judged; this one, if nothing is new since."""
+        self.at_ms = self.look.looked_at_ms
+        """The moment that is judged: when a cluster was asked; of log directories that of the newest record in them."""
         self.rebuilt: dict[int, int] = {}
         """Partitions whose state comes from the log alone, and how far each had been read before."""
 
@@ -280,7 +286,7 @@ class _Job:
             return False
         if known.get("history") != self.request.history:
             return False
-        if self.request.history and self.request.analytics and self.analysed is None:
+        if self.request.history and self.request.analytics and (self.analysed is None or self.judged is None):
             return False
         if known.get("log_ends_digest") != ends_digest(self.look.log_ends):
             return False
@@ -322,6 +328,7 @@ class _Job:
         look = self.look
         moment, notes = (look.looked_at_ms, []) if look.is_live else moment_of(look.log_ends, look.looked_at_ms, newest)
         self.summary.notes += notes
+        self.at_ms = self.at_ms if moment is None else moment
         ends = numbered(look.log_ends, self.changes.number, moment)
         self.changes.append_rows("log_ends", ends)
         self.summary.new_rows["log_ends"] = ends.num_rows
@@ -391,6 +398,16 @@ class _Job:
             self.analysed = made.remembered
             self.summary.new_rows |= made.rows
 
+    def judge(self) -> None:
+        """How well groups do, since when, and what will be deleted."""
+        self.judged = self._known("judged")
+        if self.request.history and self.request.analytics:
+            retention_ms = self.request.offsets_retention_ms
+            made = judge(self.changes, self.engine, self.at_ms, retention_ms, bool(self.cuts), self._options)
+            self.judged = self.changes.number
+            self.summary.rows |= {table: made[table] for table in ("status", "expiry")}
+            self.summary.new_rows["verdicts"] = made["verdicts"]
+
     def publish(self) -> None:
         progress = dict(self.before)
         starts = {state.offsets_partition: state.log_start_offset for state in self.states}
@@ -412,6 +429,7 @@ class _Job:
             "log_ends_digest": ends_digest(self.look.log_ends),
             "behind": self.behind,
             "analytics": self.analysed,
+            "judged": self.judged,
             "rows": self.summary.rows,
         }
         source["retention"] = self._drop_history(progress)

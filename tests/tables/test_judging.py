@@ -1,0 +1,257 @@
+"""`status` and `verdicts` in SQL: held to `muster.verdicts`, for one look and for run after run."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from muster.tables.dialects import DUCKDB
+from muster.tables.judging import (
+    changes,
+    deletions,
+    judged,
+    new_commits,
+    seen_ends,
+    status,
+    windows,
+    with_lags,
+)
+from muster.tables.schemas import TABLES
+from muster.verdicts import DEFAULT_RULES, Commit, Rules, evaluate, lag_at_arrival, with_commit
+from tests.tables.made import made
+
+NOW_MS = 40 * 24 * 3_600_000
+WEEK_MS = DEFAULT_RULES.expire_group_ms
+
+times_ms = st.one_of(
+    st.integers(NOW_MS - 20, NOW_MS), st.sampled_from([NOW_MS - WEEK_MS, NOW_MS - WEEK_MS - 1, NOW_MS + 5, 0])
+)
+small = st.integers(0, 6)
+commits = st.builds(Commit, small, times_ms, st.none() | small)
+cases = st.lists(
+    st.tuples(st.lists(commits, min_size=1, max_size=10), st.lists(small, max_size=4)), min_size=1, max_size=12
+)
+
+
+CONNECTION = duckdb.connect(config={"threads": 1})
+"""One for all examples: a connection costs more than a query does."""
+
+
+def asked(sql: str, **tables: pa.Table) -> list[dict[str, Any]]:
+    for name, rows in tables.items():
+        CONNECTION.register(name, rows)
+    found: list[dict[str, Any]] = CONNECTION.sql(sql).to_arrow_table().to_pylist()
+    return found
+
+
+def window_rows(window: Sequence[Commit]) -> list[dict[str, int | None]]:
+    """In some order: the place in the log tells."""
+    rows = [
+        {"committed_offset": each.offset, "commit_ms": each.at_ms, "lag": each.lag, "log_offset": place}
+        for place, each in enumerate(window)
+    ]
+    return rows[::-1]
+
+
+@settings(max_examples=60, deadline=None)
+@given(cases)
+def test_a_look_is_judged_as_in_python(cases: list[tuple[list[Commit], list[int]]]) -> None:
+    """Every key of a list has its own log, so that the ends differ."""
+    key = [{"group_id": "g", "topic": f"t{number}", "partition": 0} for number in range(len(cases))]
+    held = made("status", *(k | {"window": window_rows(case[0])} for k, case in zip(key, cases, strict=True)))
+    ends = [
+        {"topic": k["topic"], "partition": 0, "run_number": run, "observed_at_ms": 0, "log_end_offset": end}
+        for k, case in zip(key, cases, strict=True)
+        for run, end in enumerate(case[1])
+    ]
+    sql = judged("held", f"({seen_ends('log_ends', DUCKDB)})", NOW_MS, DUCKDB)
+    found = {row["topic"]: row for row in asked(sql, held=held, log_ends=made("log_ends", *ends))}
+    for k, (window, seen) in zip(key, cases, strict=True):
+        expected = evaluate(window, seen, NOW_MS)
+        if expected is None:
+            assert k["topic"] not in found
+        else:
+            row = found[k["topic"]]
+            assert (row["verdict"], row["completeness"]) == (expected.verdict, expected.completeness)
+
+
+# Run after run.
+
+Event = tuple[str, str, int, int]
+"""What happens, to which group; the offset, and how long after the look before: clocks step back."""
+events = st.lists(
+    st.tuples(
+        st.sampled_from(["commit", "commit", "commit", "deleted", "aborted", "committed"]),
+        st.sampled_from(["a", "b"]),
+        small,
+        st.integers(0, 20),
+    ),
+    max_size=14,
+)
+LOOK_MS = 30
+"""From look to look."""
+runs = st.lists(st.tuples(events, st.none() | small), min_size=1, max_size=5)
+ALL = Rules(min_distance_ms=-LOOK_MS)
+"""A commit whose clock has stepped back is one like any other."""
+EMPTY = {name: made(name) for name in ("lag", "expiry")}
+
+
+class Model:
+    """The same in plain Python: windows by group, and the ends that were seen."""
+
+    def __init__(self) -> None:
+        self.windows: dict[str, tuple[Commit, ...]] = {}
+        self.seen: list[tuple[int, int]] = []
+
+    def take(self, event: Event, now_ms: int) -> None:
+        kind, group, offset, _ = event
+        if kind == "deleted":
+            self.windows.pop(group, None)
+        elif kind != "aborted":
+            before = [end for at_ms, end in self.seen if at_ms <= now_ms]
+            lag = lag_at_arrival(offset, before[-1] if before else None)
+            self.windows[group] = with_commit(self.windows.get(group, ()), Commit(offset, now_ms, lag), ALL)
+
+    def verdicts(self, now_ms: int) -> dict[str, str | None]:
+        ends = [end for _, end in self.seen][-DEFAULT_RULES.intervals :]
+        found = {group: evaluate(window, ends, now_ms) for group, window in self.windows.items()}
+        return {group: None if one is None else str(one.verdict) for group, one in found.items()}
+
+
+def commit_row(event: Event, log_offset: int, now_ms: int) -> dict[str, Any]:
+    kind, group, offset, _ = event
+    row: dict[str, Any] = {"group_id": group, "topic": "t", "partition": 0, "log_offset": log_offset}
+    if kind == "deleted":
+        return row | {"kind": kind, "timestamp_ms": now_ms}
+    outcome = None if kind == "commit" else kind
+    return row | {
+        "kind": "commit", "committed_offset": offset, "commit_timestamp_ms": now_ms, "txn_outcome": outcome
+    }  # fmt: skip
+
+
+def look(before: pa.Table, new: pa.Table, log_ends: pa.Table, offsets: pa.Table, at_ms: int, run: int) -> Any:
+    """What a run makes of what it finds: rows of `status` and of `verdicts`."""
+    given = {"before": before, "commits": new, "log_ends": log_ends, "offsets": offsets, **EMPTY}
+    for name, rows in given.items():
+        CONNECTION.register(name, rows)
+    steps = {
+        "latest": new_commits("commits"),
+        "deleted": deletions("commits"),
+        "arrived": with_lags("latest", "log_ends"),
+        "now_windows": windows("arrived", "deleted", "before", DUCKDB),
+        "now_ends": seen_ends("log_ends", DUCKDB),
+        "now_judged": judged("now_windows", "now_ends", at_ms, DUCKDB),
+        "now": status("offsets", "now_windows", "now_ends", "now_judged", "lag", "expiry", "before", at_ms),
+    }
+    for name, sql in steps.items():
+        CONNECTION.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {sql}")
+    found = [CONNECTION.sql(sql).to_arrow_table() for sql in ("FROM now", changes("now", "before", at_ms, run))]
+    return found[0].cast(TABLES["status"]), found[1].cast(TABLES["verdicts"]).to_pylist()
+
+
+@settings(max_examples=25, deadline=None)
+@given(runs)
+def test_run_after_run_it_is_as_if_all_commits_had_been_watched(
+    runs: list[tuple[list[Event], int | None]],
+) -> None:
+    model, place = Model(), 0
+    before, all_commits, ends = made("status"), list[dict[str, Any]](), list[dict[str, Any]]()
+    said: dict[str, str | None] = {}
+    for number, (happened, end) in enumerate(runs):
+        new, now_ms = list[dict[str, Any]](), NOW_MS + (number + 1) * LOOK_MS
+        for event in happened:
+            at_ms, place = NOW_MS + number * LOOK_MS + event[3], place + 1
+            model.take(event, at_ms)
+            new.append(commit_row(event, place, at_ms))
+        all_commits += new
+        if end is not None:
+            model.seen.append((now_ms, end))
+            row = {"topic": "t", "partition": 0, "run_number": number, "observed_at_ms": now_ms, "log_end_offset": end}
+            ends.append(row)
+        offsets = made(
+            "offsets",
+            *(
+                {"group_id": group, "topic": "t", "committed_offset": window[-1].offset}
+                for group, window in model.windows.items()
+            ),
+        )
+        log_ends = made("log_ends", *ends)
+        now, changed = look(before, made("commits", *new), log_ends, offsets, now_ms, number)
+        assert seen_windows(now) == {group: list(window) for group, window in model.windows.items()}
+        expected = model.verdicts(now_ms)
+        assert {row["group_id"]: row["verdict"] for row in now.to_pylist()} == expected
+        assert all(row["ends"] == (([end for _, end in model.seen][-10:]) or None) for row in now.to_pylist())
+        for row in changed:
+            assert (row["verdict_before"], row["at_ms"], row["run_number"]) == (
+                said.get(row["group_id"]),
+                now_ms,
+                number,
+            )
+            said[row["group_id"]] = row["verdict"]
+        assert {group: verdict for group, verdict in said.items() if verdict} == {
+            group: verdict for group, verdict in expected.items() if verdict
+        }
+        since = {row["group_id"]: row["verdict_since_ms"] for row in now.to_pylist()}
+        fresh = {row["group_id"] for row in changed if row["verdict"]}
+        assert all((since[group] == now_ms) == (group in fresh) for group, one in expected.items() if one)
+        at_once, _ = look(made("status"), made("commits", *all_commits), log_ends, offsets, now_ms, number)
+        assert seen_windows(at_once) == seen_windows(now)
+        before = now
+
+
+def seen_windows(rows: pa.Table) -> dict[str, list[Commit]]:
+    """By group. Those of `status`, without places."""
+    return {
+        row["group_id"]: [Commit(one["committed_offset"], one["commit_ms"], one["lag"]) for one in row["window"]]
+        for row in rows.to_pylist()
+    }
+
+
+# On top of the rules.
+
+KEY: Mapping[str, Any] = {"group_id": "g", "topic": "t", "partition": 0}
+
+
+def verdict_of(
+    verdict: str | None, lost: int = 0, expires_in_ms: int | None = None, retention_ms: int = WEEK_MS
+) -> Any:
+    expires = None if expires_in_ms is None else NOW_MS + expires_in_ms
+    tables = {
+        "offsets": made("offsets", KEY | {"committed_offset": 1}),
+        "judged": pa.Table.from_pylist([KEY | {"verdict": verdict, "completeness": 1.0}], JUDGED)
+        if verdict is not None
+        else JUDGED.empty_table(),
+        "lag": made("lag", KEY | {"lost_records": lost}),
+        "expiry": made("expiry", KEY | {"expires_at_ms": expires, "retention_ms": retention_ms}),
+        "before": made("status"),
+        "ends": pa.table({"topic": ["t"], "partition": pa.array([0], pa.int32()), "ends": [[1]]}),
+    }
+    (row,) = asked(status("offsets", "before", "ends", "judged", "lag", "expiry", "before", NOW_MS), **tables)
+    return row["verdict"]
+
+
+JUDGED = pa.schema([
+    ("group_id", pa.string()), ("topic", pa.string()), ("partition", pa.int32()), ("verdict", pa.string()),
+    ("completeness", pa.float64()),
+])  # fmt: skip
+DAY_MS = 24 * 3_600_000
+
+
+def test_losing_stands_above_all() -> None:
+    assert verdict_of("OK", lost=1) == "LOSING"
+    assert verdict_of("STOPPED", lost=1) == "LOSING"
+    assert verdict_of(None, lost=1, expires_in_ms=0) == "LOSING"
+
+
+def test_expiring_takes_the_place_of_what_is_no_error() -> None:
+    assert [verdict_of(one, expires_in_ms=DAY_MS) for one in ("OK", "WARN", None)] == ["EXPIRING"] * 3
+    assert [verdict_of(one, expires_in_ms=DAY_MS) for one in ("STOPPED", "STALLED", "REWIND")] == [
+        "STOPPED", "STALLED", "REWIND"
+    ]  # fmt: skip
+    assert verdict_of("OK", expires_in_ms=DAY_MS + 1) == "OK"
+    assert verdict_of("OK") == "OK"
+    assert verdict_of("OK", expires_in_ms=15_001, retention_ms=60_000) == "OK"  # a quarter of the retention
+    assert verdict_of("OK", expires_in_ms=15_000, retention_ms=60_000) == "EXPIRING"
