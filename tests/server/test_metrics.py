@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from muster.protocol.apis import ApiKey
 from tests.server.raw import Raw, ServerProcess, commit_body, create_topic, running
 from tests.server.test_abuse import JOIN
+from tests.server.transactions.talking import Producer
 
 DOCS = Path(__file__).parents[2] / "docs" / "operating.md"
 NO_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -57,10 +58,27 @@ def sit_down(raw: Raw, group: str, **more: object) -> str:
     return str(joined["memberId"])
 
 
+def transactions_are_counted(server: ServerProcess, raw: Raw) -> None:
+    producer = Producer(raw, "worker-1", 2).begin()
+    for commit in (True, True, False):
+        producer.send("orders", 0, "a")
+        assert value(scraped(server), "muster_transactional_ids", state="Ongoing") == 1
+        assert producer.end(commit=commit) == 0
+    metrics = wait_for(server, "muster_transactional_ids", 1, state="CompleteAbort")
+    assert value(metrics, "muster_transactions_total", outcome="committed") == 2
+    assert value(metrics, "muster_transactions_total", outcome="aborted") == 1
+    assert value(metrics, "muster_timed_out_transactions_total") == 0
+    Producer(raw, "slow", 2).begin(timeout_ms=1).send("orders", 1, "b")
+    wait_for(server, "muster_timed_out_transactions_total", 1)
+    wait_for(server, "muster_transactions_total", 2, outcome="aborted")
+    assert "transactional id 'slow': its transaction is open for longer" in server.log.read_text()
+
+
 def test_what_clients_do_is_counted(tmp_path: Path) -> None:
     settings = (
         "offsets.retention.check.interval.ms=100", "offsets.topic.segment.bytes=20000", "log.cleaner.backoff.ms=50",
-        "log.cleaner.min.cleanable.ratio=0.01",
+        "log.cleaner.min.cleanable.ratio=0.01", "transaction.state.log.num.partitions=1",
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms=50",
     )  # fmt: skip
     arguments = [part for setting in settings for part in ("--set", setting)]
     with running(tmp_path / "data", "--metrics-port", "0", *arguments) as server, Raw(server.address) as raw:
@@ -94,6 +112,8 @@ def test_what_clients_do_is_counted(tmp_path: Path) -> None:
             assert value(metrics, "muster_connections") >= 2
             raw.ask(ApiKey.LEAVE_GROUP, 1, groupId="seated", memberId=member)
             assert second.hear(ApiKey.JOIN_GROUP, 3)[1]["errorCode"] == 0
+
+        transactions_are_counted(server, raw)
 
         gone = [{"name": "orders", "partitions": [{"partitionIndex": 0}]}]
         assert raw.ask(ApiKey.OFFSET_DELETE, 0, groupId="commits", topics=gone)["errorCode"] == 0

@@ -226,10 +226,10 @@ def assemble(
     steps = Steps()
     transaction_topic = TransactionTopic(cluster, topic_changes, transaction_leadership, server_log)
     ends = Ends(led_transactions, config.add_partitions_to_txn_retry_backoff_max_ms)
-    markers = Markers(data_partitions, led_partitions, led_transactions, ends, topics, steps)
+    markers = Markers(data_partitions, led_partitions, led_transactions, ends, topics, steps, stats)
     led_transactions.write_markers = markers.write
     verification = Verification(led_transactions, ends, config.transaction_partition_verification_enable)
-    timeouts = Timeouts(led_transactions, producer_ids, steps, server_log)
+    timeouts = Timeouts(led_transactions, producer_ids, steps, server_log, stats)
     group_requests = GroupRequests(led_partitions, cluster, remarks, long_requests, transaction_topic.when_there)
     cluster_requests = ClusterRequests(
         cluster, topic_changes, data_partitions, producer_ids, fetches, sessions, remarks, clock, long_requests,

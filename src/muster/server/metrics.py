@@ -12,10 +12,11 @@ from prometheus_client.core import (
 )
 
 from muster.core.states import State
+from muster.core.transactions.states import TransactionState
 from muster.errors import ConfigError
 from muster.protocol.apis import APIS
 from muster.server.assembly import Parts
-from muster.server.server_log import BOUNDS_S, Latency
+from muster.server.server_log import ABORTED, BOUNDS_S, COMMITTED, Latency
 
 
 class ServerCollector:
@@ -27,6 +28,7 @@ class ServerCollector:
     def collect(self) -> Iterator[Metric]:
         yield from self._requests()
         yield from self._groups()
+        yield from self._transactions()
         yield from self._partitions()
         yield from self._counters()
 
@@ -74,6 +76,19 @@ class ServerCollector:
         parked_family.add_metric(["disk"], held)
         yield parked_family
 
+    def _transactions(self) -> Iterator[Metric]:
+        states: Counter[TransactionState] = Counter()
+        for led in list(self._parts.transactions.led.by_number.values()):
+            if led.coordinator is not None:
+                states.update(each.state for each in list(led.coordinator.transactions.values()))
+        known = GaugeMetricFamily("muster_transactional_ids", "Transactional ids by state", labels=["state"])
+        for state in TransactionState:
+            known.add_metric([state.kafka_name], states[state])
+        ended = CounterMetricFamily("muster_transactions", "Transactions that have ended", labels=["outcome"])
+        for outcome in (COMMITTED, ABORTED):
+            ended.add_metric([outcome], self._parts.stats.ended_transactions[outcome])
+        yield from (known, ended)
+
     def _partitions(self) -> Iterator[Metric]:
         load = GaugeMetricFamily("muster_partition_load_seconds", "How long the last load took", labels=["partition"])
         size = GaugeMetricFamily("muster_partition_bytes", "Size of the log on disk", labels=["partition"])
@@ -96,6 +111,7 @@ class ServerCollector:
             ("muster_deleted_offsets", "Offsets deleted on request or with their topic", stats.deleted_offsets),
             ("muster_removed_groups", "Groups that ended", stats.removed_groups),
             ("muster_expired_members", "Members that lost their seats", stats.expired_members),
+            ("muster_timed_out_transactions", "Transactions that were open for too long", stats.timed_out_transactions),
             ("muster_refused_connections", "Connections there was no room for", stats.refused_connections),
             ("muster_bad_requests", "Clients that were sent away", stats.bad_requests),
             ("muster_faults", "Mistakes of the server that ended an answer or a partition's turn", stats.faults),

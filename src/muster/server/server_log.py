@@ -278,6 +278,10 @@ class Latency:
         return sum(self.buckets)
 
 
+COMMITTED, ABORTED = "committed", "aborted"
+"""How a transaction ends."""
+
+
 class Stats:
     def __init__(self) -> None:
         self.requests: dict[int, Latency] = {}
@@ -289,6 +293,9 @@ class Stats:
         self.deleted_offsets = 0
         self.removed_groups = 0
         self.expired_members = 0
+        self.ended_transactions: Counter[str] = Counter()
+        """By outcome: those whose markers are all there."""
+        self.timed_out_transactions = 0
         self.connections = 0
         self.refused_connections = 0
         self.bad_requests = 0

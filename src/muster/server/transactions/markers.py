@@ -29,6 +29,7 @@ from muster.segments.checkpoints import TopicPartition
 from muster.server.cluster.topics import OFFSETS_TOPIC, Topics
 from muster.server.led_partitions import LedGroups, LedTransaction, LedTransactions
 from muster.server.records.data_partitions import DataPartitions
+from muster.server.server_log import ABORTED, COMMITTED, Stats
 from muster.server.transactions.ends import Ends
 from muster.server.transactions.steps import Step, Steps
 
@@ -64,6 +65,7 @@ class Markers:
         ends: Ends,
         topics: Topics,
         steps: Steps,
+        stats: Stats,
     ) -> None:
         self._data = data
         self._groups = groups
@@ -71,6 +73,7 @@ class Markers:
         self._ends = ends
         self._topics = topics
         self._steps = steps
+        self._stats = stats
         self._loop = asyncio.get_running_loop()
         self._under_way = 0
         self._try_again: list[tuple[_End, Partition]] = []
@@ -166,6 +169,7 @@ class Markers:
             end.led, MarkersWritten(markers.transactional_id, markers.producer_id, markers.producer_epoch)
         )
         self._completing = None
+        self._stats.ended_transactions[COMMITTED if markers.commit else ABORTED] += 1
         self._ends.is_over(markers.transactional_id)
         if self._steps.is_ordered(Step.COMPLETED):
             self._transactions.when_safe(end.led, partial(self._steps.reached, Step.COMPLETED), lambda: None)

@@ -5,7 +5,7 @@ from functools import partial
 from muster.core.transactions.events import AbortTimedOut, ExpireTransactionalIds, is_used_up
 from muster.server.led_partitions import LedTransaction, LedTransactions
 from muster.server.records.producer_ids import NO_ID, ProducerIds
-from muster.server.server_log import ServerLog
+from muster.server.server_log import ServerLog, Stats
 from muster.server.transactions.steps import Step, Steps
 
 LONGEST_ID = 200
@@ -15,12 +15,18 @@ class Timeouts:
     """Everything here runs in the thread of the event loop."""
 
     def __init__(
-        self, transactions: LedTransactions, producer_ids: ProducerIds, steps: Steps, server_log: ServerLog
+        self,
+        transactions: LedTransactions,
+        producer_ids: ProducerIds,
+        steps: Steps,
+        server_log: ServerLog,
+        stats: Stats,
     ) -> None:
         self._transactions = transactions
         self._producer_ids = producer_ids
         self._steps = steps
         self._server_log = server_log
+        self._stats = stats
 
     def abort_timed_out(self) -> None:
         now = self._transactions.now()
@@ -40,6 +46,7 @@ class Timeouts:
             "timeout, and is aborted",
             event="transaction timed out", transactional_id=transactional_id[:LONGEST_ID],
         )  # fmt: skip
+        self._stats.timed_out_transactions += 1
         self._transactions.apply(led, AbortTimedOut(transactional_id, fresh_producer_id))
 
     def forget_unused(self) -> None:
