@@ -427,6 +427,34 @@ def test_a_transaction_that_ends_after_its_commit_was_deleted(is_deleted_again: 
     check_in_steps(World(commits, looks, []), tmp_path, runs=2)
 
 
+@pytest.mark.parametrize("rows_a_task", [1_000_000, 1])
+def test_another_groups_deletion_is_no_observation(
+    rows_a_task: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A clock was ahead when it was written: its group has a row of that time, in which nothing was committed and the
+    commit behind it in the log is in force. So look rows that are there since another end was observed, and those every
+    group of the partition has. The group whose late commit is read by the second run has none, in one task with the
+    other or not.
+    """
+    monkeypatch.setattr(analytics, "ROWS_A_TASK", rows_a_task)
+    hours = [START_MS + number * HOUR_MS for number in range(5)]
+    other = {"group_id": "other", "offsets_partition": 1}
+    commits = [
+        commit_row(hours[0], 0, log_offset=1, **other),
+        commit_row(hours[2], 0, log_offset=2, kind="deleted", committed_offset=None, commit_timestamp_ms=None, **other),
+        commit_row(hours[1], 0, log_offset=3, committed_offset=12, **other),
+        commit_row(hours[0], 0, log_offset=1),
+        commit_row(hours[1], 1, log_offset=2, txn_outcome="committed", txn_marker_offset=9),
+    ]
+    looks = [look_row(hours[0], 0, 20), look_row(hours[4], 0, 40)]
+    check_in_steps(World(commits, looks, []), tmp_path, runs=2)
+    with open_tables(next(tmp_path.iterdir())) as tables:
+        rows = inner(tables.read("lag_history").table(), ANALYTICS["lag_history"]).to_pylist()
+    (deletion,) = [row for row in rows if row["interval_start_ms"] == hours[2] - hours[2] % INTERVAL_MS]
+    assert (deletion["group_id"], deletion["commits"], deletion["committed_offset"]) == ("other", 0, 12)
+    assert deletion["log_end_offset"] is not None
+
+
 def test_runs_in_which_nothing_was_new_but_the_time(tmp_path: Path) -> None:
     """Such a run of a live cluster observes the ends, and makes no rows: the next one makes them."""
     minutes = [START_MS + number * 60_000 for number in (0, 1, 30, 50, 70)]
