@@ -2,7 +2,8 @@
 
 `python -m bench coordinator` measures groups beside a broker and nothing else, `python -m bench records` records and
 `python -m bench transactions` transactions beside one, `python -m bench pipeline` the tables on Spark, `python -m bench
-versus FOLDER` this source beside an older one.
+answers` pages and questions over tables of a large cluster, `python -m bench versus FOLDER` this source beside an older
+one.
 """
 
 import json
@@ -12,7 +13,7 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
-from bench import compaction, coordinator, core, disk, dump, load, pipeline, records, transactions, versus
+from bench import answers, compaction, coordinator, core, disk, dump, load, pipeline, records, transactions, versus
 from bench.dump import CACHE, Line
 
 
@@ -57,6 +58,8 @@ def main() -> None:
     (CACHE / "last.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     print("\nthe pipeline", flush=True)
     pipeline.main(kafka=Line(**results[5_000_000][-1]))
+    print("\npages and questions", flush=True)
+    answers.main(["full"] if full else [])
     print("\nthe coordinator beside a broker", flush=True)
     coordinator.main()
     print("\nrecords beside a broker", flush=True)
@@ -77,6 +80,8 @@ if __name__ == "__main__":
             sys.exit(records.main(stages))
         case ["transactions"]:
             sys.exit(transactions.main())
+        case ["answers", *size]:
+            sys.exit(answers.main(size))
         case ["pipeline"]:
             pipeline.main()
         case ["versus", folder, *words]:
@@ -85,5 +90,5 @@ if __name__ == "__main__":
             main()
         case unknown:
             stages = "coordinator [STAGE ...] | records [STAGE ...] | transactions"
-            usage = f"python -m bench [pipeline | {stages} | versus FOLDER [--rounds 5] [STAGE ...]]"
+            usage = f"python -m bench [pipeline | answers [full] | {stages} | versus FOLDER [--rounds 5] [STAGE ...]]"
             sys.exit(f"{usage}: what is '{' '.join(unknown)}'?")

@@ -104,6 +104,9 @@ def test_a_group_has_plots_bars_and_partitions(window: Window, site: Site) -> No
         "section table", "all => [...all[all.length - 2].tBodies[0].rows].map((row) => row.cells[3].textContent)"
     )
     assert [number(text) for text in lags] == twins
+    window.open(f"{site.port.url}group?id=idle", ".timeline .bar")
+    window.wait_until("document.querySelectorAll('.plot path.line').length === 4")  # all of them 0, and no error
+    window.open(f"{site.port.url}group?id=orders", ".timeline .bar")
     window.page.click("text=7d")
     window.wait_until("document.querySelectorAll('.timeline .rebalance').length === 3")
     assert "range=7d" in window.page.url

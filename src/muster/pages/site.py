@@ -15,7 +15,7 @@ from muster.tables.clocks import parse_time, shown
 from muster.tables.reading import Tables
 
 Query = Mapping[str, str]
-RANGES_MS = {"1h": DAY_MS // 24, "6h": DAY_MS // 4, "24h": DAY_MS, "7d": 7 * DAY_MS, "30d": 30 * DAY_MS}
+RANGES_MS = {"1h": DAY_MS // 24, "6h": DAY_MS // 4, "24h": DAY_MS, "7d": 7 * DAY_MS, "all": 1 << 50}
 DEFAULT_RANGE = "24h"
 FINDINGS = ("severity", "kind", "group_id", "topic", "partition", "member_id", "since_ms", "sentence", "what_to_do",
             "evidence")  # fmt: skip

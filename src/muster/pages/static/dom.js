@@ -28,20 +28,14 @@ muster.shortNumber = (value) => {
   return String(+value.toPrecision(3));
 };
 
-// 748561 is "12 min 28 s": the two largest units.
+// 748561 is "12 min 28 s": two units, as on the command line.
 muster.duration = (ms) => {
   if (ms === null || ms === undefined) return muster.NONE;
   if (ms < 0) return `-${muster.duration(-ms)}`;
-  if (ms < 1000) return `${Math.round(ms)} ms`;
-  const units = [['d', 86400], ['h', 3600], ['min', 60], ['s', 1]];
-  let left = Math.floor(ms / 1000);
-  const told = [];
-  for (const [unit, seconds] of units) {
-    const count = Math.floor(left / seconds);
-    if (count || told.length) told.push([count, unit]);
-    left -= count * seconds;
-  }
-  return told.slice(0, 2).filter(([count]) => count).map(([count, unit]) => `${count} ${unit}`).join(' ');
+  if (ms < 60e3) return `${(ms / 1000).toFixed(1)} s`;
+  const minutes = Math.floor(ms / 60e3), hours = Math.floor(ms / 3600e3), days = Math.floor(ms / 86400e3);
+  const [whole, unit, rest, lesser] = days ? [days, 'd', hours % 24, 'h'] : hours ? [hours, 'h', minutes % 60, 'min'] : [minutes, 'min', Math.floor(ms / 1000) % 60, 's'];
+  return `${grouped.format(whole)} ${unit}${rest ? ` ${rest} ${lesser}` : ''}`;
 };
 
 const two = (value) => String(value).padStart(2, '0');

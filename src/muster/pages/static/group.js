@@ -1,7 +1,7 @@
 'use strict';
 // One group: how it does, plots, rebalances, partitions, members.
 
-const RANGES = ['1h', '6h', '24h', '7d', '30d'];
+const RANGES = ['1h', '6h', '24h', '7d', 'all'];
 
 muster.views.group = (content, route) => {
   const group = content.group, at = content.at_ms, partitions = muster.rows(content.partitions);

@@ -45,7 +45,7 @@ function ticksUpTo(highest, isTime) {
     step = Math.max([1, 2, 5, 10].map((each) => each * power).find((each) => each >= rough), isTime ? 1e3 : 1);
   }
   const ticks = [];
-  for (let tick = 0; tick < highest + step; tick += step) ticks.push(tick);
+  for (let tick = 0; tick < highest + step || ticks.length < 2; tick += step) ticks.push(tick);
   return ticks;
 }
 
