@@ -331,7 +331,7 @@ SEATS = (
     Mutant(
         "seats.py",
         "        error = self.member_error(member_id, instance_id)\n"
-        "        if error is ErrorCode.NONE and generation != self.generation:\n"
+        "        if error is _NONE and generation != self.generation:\n"
         "            return ErrorCode.ILLEGAL_GENERATION\n        return error\n",
         "        if generation != self.generation:\n            return ErrorCode.ILLEGAL_GENERATION\n"
         "        return self.member_error(member_id, instance_id)\n",

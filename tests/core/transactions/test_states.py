@@ -61,6 +61,8 @@ def answer_to(rule: Rule, state: TransactionState | None) -> ErrorCode | Served:
         return Served.NOTHING
     if is_written and world.log[-1][1] is None:
         return Served.FORGOTTEN
+    if answer is NO_ANSWER:
+        return Served.TIMES_OUT if asks_for_markers else Served.COMPLETES
     return Served.ENDS if asks_for_markers else Served.WRITTEN if is_written else Served.AT_ONCE
 
 

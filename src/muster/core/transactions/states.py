@@ -55,12 +55,14 @@ AT_REST = (_EMPTY, _COMPLETE_COMMIT, _COMPLETE_ABORT)
 
 
 class Served(StrEnum):
-    """How a request is served that no error stops."""
+    """How a request is served that no error stops; nobody waits for an answer to what the shell says."""
 
     AT_ONCE = "answered"
     WRITTEN = "written, then answered"
     ENDS = "decided, answered; markers follow"
     ABORTS = "aborted, `CONCURRENT_TRANSACTIONS`"
+    COMPLETES = "written"
+    TIMES_OUT = "decided; markers follow"
     FORGOTTEN = "forgotten"
     NOTHING = "nothing"
 
@@ -90,7 +92,7 @@ DESCRIBE, MARKERS, TIME_OUT, EXPIRE = (
 NEW, PRODUCER, AGAIN, FENCED_PRODUCER = "a new producer", "the producer", "the producer, again", "a fenced producer"
 ANY_CLIENT, SHELL = "any client", "the shell"
 
-_AT_ONCE, _WRITTEN, _ENDS, _ABORTS, _FORGOTTEN, _NOTHING = Served
+_AT_ONCE, _WRITTEN, _ENDS, _ABORTS, _COMPLETES, _TIMES_OUT, _FORGOTTEN, _NOTHING = Served
 _UNKNOWN = ErrorCode.INVALID_PRODUCER_ID_MAPPING
 _FENCED = ErrorCode.PRODUCER_FENCED
 _CONCURRENT = ErrorCode.CONCURRENT_TRANSACTIONS
@@ -115,8 +117,8 @@ RULES: tuple[Rule, ...] = (
     Rule(ABORT_2, AGAIN, _UNKNOWN, _FENCED, _FENCED, _CONCURRENT, _CONCURRENT, _INVALID, _AT_ONCE),
     Rule(COMMIT_2, FENCED_PRODUCER, _UNKNOWN, _FENCED, _FENCED, _CONCURRENT, _CONCURRENT, _FENCED, _FENCED),
     Rule(DESCRIBE, ANY_CLIENT, _NOT_FOUND, _AT_ONCE, _AT_ONCE, _AT_ONCE, _AT_ONCE, _AT_ONCE, _AT_ONCE),
-    Rule(MARKERS, SHELL, _NOTHING, _NOTHING, _NOTHING, _WRITTEN, _WRITTEN, _NOTHING, _NOTHING),
-    Rule(TIME_OUT, SHELL, _NOTHING, _NOTHING, _ENDS, _NOTHING, _NOTHING, _NOTHING, _NOTHING),
+    Rule(MARKERS, SHELL, _NOTHING, _NOTHING, _NOTHING, _COMPLETES, _COMPLETES, _NOTHING, _NOTHING),
+    Rule(TIME_OUT, SHELL, _NOTHING, _NOTHING, _TIMES_OUT, _NOTHING, _NOTHING, _NOTHING, _NOTHING),
     Rule(EXPIRE, SHELL, _NOTHING, _FORGOTTEN, _NOTHING, _NOTHING, _NOTHING, _FORGOTTEN, _FORGOTTEN),
 )
 """A fenced producer has the producer id and an epoch of long ago. One that asks again (EndTxn 5) has the epoch before
