@@ -13,7 +13,8 @@ STATUS = (
     Column("partition", INT, "its partition"),
     Column("verdict", STRING, "`OK`, `WARN`, `STALLED`, `STOPPED`, `REWIND`, `LOSING` or `EXPIRING`",
            "nothing to judge: the end was never observed, or there was no commit for a week"),
-    Column("verdict_since_ms", LONG, "the first look at which it held, and without a break since"),
+    Column("verdict_since_ms", LONG, "the first look at which it held, and without a break since",
+           "there is no verdict"),
     Column("at_ms", LONG, "when it was judged: the look of the last run that made this table"),
     Column("committed_offset", LONG, "as in `offsets`"),
     Column("log_end_offset", LONG, "the last end of the log that was observed", "none was"),
@@ -28,7 +29,7 @@ STATUS = (
            "and its place in `__consumer_offsets`",
            NOT_TOLD),
     Column("ends", pa.list_(pa.int64()), "the last ends of the log that were observed, at most 10, oldest first",
-           NOT_TOLD),
+           f"none was; {NOT_TOLD}"),
 )  # fmt: skip
 
 VERDICTS = (

@@ -13,6 +13,8 @@ lag of a commit is measured against the last end that was observed before it, if
 As elsewhere, functions take relations with inner columns, and aggregates are of fixed width where that can be.
 """
 
+from collections.abc import Mapping
+
 from muster.tables.dialects import SPARK, Dialect
 from muster.tables.ends import LOOK_BACK_MS, same_log
 from muster.tables.queries import COUNTS, UNTIL_BEFORE, UNTIL_HERE
@@ -194,8 +196,8 @@ def status(
             LEFT JOIN {lag} l ON {_same("o", "l")}
             LEFT JOIN {expiry} x ON {_same("o", "x")}
         ), dated AS (
-            SELECT t.*, CASE WHEN b.group_id IS NOT NULL AND b.verdict IS NOT DISTINCT FROM t.verdict
-                THEN b.verdict_since_ms ELSE t.at_ms END AS verdict_since_ms
+            SELECT t.*, CASE WHEN b.verdict = t.verdict THEN b.verdict_since_ms
+                WHEN t.verdict IS NOT NULL THEN t.at_ms END AS verdict_since_ms
             FROM told t LEFT JOIN {before} b ON {_same("t", "b")}
         )
         SELECT {", ".join(f"d.{name}" for name in STATUS.names)} FROM dated d"""
@@ -218,14 +220,20 @@ def changes(status: str, before: str, at_ms: int | str, run_number: int) -> str:
         ) u"""
 
 
-def status_then(offsets: str, lag: str, verdicts: str, at_ms: int) -> str:
-    """`status` as of a moment: what was in force, and the last that was said of it until then."""
+NOT_REMEMBERED = ("completeness", "window", "ends")
+"""Columns of `status` that nothing tells as of a moment."""
+
+
+def status_then(offsets: str, lag: str, verdicts: str, at_ms: int, unknown: Mapping[str, str]) -> str:
+    """`status` as of a moment: what was in force, and the last that was said of it until then. `unknown` has an
+    expression, NULL of its type, for each column that is not remembered.
+    """
     known = {
         "verdict": "v.verdict", "verdict_since_ms": "v.at_ms", "at_ms": str(at_ms),
         "committed_offset": "o.committed_offset", "log_end_offset": "l.log_end_offset", "lag": "l.lag",
         "lag_ms": "l.lag_ms", "lost_records": "l.lost_records", "last_commit_ms": "o.commit_timestamp_ms",
     }  # fmt: skip
-    told = {name: known.get(name, "NULL") for name in STATUS.names} | {name: f"o.{name}" for name in KEY}
+    told = {name: f"o.{name}" for name in KEY} | known | {name: unknown[name] for name in NOT_REMEMBERED}
     return f"""
         SELECT {", ".join(f"{value} AS {name}" for name, value in told.items())} FROM {offsets} o
         LEFT JOIN {lag} l ON {_same("o", "l")}

@@ -14,7 +14,9 @@ import pyarrow as pa
 from muster.errors import BadInput
 from muster.tables import queries
 from muster.tables.addresses import filesystem, is_local
+from muster.tables.expiry import WEEK_MS, expiry
 from muster.tables.hours import HOUR_MS
+from muster.tables.judging import NOT_REMEMBERED, status_then
 from muster.tables.queries import DUCKDB_EXPLODE, lag
 from muster.tables.schemas import MOMENTS, TABLES, published_form, published_name
 
@@ -147,12 +149,33 @@ class Moment:
                 return self._kept(table, lambda: queries.groups(*map(self.relation, STATE_OF_GROUPS)))
             case "lag":
                 return self._kept(table, self._lag)
+            case "verdicts":
+                is_over = f"r.at_ms <= {self._as_of_ms} AND ({self._only or 'TRUE'})"
+                return f"(SELECT * FROM {self._now(table)} r WHERE {is_over})"
+            case "status":
+                return self._kept(table, self._status)
+            case "expiry":
+                return self._kept(table, self._expiry)
             case _:
                 raise BadInput(f"the table {table} is kept for now only. Leave --as-of out.")
 
     def _lag(self) -> str:
         offsets, members = self.relation("offsets"), self.relation("members")
         return lag(offsets, self._now("log_ends"), members, as_of_ms=self._as_of_ms, explode=DUCKDB_EXPLODE)
+
+    def _status(self) -> str:
+        kinds = {name: TABLES["status"].field(name).type for name in NOT_REMEMBERED}
+        unknown = {name: f"CAST(NULL AS {_duckdb_type(kind)})" for name, kind in kinds.items()}
+        offsets, lag, verdicts = map(self.relation, ("offsets", "lag", "verdicts"))
+        return status_then(offsets, lag, verdicts, self._as_of_ms, unknown)
+
+    def _expiry(self) -> str:
+        """By the retention that the last run knew."""
+        asked = f"SELECT coalesce(max(r.retention_ms), {WEEK_MS}) FROM {self._now('expiry')} r"
+        ((retention_ms,),) = self._connection.execute(asked).fetchall()
+        offsets, groups, members = map(self.relation, ("offsets", "groups", "members"))
+        state, waiting = map(self.relation, ("group_state", "open_commits"))
+        return expiry(offsets, groups, members, state, waiting, self._as_of_ms, retention_ms, DUCKDB_EXPLODE)
 
     def _commits(self) -> str:
         """Commits, deletions and transactions that were open then; too many to be made a table of."""
