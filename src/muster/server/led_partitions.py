@@ -54,6 +54,8 @@ class LedPartition(Generic[Machine]):
     epoch: int = NEVER_LED
     coordinator: Machine | None = None
     replies: WaitingReplies = field(default_factory=WaitingReplies)
+    behind_disk: WaitingReplies = field(default_factory=WaitingReplies)
+    """What waits for the disk although answers do not (`offsets.commit.required.acks`)."""
     is_dirty: bool = False
     """Whether something was appended in this turn."""
     is_behind: bool = False
@@ -152,7 +154,10 @@ class LedPartitions(Generic[Machine]):
                     self._report_fault(led, event, error)
 
     def when_safe(self, led: LedPartition[Machine], then: Callable[[], None], given_up: Callable[[], None]) -> None:
-        """Call `then` when all that is appended by now is safe, or `given_up` if the partition is let go before."""
+        """Call `then` when all that is appended by now is safe, or `given_up` if the partition is let go before.
+
+        Safe as the log's `flush` means it, whatever answers wait for.
+        """
         self._when_safe(led, led.coordinator, led.log.end_offset, then, given_up)
 
     def _when_safe(
@@ -161,11 +166,15 @@ class LedPartitions(Generic[Machine]):
     ) -> None:  # fmt: skip
         if coordinator is None or led.coordinator is not coordinator:  # perhaps with the records of this
             given_up()
-        elif not led.is_behind or self._safe_offset(led) >= end_offset:
+        elif led.log.high_watermark >= end_offset:
             then()
         else:  # for the first time, or again where a client's reply would have timed out
             go_on = partial(self._when_safe, led, coordinator, end_offset, then, given_up)
-            self._hold(led, [(Callback(go_on, go_on), ErrorCode.NONE)])
+            waiting = [(Callback(go_on, go_on), ErrorCode.NONE)]
+            if self._waits_for_disk:
+                self._hold(led, waiting)
+            else:
+                led.behind_disk.wait(waiting, end_offset, self.now().monotonic_ms)
 
     def _timer_fired(self, key: Any) -> None:
         partition, core_key = key
@@ -205,6 +214,7 @@ class LedPartitions(Generic[Machine]):
         led.coordinator = None
         self._apply_timers(partition, out)
         led.replies.fail(ErrorCode.NOT_COORDINATOR)
+        led.behind_disk.fail(ErrorCode.NOT_COORDINATOR)
         for reply, answer in out.replies:
             reply.answer(answer)
         return let_go
@@ -331,6 +341,7 @@ class LedPartitions(Generic[Machine]):
         safe_offset = self._safe_offset(led)
         led.is_behind = led.log.end_offset > safe_offset
         led.replies.release(safe_offset)
+        led.behind_disk.release(led.log.high_watermark)
         self._grown(led)
 
     def _log_failed(self, led: LedPartition[Machine], error: LogDamaged) -> None:
@@ -368,8 +379,9 @@ class LedPartitions(Generic[Machine]):
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether no turn is under way, and no answer waits for the disk."""
-        return self._turn_now is None and not any(len(led.replies) for led in self.by_number.values())
+        """Whether no turn is under way, and nothing waits for the disk."""
+        waiting = any(len(led.replies) or len(led.behind_disk) for led in self.by_number.values())
+        return self._turn_now is None and not waiting
 
     def close(self) -> None:
         """No timer fires any more."""

@@ -71,3 +71,32 @@ def one_marker_held(broker: Broker, topic: str) -> Iterator[Callable[[], bool]]:
         yield lambda: bool(held) and inside(broker, lambda parts: len(parts.transactions.markers)) == 1
     finally:
         inside(broker, release)
+
+
+@contextlib.contextmanager
+def syncs_held(broker: Broker, topic: str) -> Iterator[list[Any]]:
+    """What is written to the partitions of a topic is synced behind the block. The list has what waits for that."""
+    held: list[Any] = []
+
+    def hold(parts: Any) -> None:
+        flush = parts.flusher.flush_each
+
+        def flush_each(requests: Any, **how: Any) -> None:
+            for log, then in requests:
+                if log.directory.name.rpartition("-")[0] == topic:
+                    log.write()
+                    held.append((log, then))
+                else:
+                    flush([(log, then)], **how)
+
+        parts.flusher.flush_each = flush_each
+
+    def release(parts: Any) -> None:
+        del parts.flusher.flush_each
+        parts.flusher.flush_each(held)
+
+    inside(broker, hold)
+    try:
+        yield held
+    finally:
+        inside(broker, release)

@@ -14,7 +14,7 @@ from muster.codec.partitioning import partition_for
 from muster.protocol.apis import ApiKey
 from muster.segments.checkpoints import TopicPartition
 from tests.server.raw import Raw
-from tests.server.transactions.inside import WITHIN_S, inside
+from tests.server.transactions.inside import WITHIN_S, inside, syncs_held
 from tests.server.transactions.talking import Producer, committed_values
 
 E = ErrorCode
@@ -116,6 +116,21 @@ def test_an_end_goes_on_where_its_coordinator_was_let_go_in_the_middle(broker: B
         wait_for(broker, "PrepareAbort")
     wait_for(broker, "CompleteAbort")
     assert (committed_values(producer.raw, TOPIC, 0), broker.committed(GROUP)) == ([], {})
+
+
+def test_a_marker_among_offsets_is_safe_on_the_disk_although_commits_do_not_wait_for_it() -> None:
+    settings = {"muster_flush": "always", "offsets_commit_required_acks": 1}
+    with Broker(**settings) as broker, Raw((broker.host, broker.port)) as raw:
+        broker.create_topic(TOPIC)
+        producer = Producer(raw, WORKER, 2).begin()
+        assert producer.commit_offset(GROUP, TOPIC, 0, 7) == 0
+        with syncs_held(broker, "__consumer_offsets") as held:
+            assert producer.end(commit=True) == 0
+            while not held:
+                assert producer.state() == "PrepareCommit"
+            assert [producer.state() for _ in range(5)] == ["PrepareCommit"] * 5
+        wait_for(broker, "CompleteCommit")
+        assert broker.committed(GROUP) == {(TOPIC, 0): 7}
 
 
 def test_markers_are_not_doubled_by_a_second_load(broker: Broker, producer: Producer) -> None:
