@@ -14,8 +14,10 @@ SILENT_S = 4.0
 class ExactlyOnce:
     """A program that reads a topic and writes another, in transactions; whoever starts it again has the same id."""
 
-    def __init__(self, client: Client, place: Place, about: str, session_ms: int = 1_000) -> None:
-        self._client, self._place, self._session_ms = client, place, session_ms
+    def __init__(
+        self, client: Client, place: Place, about: str, session_ms: int = 1_000, silent_s: float = SILENT_S
+    ) -> None:
+        self._client, self._place, self._session_ms, self._silent_s = client, place, session_ms, silent_s
         self._program: Program | None = None
         self._name = self.id = self.group = self.inputs = f"{client.name}-{about}"
         self.output = f"{self.inputs}-output"
@@ -67,7 +69,7 @@ class ExactlyOnce:
         A program that is silent for long is ended: confluent-kafka 2.16.1 waits for ever in
         send_offsets_to_transaction once its broker was away, with Kafka 4.3.0 too.
         """
-        return int(self._ask_within(SILENT_S, "process", member="worker", output=self.output))
+        return int(self._ask_within(self._silent_s, "process", member="worker", output=self.output))
 
     def process_some(self) -> None:
         """The same, when some are there, and started again if it cannot."""
