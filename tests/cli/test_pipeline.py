@@ -105,6 +105,18 @@ def test_the_summary_for_scripts(no_spark: dict[str, Any], tmp_path: Path) -> No
     assert run(*SHORT_OF_SPARK, "--out", tmp_path / "t", "--quiet") == (Status.OK, "", "")
 
 
+def test_tables_of_state_alone_and_with_history_are_told_apart_before_spark_starts(
+    no_spark: dict[str, Any], tmp_path: Path
+) -> None:
+    assert run(*SHORT_OF_SPARK, "--out", tmp_path / "t", "--state-only", "--quiet").status == Status.OK
+    no_spark.clear()
+    ran = run(*SHORT_OF_SPARK, "--out", tmp_path / "t")
+    assert (ran.status, len(ran.err.splitlines())) == (Status.BAD_INPUT, 1)
+    assert "are of state alone" in ran.err
+    assert "Run with --state-only, or write to another directory" in ran.err
+    assert not no_spark
+
+
 def test_damage_is_told_and_has_a_status_of_its_own(no_spark: dict[str, Any], tmp_path: Path) -> None:
     ran = run("pipeline", "run", "--source", corpus("damaged-flip"), "--out", tmp_path / "t")
     assert ran.status == Status.DAMAGED

@@ -162,7 +162,7 @@ def run_pipeline(
 
     extras.need(extras.PIPELINE, "`muster pipeline run`")
     from muster.pipeline.engine import SparkEngine
-    from muster.pipeline.job import Request, run
+    from muster.pipeline.job import Request, check_history, run
     from muster.pipeline.sources import open_source
     from muster.tables.store import TableStore
     from muster.tables.upkeep import Keep
@@ -172,7 +172,10 @@ def run_pipeline(
         source, out, options, config, not state_only, retention_ms, unpacked, accept_truncation, keep, not no_analytics
     )
     store = TableStore(out, options)  # what cannot work should say so before Spark takes its seconds to start
-    is_first = store.manifest() is None
+    manifest = store.manifest()
+    is_first = manifest is None
+    if manifest is not None:
+        check_history(manifest, request)
     with _writing(store.address):
         store.check_place()
     try:

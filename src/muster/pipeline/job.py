@@ -128,7 +128,7 @@ def _run(engine: Engine, request: Request, watch: Watch) -> Summary:
         topic_names = source.topic_names()
         if changes.manifest is not None:
             check_same_cluster(changes.manifest, source.cluster_id, topic_names, request.tables)
-            _check_history(changes.manifest, request)
+            check_history(changes.manifest, request)
         job = _Job(engine, request, source, changes, topic_names, watch)
         stack.callback(engine.forget)
         job.read()
@@ -145,7 +145,8 @@ def _run(engine: Engine, request: Request, watch: Watch) -> Summary:
     return job.summary
 
 
-def _check_history(manifest: Manifest, request: Request) -> None:
+def check_history(manifest: Manifest, request: Request) -> None:
+    """Refuse a run with history over tables of state alone, and the other way round."""
     if manifest.source.get("history") and not request.history:
         raise BadInput(
             f"the tables in {request.tables} keep history, and a run of state alone would leave a hole in it. "
