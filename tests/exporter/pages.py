@@ -5,7 +5,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from muster.exporter.families import Health, Names, families
 from muster.exporter.log_ends import LogEnds
 from muster.exporter.page import Page, rendered
-from muster.exporter.view import GroupRow, Owner, PartitionRow, View
+from muster.exporter.view import GroupRow, Owner, PartitionRow, TablesRun, View
 from muster.verdicts import Verdict
 
 Labels = frozenset[tuple[str, str]]
@@ -58,6 +58,11 @@ def a_view() -> View:
             ),
         ],
         ends,
+        TablesRun(
+            1_700_000_000_000,
+            {("error", "stuck-partition"): 2, ("info", "damage"): 0},
+            {"shop": 1_700_000_600_000},
+        ),
     )  # fmt: skip
 
 
@@ -71,6 +76,8 @@ def a_page() -> bytes:
         offsets_partitions={"followed": 4},
         left_out={"groups": 1},
         methods={"interpolated": 2},
+        tables_at=45.0,
+        tables_at_ms=1_700_000_000_000,
     )
     page.show(health, rendered(families(a_view(), Names)))
     return page.text()

@@ -11,22 +11,24 @@ from muster.codec.offsets_topic import OffsetValue, encode_key, encode_offset_va
 from muster.codec.records import Record
 from muster.errors import ClusterError, ClusterRefused, ClusterUnreachable
 from muster.exporter.follow import OFFSETS, Follower
-from muster.exporter.groups import OffsetsPartition, Room
+from muster.exporter.groups import Beginning, Group, OffsetsPartition, Position, Room
 from muster.exporter.limits import LeftOut, Limits, Wanted
 from muster.live.cluster import Asked
 from muster.live.requests import Fetched, FetchFrom, ListedOffset, NoSuchTopic, Partition, Topic, TopicPartition
+from muster.verdicts import Commit
 
 FOREVER = float("inf")
 
 
-def commits(first: int, *groups: str) -> bytes:
-    """A batch of commits; each group's offset is where its record stands."""
+def commits(first: int, *groups: str, without: int | None = None) -> bytes:
+    """A batch of commits; each group's offset is where its record stands. Compaction may have taken one of them."""
     records = [
         Record(
             first + place, 0, encode_key(offset_key(group, "orders", 0)),
             encode_offset_value(OffsetValue(first + place, commit_timestamp_ms=0), 4),
         )
         for place, group in enumerate(groups)
+        if place != without
     ]  # fmt: skip
     return encode_batch(records, leader_epoch=0)
 
@@ -213,3 +215,49 @@ def test_no_rights() -> None:
     stage.cluster.errors[0] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     with pytest.raises(ClusterRefused, match=f"no rights on topic {OFFSETS}"):
         stage.follower.try_to_read()
+
+
+def beginning(next_offset: int, *groups: str) -> Beginning:
+    """As tables tell of a log up to a place; each group's offset is where its record stands."""
+    known = {
+        name: Group(positions={("orders", 0): Position((Commit(place, 0, None),), place)})
+        for place, name in enumerate(groups)
+    }
+    return Beginning(next_offset, 0, known, [])
+
+
+def test_tables_are_gone_on_from() -> None:
+    stage = Stage(FakeCluster([commits(0, "a", "b"), commits(2, "a", "c")], [commits(0, "d")]))
+    stage.follower.begin_with({0: beginning(3, "a", "b")})  # inside a batch
+    assert stage.round() == {"a": 0, "b": 1, "c": 3, "d": 0}
+    assert stage.cluster.asked == [(0, 3), (1, 0)]
+    assert stage.follower.places_lost == set()
+    stage.cluster.logs[0].append(commits(9, "e"))  # a gap that comes later is nothing to us
+    assert stage.round()["e"] == 9
+    assert stage.follower.groups()["e"].commits == 1
+    assert stage.cluster.asked[2:] == [(0, 4), (1, 1)]
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        [commits(0, "a"), commits(4, "c")],  # a batch is missing, which may have had a tombstone
+        [commits(0, "a"), commits(2, "c", "d", "e", without=1)],  # a record is
+        [commits(0, "a")],  # it ends before
+    ],
+)
+def test_a_log_that_does_not_go_on_from_tables_is_read_from_its_start(log: list[bytes]) -> None:
+    stage = Stage(FakeCluster(log))
+    stage.follower.begin_with({0: beginning(2, "a", "b")})
+    assert "b" not in stage.round()
+    assert stage.cluster.asked[:2] == [(0, 2), (0, 0)]
+    assert stage.follower.places_lost == {0}
+    assert stage.room.partitions == stage.room.groups
+
+
+def test_a_log_whose_start_is_beyond_the_tables() -> None:
+    stage = Stage(FakeCluster([commits(3, "c"), commits(4, "d")]))
+    stage.cluster.starts[0] = 3
+    stage.follower.begin_with({0: beginning(2, "a", "b")})
+    assert stage.round() == {"c": 3, "d": 4}
+    assert stage.follower.places_lost == {0}

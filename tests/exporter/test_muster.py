@@ -10,8 +10,11 @@ from confluent_kafka import Consumer
 
 import muster
 from muster.exporter import follow, poll
+from muster.exporter.from_tables import FromTables
+from muster.exporter.limits import Wanted
 from muster.exporter.page import Page
 from muster.exporter.poll import Plan, Poller
+from muster.tables.store import TableStore
 from tests.exporter.pages import read, value
 from tests.kit.kafka import free_ports
 from tests.real.drive import QUIET, poll_until
@@ -22,12 +25,15 @@ from tests.server.records.talking import batch, produce
 class Asked:
     """An exporter without a port and without pauses; its clock can be moved."""
 
-    def __init__(self, address: tuple[str, int], **plan: object) -> None:
+    def __init__(self, address: tuple[str, int], tables: Path | None = None, **plan: object) -> None:
         config = {"bootstrap.servers": "{}:{}".format(*address)}
         self.page = Page("test")
         self.told: list[str] = []
-        self._poller = Poller(Plan(config, cluster_name="lab", **plan), self.page, self.told.append)  # type: ignore[arg-type]
+        self.tables = None if tables is None else FromTables(TableStore(tables), Wanted(), self.told.append)
+        asked = Plan(config, cluster_name="lab", **plan)  # type: ignore[arg-type]
+        self._poller = Poller(asked, self.page, self.told.append, self.tables)
         self._poller.meet()
+        self._poller.begin_from_tables()
 
     def round(self) -> bytes:
         self._poller.round()
@@ -45,8 +51,8 @@ class Asked:
 
 
 @contextmanager
-def asking(address: tuple[str, int], **plan: object) -> Iterator[Asked]:
-    asked = Asked(address, **plan)
+def asking(address: tuple[str, int], tables: Path | None = None, **plan: object) -> Iterator[Asked]:
+    asked = Asked(address, tables, **plan)
     try:
         yield asked
     finally:

@@ -1,6 +1,7 @@
 """Rows as a page that Prometheus can read: names and labels of the neighbours, nothing for what is not known."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from muster.exporter.labels import LONGEST, label
 from muster.exporter.limits import LeftOut
 from muster.exporter.log_ends import LogEnds
 from muster.exporter.page import Page, rendered
-from muster.exporter.view import GroupRow, Known, Owner, PartitionRow, View, group_rows
+from muster.exporter.view import GroupRow, Known, Owner, PartitionRow, TablesRun, View, group_rows
 from muster.live.requests import ListedGroup
 from muster.verdicts import Verdict
 from tests.exporter.logs import GROUP, START_MS, TOPIC, Log
@@ -65,6 +66,22 @@ def test_values() -> None:
     assert value(page, "burrow_kafka_consumer_status", consumer_group="shop") == 2
     assert value(page, "muster_group_rebalances_total", group="shop", cause="member joined") == 3
     assert value(page, "muster_group_last_commit_timestamp_seconds", group="shop") == 1_700_000_000
+
+
+def test_values_of_tables() -> None:
+    page = a_page()
+    assert value(page, "muster_findings", kind="stuck-partition", severity="error") == 2
+    assert value(page, "muster_findings", kind="damage") == 0
+    assert value(page, "muster_group_expires_timestamp_seconds", group="shop") == 1_700_000_600
+    assert value(page, "muster_tables_age_seconds") == 60
+    assert value(page, "muster_tables_run_timestamp_seconds") == 1_700_000_000
+
+
+def test_what_only_tables_tell_is_not_there_without_them() -> None:
+    of_tables = ("muster_tables", "muster_findings", "muster_group_expires")
+    nothing_said = replace(a_view(), tables=TablesRun(1_700_000_000_000, None, None))
+    for view in (replace(a_view(), tables=None), nothing_said):
+        assert not [name for name in read(rendered(families(view, Names))) if name.startswith(of_tables)]
 
 
 def test_more_committed_than_the_log_has() -> None:

@@ -1,7 +1,7 @@
 """`muster exporter`: Prometheus metrics of a live cluster's groups, until it is told to stop."""
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,23 +14,34 @@ from muster.cli.options import (
     COMMAND_CONFIG,
     DEBUG,
     OUTPUT,
+    STORAGE_OPTION,
     bootstrap_servers,
     option,
     parse_length_s,
+    storage_options,
 )
 from muster.cli.output import say
 from muster.cli.status import Status
 
 if TYPE_CHECKING:
     from muster.exporter.families import Names
+    from muster.exporter.from_tables import FromTables
 
 EPILOG = """
 [bold]Examples[/bold]
 
   muster exporter -b kafka:9092
   muster exporter -b kafka:9093 --command-config client.properties --group 'shop-*' --listen 0.0.0.0:9308
+  muster exporter -b kafka:9092 --tables tables
 """
 DEFAULT_LISTEN = "127.0.0.1:9308"
+TABLES = option(
+    "--tables",
+    metavar="TABLES",
+    envvar="MUSTER_TABLES",
+    show_envvar=True,
+    help="Begin where the last `muster pipeline run` of this cluster ended, and show its findings and what expires.",
+)
 SHORTEST_INTERVAL_S, LONGEST_INTERVAL_S = 1.0, 3600.0
 
 
@@ -57,6 +68,8 @@ def exporter(
             help="Leave out partitions of groups beyond so many. Default: 200000.",
         ),
     ] = 200_000,
+    tables: Annotated[str | None, TABLES] = None,
+    storage_option: Annotated[list[str] | None, STORAGE_OPTION] = None,
     listen: Annotated[
         str,
         option(
@@ -99,6 +112,7 @@ def exporter(
     config = {} if command_config is None else resolved(read_client_properties(command_config))
     config["bootstrap.servers"] = bootstrap_servers(bootstrap_server, config)
     need(COLUMNS, "`muster exporter`")
+    from_tables = None if tables is None else _from_tables(tables, storage_options(storage_option), group or ())
     from muster import __version__
     from muster.exporter.limits import Limits
     from muster.exporter.page import Page
@@ -108,7 +122,7 @@ def exporter(
     limits = Limits(most_groups, most_partitions)
     plan = Plan(config, interval_s, tuple(group or ()), _names(names), cluster_name, limits)
     page = Page(__version__)
-    poller = Poller(plan, page, say)
+    poller = Poller(plan, page, say, from_tables)
     with _stoppable():
         poller.meet()
         metrics = MetricsPort(host, port, page.text)
@@ -127,6 +141,18 @@ def _address(listen: str) -> tuple[str, int]:
     if not (port.isascii() and port.isdigit() and int(port) < 1 << 16):
         raise typer.BadParameter(f"'{listen}' is not HOST:PORT, like {DEFAULT_LISTEN}", param_hint="--listen")
     return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def _from_tables(address: str, storage: dict[str, str], groups: Iterable[str]) -> "FromTables":
+    from muster.extras import TABLES as TABLES_EXTRA
+    from muster.extras import need
+
+    need(TABLES_EXTRA, "`muster exporter --tables`")
+    from muster.exporter.from_tables import FromTables
+    from muster.exporter.limits import Wanted
+    from muster.tables.store import TableStore
+
+    return FromTables(TableStore(address, storage), Wanted(groups), say)
 
 
 def _names(text: str) -> "tuple[Names, ...]":

@@ -10,7 +10,7 @@ from enum import StrEnum
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from muster.exporter.labels import label
-from muster.exporter.view import GroupRow, View
+from muster.exporter.view import GroupRow, TablesRun, View
 
 STABLE = "Stable"
 
@@ -28,6 +28,8 @@ def families(view: View, names: Iterable[Names]) -> Iterator[Metric]:
     """Metrics of groups and logs."""
     wanted = set(names)
     yield from _ours(view)
+    if view.tables is not None:
+        yield from _of_tables(view.tables, label(view.cluster_name))
     if Names.KAFKA in wanted:
         yield from _kafka_groups(view)
         yield from _kafka_logs(view)
@@ -92,6 +94,22 @@ def _partition_verdicts(view: View, cluster: str) -> Metric:
             if one.verdict is not None:
                 family.add_metric([cluster, group, label(one.topic), str(one.partition), one.verdict.value], 1)
     return family
+
+
+def _of_tables(run: TablesRun, cluster: str) -> Iterator[Metric]:
+    findings = _gauge(
+        "muster_findings", "Things to look at, as of the last run of the tables", "cluster_name", "severity", "kind"
+    )
+    for (severity, kind), count in (run.findings or {}).items():
+        findings.add_metric([cluster, severity, kind], count)
+    expires = _gauge(
+        "muster_group_expires_timestamp_seconds",
+        "When a group, or the first of its offsets, will be deleted, as of the last run of the tables",
+        "cluster_name", "group",
+    )  # fmt: skip
+    for group_id, expires_ms in (run.expires_ms or {}).items():
+        expires.add_metric([cluster, label(group_id)], expires_ms / 1000)
+    yield from (findings, expires)
 
 
 def _kafka_groups(view: View) -> Iterator[Metric]:
@@ -223,6 +241,10 @@ class Health:
     offsets_partitions: dict[str, int] = field(default_factory=dict)
     left_out: dict[str, int] = field(default_factory=dict)
     methods: dict[str, int] = field(default_factory=dict)
+    tables_at: float | None = None
+    """When the last run of the tables looked at the cluster."""
+    tables_at_ms: int | None = None
+    """The same by the clock on the wall."""
 
 
 def health_families(health: Health, now: float, version: str) -> Iterator[Metric]:
@@ -231,6 +253,12 @@ def health_families(health: Health, now: float, version: str) -> Iterator[Metric
     yield _by_label("muster_exporter_build_info", "The release of muster", "version", {version: 1.0})
     ages = {what: now - at for what, at in health.read_at.items() if at is not None}
     yield _by_label("muster_exporter_age_seconds", "Age of the oldest value of a kind on this page", "of", ages)
+    if health.tables_at is not None and health.tables_at_ms is not None:
+        age_s = max(0.0, now - health.tables_at)
+        yield GaugeMetricFamily("muster_tables_age_seconds", "Since the last run of the tables looked", age_s)
+        yield GaugeMetricFamily(
+            "muster_tables_run_timestamp_seconds", "When the last run of the tables looked", health.tables_at_ms / 1000
+        )
     if health.round_s is not None:
         yield GaugeMetricFamily("muster_exporter_round_seconds", "What the last round took", health.round_s)
     for name, text, count in (

@@ -1,19 +1,22 @@
 """Follows __consumer_offsets: fetches what is new in each partition, from the start of its log the first time.
 
+Where there are tables of the log, it is from the place where these end. If the log does not have that place any more,
+or lacks records behind it (compaction takes tombstones, too), it is read from its start after all.
+
 A partition is shown once it has been read to the end that its log had when the reading began. Where a log is not the
 one that was followed (truncated, made anew, its start moved past us), it is read again from its start; what was known
 is shown until that is done.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from muster.codec.batches import computed_crc, decode_records, read_header
 from muster.codec.error_codes import ErrorCode
 from muster.codec.records import BatchHeader, Record
 from muster.errors import ClusterError, CodecError, Truncated
-from muster.exporter.groups import Group, OffsetsPartition
+from muster.exporter.groups import Beginning, Group, OffsetsPartition
 from muster.live.cluster import Cluster
 from muster.live.requests import NO_EPOCH, Fetched, FetchFrom, NoSuchTopic, partition_problem
 
@@ -35,6 +38,8 @@ class _Log:
     """Where the log ended when this round began."""
     caught_up_at: float | None = None
     is_starved: bool = False
+    must_be_whole: bool = False
+    """It goes on from tables, and has not come to the end yet: not one record may be missing."""
     problem: ClusterError | None = None
 
     @property
@@ -48,6 +53,13 @@ class Follower:
         self._logs: dict[int, _Log] = {}
         self._topic_id = b""
         self._read = self._unreadable = 0
+        self._beginnings: dict[int, Beginning] = {}
+        self.places_lost: set[int] = set()
+        """Partitions that no longer go on from where tables end."""
+
+    def begin_with(self, beginnings: Mapping[int, Beginning]) -> None:
+        """Begin with what tables tell; before the first `catch_up`."""
+        self._beginnings = dict(beginnings)
 
     # What there is to show.
 
@@ -114,7 +126,15 @@ class Follower:
             self._topic_id = topic.topic_id
         for number in topic.partitions:
             if number not in self._logs:
-                self._logs[number] = _Log(self._new_state())
+                self._logs[number] = self._new_log(self._beginnings.pop(number, None))
+
+    def _new_log(self, beginning: Beginning | None) -> _Log:
+        log = _Log(self._new_state())
+        if beginning is not None:
+            log.state.restore(beginning)
+            log.position, log.last_epoch = beginning.next_offset, max(beginning.leader_epoch, NO_EPOCH)
+            log.must_be_whole = True
+        return log
 
     def _unread(self) -> dict[int, _Log]:
         """Those that got nothing the last time come first: the first in an answer gets its batch, however large."""
@@ -151,6 +171,9 @@ class Follower:
             self._walk(log, fetched)
         except CodecError as problem:
             log.problem = ClusterError(f"{OFFSETS}-{number} cannot be read behind offset {log.position}: {problem}.")
+        except _RecordsMissing:
+            self._find_start(number, log)
+            return
         is_starved = log.position == before and not log.is_done
         if is_starved and log.is_starved:
             log.problem = ClusterError(f"{OFFSETS}-{number} gives nothing at offset {log.position}.")
@@ -158,6 +181,8 @@ class Follower:
 
     def _walk(self, log: _Log, fetched: Fetched) -> None:
         for header, records in _batches(fetched):
+            if log.must_be_whole and records is not None and not _is_whole(header, records, log.position):
+                raise _RecordsMissing
             if records is None:
                 self._unreadable += 1
             else:
@@ -173,6 +198,8 @@ class Follower:
         if (OFFSETS, number) not in asked.answers:
             log.problem = asked.problems[OFFSETS, number]
             return
+        if log.must_be_whole:
+            self.places_lost.add(number)
         self._begin_again(log)
         log.position, log.target = asked.answers[OFFSETS, number].offset, None
 
@@ -180,16 +207,26 @@ class Follower:
         if log.shown is not log.state:  # it was being read again already
             log.state.let_go()
         self._unreadable += log.state.unreadable
-        log.state, log.position, log.last_epoch = self._new_state(), 0, NO_EPOCH
+        log.state, log.position, log.last_epoch, log.must_be_whole = self._new_state(), 0, NO_EPOCH, False
 
     def _caught_up(self, log: _Log, begun: float) -> None:
-        log.caught_up_at = begun
+        log.caught_up_at, log.must_be_whole = begun, False
         if log.shown is log.state:
             return
         if log.shown is not None:
             log.shown.let_go()
         log.state.go_live()
         log.shown = log.state
+
+
+class _RecordsMissing(Exception):
+    """Between what tables tell and what the log has."""
+
+
+def _is_whole(header: BatchHeader, records: list[Record], position: int) -> bool:
+    """Whether a batch has every record from a position on, which may be inside it."""
+    present = sum(record.offset >= position for record in records)
+    return header.base_offset <= position and present == max(0, header.last_offset + 1 - position)
 
 
 def _batches(fetched: Fetched) -> Iterator[tuple[BatchHeader, list[Record] | None]]:

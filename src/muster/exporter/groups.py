@@ -25,6 +25,7 @@ from muster.codec.offsets_topic import (
     UnknownKey,
     decode_key,
     decode_value,
+    offset_key,
 )
 from muster.codec.records import COMMIT, BatchHeader, Record
 from muster.errors import CodecError
@@ -81,6 +82,24 @@ class Room:
         self.groups = self.partitions = 0
 
 
+class OpenCommit(NamedTuple):
+    """A commit whose transaction has not ended."""
+
+    producer_id: int
+    key: OffsetKey
+    log_offset: int
+    value: OffsetValue
+
+
+class Beginning(NamedTuple):
+    """One partition of the offsets topic as an earlier reader left it, and the place up to which that had read."""
+
+    next_offset: int
+    leader_epoch: int
+    groups: dict[str, Group]
+    open_commits: list[OpenCommit]
+
+
 EndOf = Callable[[TopicPartition], int | None]
 
 
@@ -108,6 +127,20 @@ class OffsetsPartition:
         self._room.groups -= len(self.groups)
         self._room.partitions -= sum(len(group.positions) for group in self.groups.values())
         self.groups = {}
+
+    def restore(self, beginning: Beginning) -> None:
+        """What all records before its place come down to, as far as there is room."""
+        for group_id, known in beginning.groups.items():
+            if self._group(group_id) is None:
+                continue
+            places = {where: offset_key(group_id, *where) for where in known.positions}
+            known.positions = {
+                where: known.positions[where] for where, key in places.items() if self._has_room_for(key)
+            }
+            self.groups[group_id] = known
+            self._drop_if_gone(group_id)
+        for one in beginning.open_commits:
+            self._wait(one.producer_id, one.key, (one.log_offset, one.value))
 
     def take(self, header: BatchHeader, records: Iterable[Record]) -> None:
         for record in records:

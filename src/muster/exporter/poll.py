@@ -8,19 +8,22 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from muster.errors import ClusterError, ClusterUnreachable
 from muster.exporter.families import Health, Names, families
-from muster.exporter.follow import Follower
+from muster.exporter.follow import OFFSETS, Follower
 from muster.exporter.groups import Group, OffsetsPartition, Room
 from muster.exporter.limits import LeftOut, Limits, Wanted
 from muster.exporter.log_ends import LogEnds
 from muster.exporter.page import Page, rendered
 from muster.exporter.view import Known, View, group_rows, unknown_times
-from muster.live.cluster import Cluster
+from muster.live.cluster import Cluster, printed_id
 from muster.live.requests import ListedGroup, NoSuchTopic
 from muster.live.times import timestamps_at
+
+if TYPE_CHECKING:  # it takes libraries that are not needed without tables
+    from muster.exporter.from_tables import FromTables
 
 TopicPartition = tuple[str, int]
 RecordPlace = tuple[str, int, int]
@@ -69,8 +72,8 @@ class RecordTimes:
 class Poller:
     """Asks one cluster. `round` may be called again and again; `show` is what the page is told."""
 
-    def __init__(self, plan: Plan, page: Page, tell: Callable[[str], None]) -> None:
-        self._plan, self._page, self._tell = plan, page, tell
+    def __init__(self, plan: Plan, page: Page, tell: Callable[[str], None], tables: "FromTables | None" = None) -> None:
+        self._plan, self._page, self._tell, self._tables = plan, page, tell, tables
         config = DEFAULTS | dict(plan.config)
         self._cluster = Cluster(config, PATIENCE_S)
         self._left_out, self._ends, self._health = LeftOut(), LogEnds(), Health()
@@ -84,6 +87,8 @@ class Poller:
         self._told: str | None = None
 
     def close(self) -> None:
+        if self._tables is not None:
+            self._tables.stop()
         self._cluster.close()
 
     def meet(self) -> None:
@@ -92,8 +97,21 @@ class Poller:
         with suppress(NoSuchTopic):
             self._follower.try_to_read()
 
+    def begin_from_tables(self) -> None:
+        """Begin where the tables end, if there are any; before the first round."""
+        if self._tables is None:
+            return
+        topic_names: dict[str, str] = {}
+        with suppress(NoSuchTopic):
+            topic_names[printed_id(self._cluster.topic(OFFSETS).topic_id)] = OFFSETS
+        self._tables.belong_to(self._cluster.cluster_id, topic_names)
+        self._follower.begin_with(self._tables.beginnings())
+
     def run(self) -> NoReturn:
         """Rounds without an end."""
+        self.begin_from_tables()
+        if self._tables is not None:
+            self._tables.start()
         while True:
             self.round()
             time.sleep(max(0.0, self._plan.interval_s - (self._health.round_s or 0.0)))
@@ -112,6 +130,7 @@ class Poller:
         self._health.failed_rounds += bool(problems)
         is_silent = any(isinstance(problem, ClusterUnreachable) for problem in problems)
         self._health.is_up = not (is_cut_short or is_silent)
+        self._tell_lost_places()
         self._note_health()
         body = self._body() if self._follower.oldest_at is not None else None
         self._health.round_s = time.monotonic() - begun
@@ -185,7 +204,8 @@ class Poller:
         known = Known(self._ends, self._times.known, self._listed, self._topic_names, time.time_ns() // 1_000_000)
         rows, methods = group_rows(self._follower.groups(), known)
         self._health.methods = dict(methods)
-        return rendered(families(View(self._cluster_name(), rows, self._ends), self._plan.names))
+        run = self._tables.run if self._tables is not None else None
+        return rendered(families(View(self._cluster_name(), rows, self._ends, run), self._plan.names))
 
     def _cluster_name(self) -> str:
         return self._plan.cluster_name or self._cluster.cluster_id or ""
@@ -196,6 +216,18 @@ class Poller:
         health.records, health.unreadable = self._follower.records, self._follower.unreadable
         health.offsets_partitions = self._follower.partition_states()
         health.left_out = self._left_out.counts
+        if self._tables is not None and (run := self._tables.run) is not None:
+            age_s = time.time() - run.observed_at_ms / 1000
+            health.tables_at, health.tables_at_ms = time.monotonic() - age_s, run.observed_at_ms
+
+    def _tell_lost_places(self) -> None:
+        lost = self._follower.places_lost
+        if lost and self._tables is not None:
+            self._tell(
+                f"{len(lost)} of {sum(self._follower.partition_states().values())} partitions of {OFFSETS} do not go "
+                f"on from where the tables at {self._tables.address} end: these are read from their start."
+            )
+            lost.clear()
 
     def _tell_once(self, problems: list[ClusterError]) -> None:
         """A sentence when something goes wrong, and one when all is well again."""

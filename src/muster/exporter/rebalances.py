@@ -23,9 +23,10 @@ _EPOCHS = ("epoch", "assignmentEpoch", "memberEpoch")
 
 
 class Rebalances:
-    def __init__(self) -> None:
+    def __init__(self, at: Snapshot | None = None) -> None:
+        """`at` is the group as an earlier reader left it."""
         self.by_cause: Counter[str] = Counter()
-        self._history = History(Snapshot())
+        self._history = History(at or Snapshot())
         self._counted: Row | None = None
         self._waiting: Row | None = None
 

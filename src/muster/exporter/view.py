@@ -42,6 +42,17 @@ class PartitionRow(NamedTuple):
     """By Burrow's rules alone."""
 
 
+class TablesRun(NamedTuple):
+    """What the last published run of the tables says. None: it has no such table."""
+
+    observed_at_ms: int
+    """When it looked at the cluster."""
+    findings: Mapping[tuple[str, str], int] | None
+    """By severity and kind; 0 of kinds that were looked for and not found."""
+    expires_ms: Mapping[str, int] | None
+    """By group, when the first of its offsets, or it itself, is going to be deleted."""
+
+
 @dataclass(slots=True)
 class GroupRow:
     group_id: str
@@ -91,6 +102,7 @@ class View:
     cluster_name: str
     groups: list[GroupRow]
     ends: LogEnds
+    tables: TablesRun | None = None
 
 
 class Known(NamedTuple):

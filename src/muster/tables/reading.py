@@ -157,10 +157,12 @@ class Tables:
     def relation(self, table: str, as_of_ms: int | None = None, groups: Sequence[str] = ()) -> str:
         """A relation with the inner rows of a table, now or as of a moment, for SQL of one's own (`asked`).
 
+        Tables that are the pipeline's own (`NOT_SHOWN`) can be had as of now.
         `groups` are patterns; theirs are then the only rows, and all that a moment is derived from. `BadInput` for a
         moment that the tables do not know.
         """
-        table = self._known(table)
+        if table not in NOT_SHOWN or as_of_ms is not None:
+            table = self._known(table)
         if as_of_ms is not None:
             self.check_moment(as_of_ms)
         only = _groups(table, {"group_id": groups})
