@@ -92,6 +92,19 @@ def test_totals_are_the_last_rows_added_up(
         assert known(totals, at_ms) == told_at(rows, at_ms)
 
 
+def test_days_that_were_forgotten_are_added_up_again(tmp_path: Path) -> None:
+    rows = random_rows(5)
+    append(tmp_path, rows, "a")
+    with open_tables(tmp_path) as tables:
+        totals = Totals(tables, most_bytes=1)
+        totals.bring_up(tables)
+        assert totals.at(world.START_MS + DAY_MS) is None
+        for at_ms in range(world.START_MS + DAY_MS, world.START_MS + 4 * DAY_MS, 7 * world.HOUR_MS):
+            totals.recall(tables, at_ms)
+            assert known(totals, at_ms) == told_at(rows, at_ms)
+            assert known(totals, at_ms - DAY_MS + STEP_MS) == told_at(rows, at_ms - DAY_MS + STEP_MS)
+
+
 def test_a_newer_run_adds_up_only_the_days_that_it_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, later = random_rows(1), random_rows(2, world.START_MS + 4 * DAY_MS, 100)
     append(tmp_path, first, "a")

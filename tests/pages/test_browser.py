@@ -227,6 +227,22 @@ def _same(shown: str, name: str) -> bool:
     return re.sub(r"[\s\x00\ufffd]+", " ", shown).strip() == re.sub(r"[\s\x00\ufffd]+", " ", name).strip()
 
 
+def test_no_script_runs_but_ours(browser: Any, site: Site, report: Path) -> None:
+    window = Window(browser)
+    for address in (site.port.url, report.as_uri()):
+        window.open(address, ROWS)
+        window.page.evaluate("""() => {
+            const script = document.createElement('script');
+            script.textContent = 'window.ran = true';
+            document.body.append(script);
+            document.body.insertAdjacentHTML('beforeend', '<img src="data:," onerror="window.ran = true">');
+        }""")
+        window.page.wait_for_selector("body > img", state="attached")
+        assert window.page.evaluate("window.ran") is None
+    assert any("Content Security Policy" in each for each in window.troubles)
+    window.close()
+
+
 def test_what_cannot_be_shown_is_a_sentence(browser: Any, site: Site) -> None:
     window = Window(browser)  # a 404 is an error to the console
     window.open(f"{site.port.url}group?id=nosuch", ".sentence")

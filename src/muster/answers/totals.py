@@ -3,10 +3,12 @@
 `lag_history` has a row where something changed, and between rows nothing did. So the lag of a group at a moment is the
 sum of the last row of each of its partitions, however long ago that was. A day is added up in one go from its rows and
 from what was in force when it began. `Totals` belongs to whoever serves pages for long: a day is added up once, and a
-newer run adds up those days alone in which it has changed something.
+newer run adds up those days alone in which it has changed something. When all of them together take too much memory,
+the oldest are forgotten, and added up again when they are asked for (`recall`).
 """
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -24,6 +26,7 @@ KEY_COLUMNS = "number BIGINT, group_id VARCHAR, topic VARCHAR, partition INTEGER
 HOLE = -2
 """Nothing is new in this interval."""
 CELLS_AT_A_TIME = 8_000_000
+MOST_BYTES = 1 << 30
 LEVELS = "▁▂▃▄▅▆▇█"
 NOT_KNOWN = " "
 
@@ -81,6 +84,10 @@ class Day(NamedTuple):
     lag_ms: Numbers
     """The longest of the line's partitions."""
 
+    @property
+    def nbytes(self) -> int:
+        return self.lag.nbytes + self.lag_ms.nbytes
+
 
 class _Held(NamedTuple):
     """What the keys had when a day began."""
@@ -92,7 +99,9 @@ class _Held(NamedTuple):
 class Totals:
     """Totals of one run. `bring_up` adds up; everything else answers from what has been added up so far."""
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(self, tables: Tables, most_bytes: int = MOST_BYTES) -> None:
+        self._most_bytes = most_bytes
+        self._lock = threading.Lock()
         self.run_id = tables.manifest.run_id
         self.lines: list[tuple[str, str]] = []
         """Group and topic by number."""
@@ -106,7 +115,8 @@ class Totals:
         self.last_ms: int | None = last
         self._first_day = 0 if first is None else first // DAY_MS
         self._count = 0 if last is None else last // DAY_MS - self._first_day + 1
-        self._days: list[Day] = []
+        self._days: list[Day | None] = []
+        """None: forgotten."""
         self._held = [_Held(np.empty(0, np.int64), np.empty(0, np.int64))]
         self._keys: list[tuple[str, str, int]] = []
         self._line_of_key: list[int] = []
@@ -132,26 +142,53 @@ class Totals:
 
     def bring_up(self, tables: Tables, is_over: Callable[[], bool] = lambda: False) -> None:
         """Add up the days that are left, the oldest first."""
-        tables.asked(f"CREATE OR REPLACE TEMP TABLE totals_keys ({KEY_COLUMNS})")
-        self._tell_keys(tables, self._keys, 0)
+        self._tell_all_keys(tables)
         while not self.is_complete and not is_over():
             self._add_day(tables, (self._first_day + len(self._days)) * DAY_MS)
+
+    def recall(self, tables: Tables, at_ms: int) -> None:
+        """Add up the days again that are looked at for a moment, if they were forgotten."""
+        last = at_ms // DAY_MS - self._first_day
+        with self._lock:
+            for number in range(max(last - 1, 0), min(last + 1, len(self._days))):
+                if self._days[number] is None:
+                    self._tell_all_keys(tables)
+                    rows = self._rows(tables, (self._first_day + number) * DAY_MS)
+                    self._days[number] = self._added(rows, self._held[number])[0]
+                    self._forget(spared=(number, number - 1))
 
     # A day
 
     def _add_day(self, tables: Tables, start_ms: int) -> None:
-        rows = f"""(SELECT * FROM {tables.relation("lag_history")} r
+        self._find_keys(tables, self._relation(tables, start_ms))
+        day, held = self._added(self._rows(tables, start_ms), self._held[-1])
+        with self._lock:
+            self._held.append(held)
+            self._days.append(day)
+            self._forget(spared=(len(self._days) - 1, len(self._days) - 2))
+
+    def _forget(self, spared: tuple[int, ...]) -> None:
+        """The oldest days, until the rest is small enough."""
+        total = sum(day.nbytes for day in self._days if day is not None)
+        for number, day in enumerate(self._days):
+            if total <= self._most_bytes:
+                return
+            if day is not None and number not in spared:
+                self._days[number] = None
+                total -= day.nbytes
+
+    def _relation(self, tables: Tables, start_ms: int) -> str:
+        return f"""(SELECT * FROM {tables.relation("lag_history")} r
             WHERE r.interval_start_ms >= {start_ms} AND r.interval_start_ms < {start_ms + DAY_MS})"""
-        self._find_keys(tables, rows)
+
+    def _rows(self, tables: Tables, start_ms: int) -> list[Numbers]:
+        """Key, slot, lag and its time of the rows of a day."""
         found = tables.columns(f"""
             SELECT k.number, (r.interval_start_ms - {start_ms}) // {self.interval_ms} AS slot,
                 coalesce(r.lag, {UNKNOWN}) AS lag, coalesce(r.lag_ms, {UNKNOWN}) AS lag_ms
-            FROM {rows} r JOIN totals_keys k
+            FROM {self._relation(tables, start_ms)} r JOIN totals_keys k
                 ON r.group_id = k.group_id AND r.topic = k.topic AND r.partition = k.partition""")
-        arrays = [found.column(place).to_numpy() for place in range(4)]
-        day, held = self._added(*arrays)
-        self._held.append(held)
-        self._days.append(day)
+        return [found.column(place).to_numpy() for place in range(4)]
 
     def _find_keys(self, tables: Tables, rows: str) -> None:
         new = tables.asked(f"""
@@ -168,6 +205,10 @@ class Totals:
         self._tell_keys(tables, new, len(self._keys))
         self.lines, self._line_of_key, self._keys = lines, line_of_key, [*self._keys, *new]
 
+    def _tell_all_keys(self, tables: Tables) -> None:
+        tables.asked(f"CREATE OR REPLACE TEMP TABLE totals_keys ({KEY_COLUMNS})")
+        self._tell_keys(tables, self._keys, 0)
+
     def _tell_keys(self, tables: Tables, keys: list[Any], first: int) -> None:
         """Make duckdb know them: as one value, since a statement for each would take minutes."""
         if keys:
@@ -177,10 +218,11 @@ class Totals:
                 "INSERT INTO totals_keys SELECT unnest(?), unnest(?), unnest(?), unnest(?)", [numbers, *columns]
             )
 
-    def _added(self, keys: Numbers, slots: Numbers, lag: Numbers, lag_ms: Numbers) -> tuple[Day, _Held]:
+    def _added(self, rows: Sequence[Numbers], held: _Held) -> tuple[Day, _Held]:
+        keys, slots, lag, lag_ms = rows
         slots_a_day, count = DAY_MS // self.interval_ms, len(self._keys)
         lines = np.array(self._line_of_key, np.int64)
-        before = _Held(*(np.pad(each, (0, count - len(each)), constant_values=UNKNOWN) for each in self._held[-1]))
+        before = _Held(*(np.pad(each, (0, count - len(each)), constant_values=UNKNOWN) for each in held))
         totals = Day(*(np.full((len(self.lines), slots_a_day), UNKNOWN, np.int64) for _ in range(2)))
         after = _Held(before.lag.copy(), before.lag_ms.copy())
         order = np.argsort(keys, kind="stable")
@@ -210,9 +252,10 @@ class Totals:
     def at(self, at_ms: int) -> tuple[Numbers, Numbers] | None:
         """Lag and its time of every line at a moment; lines that came later are unknown. None as `place`."""
         place = self.place(at_ms)
-        if place is None:
+        day = None if place is None else self._days[place[0]]
+        if place is None or day is None:
             return None
-        day, slot = self._days[place[0]], place[1]
+        slot = place[1]
         missing = len(self.lines) - len(day.lag)
         return tuple(np.pad(each[:, slot], (0, missing), constant_values=UNKNOWN) for each in day)  # type: ignore[return-value]
 

@@ -29,7 +29,7 @@ Say = Callable[[str], None]
 
 def report(tables: Tables, moments: int) -> bytes:
     """The file. `moments` of the past are in it, beside now."""
-    totals = Totals(tables)
+    totals = Totals(tables, most_bytes=1 << 62)
     totals.bring_up(tables)
     until_ms = tables.manifest.known_until_ms
     times = moments_of(totals, until_ms, moments)

@@ -35,6 +35,8 @@ def page(name: str, tables: Tables, totals: Totals | None, query: Query) -> dict
     if made is None:
         raise NotThere(f"there is no page called '{name}'.")
     at_ms = moment(tables, query)
+    if totals is not None:
+        totals.recall(tables, tables.manifest.known_until_ms if at_ms is None else at_ms)
     return {"page": name, **_head(tables, totals, at_ms), **made(tables, totals, query, at_ms)}
 
 
