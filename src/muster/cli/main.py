@@ -21,6 +21,7 @@ from muster.cli.output import PipeClosed, say
 from muster.cli.pages import DASHBOARD_EPILOG, REPORT_EPILOG, dashboard, report
 from muster.cli.people import shown_lines
 from muster.cli.pipeline import app as pipeline
+from muster.cli.questions.commands import app as questions
 from muster.cli.questions.expiring import EPILOG as EXPIRING_EPILOG
 from muster.cli.questions.expiring import expiring
 from muster.cli.questions.findings import EPILOG as FINDINGS_EPILOG
@@ -50,6 +51,7 @@ app.command(epilog=SERVE_EPILOG)(serve)
 app.command(epilog=STATUS_EPILOG)(status)
 app.command(epilog=FINDINGS_EPILOG)(findings)
 app.command(epilog=EXPIRING_EPILOG)(expiring)
+app.registered_commands += questions.registered_commands
 app.command(epilog=TABLE_EPILOG)(table)
 app.command(epilog=EXPORTER_EPILOG, no_args_is_help=True)(exporter)
 app.command(epilog=DASHBOARD_EPILOG, no_args_is_help=True)(dashboard)

@@ -33,6 +33,7 @@ class Kind(Enum):
     GROUP_TYPE = auto()
     """People see it as Kafka's tool writes it, programs as it is in tables."""
     STATUS = auto()
+    VERDICT = auto()
     NODE = auto()
     ASSIGNMENT = auto()
     MEMBER = auto()
@@ -74,6 +75,7 @@ class Table:
 
 
 MISSING = "-"
+WARNINGS = ("WARN", "EXPIRING")
 GAP = "  "
 NUMBERS = (Kind.NUMBER, Kind.LAG, Kind.LENGTH_MS)
 GIVES_WAY = (
@@ -325,6 +327,8 @@ def _painter(console: "Console") -> Callable[[_Printed], list[str]]:
             return good if text == "0" else bad if text.startswith("-") else middling
         if column.kind is Kind.STATE:
             return states.get(text, middling)
+        if column.kind is Kind.VERDICT:
+            return good if text == "OK" else middling if text in WARNINGS else bad
         if column.kind is Kind.STATUS:
             return good if text == SUCCESSFUL else bad
         return None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from muster.cli.bundles import command
 from muster.cli.groups.options import (
     GROUPS,
     Common,
@@ -19,7 +20,6 @@ from muster.cli.groups.options import (
     Topics,
     Verbose,
     ask,
-    command,
     group_name,
     names_of,
     topics_of,

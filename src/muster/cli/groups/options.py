@@ -3,15 +3,13 @@
 Imported whenever muster starts, so what takes time is imported where it is needed.
 """
 
-import inspect
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC
 from enum import StrEnum
-from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -232,45 +230,6 @@ class Execution:
         refuse_both("--dry-run", self.dry_run, "--execute", self.execute)
         format = "--json" if common.as_json else "--csv"
         refuse_both("--export", self.export, format, common.as_json or common.as_csv)
-
-
-def command(app: typer.Typer, name: str | None = None) -> Callable[[Callable[..., Status]], Callable[..., Status]]:
-    """Make a command of a function. A parameter whose type is a dataclass stands for the options in its fields; those
-    of the first one, `Common`, come last in the help."""
-
-    def register(function: Callable[..., Status]) -> Callable[..., Status]:
-        taken = inspect.signature(function).parameters
-        assert next(iter(taken.values())).annotation is Common
-        bundles: dict[str, Any] = {one.name: one.annotation for one in taken.values() if is_dataclass(one.annotation)}
-        own = [option for one in list(taken.values())[1:] for option in _options_of(one)]
-        parameters = own + _options_of(taken["common"])
-
-        @wraps(function)
-        def run(**given: Any) -> Status:
-            made = {
-                name: bundle(**{one.name: given.pop(one.name) for one in fields(bundle)})
-                for name, bundle in bundles.items()
-            }
-            return function(**made, **given)
-
-        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {one.name: one.annotation for one in parameters}
-        del run.__wrapped__  # typer would look behind the signature
-        app.command(name)(run)
-        return function
-
-    return register
-
-
-def _options_of(parameter: inspect.Parameter) -> list[inspect.Parameter]:
-    """The parameters that typer makes options of."""
-    if not is_dataclass(parameter.annotation):
-        return [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
-    hints = get_type_hints(parameter.annotation, include_extras=True)
-    return [
-        inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=hints[one.name])
-        for one in fields(parameter.annotation)
-    ]
 
 
 def ask(common: Common, work: "Callable[[Cluster, Asked], Status]") -> Status:

@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from muster.cli.options import CSV, CSV_EXACT, DEBUG, STORAGE_OPTION, TABLES, chosen_format, option, storage_options
+from muster.cli.options import (
+    CSV,
+    CSV_EXACT,
+    DEBUG,
+    STORAGE_OPTION,
+    TABLES,
+    Format,
+    chosen_format,
+    option,
+    storage_options,
+)
 from muster.cli.output import say, write_lines_to_stdout, write_to_stdout
 from muster.cli.people import iso_time, shown, shown_duration, shown_moment
 from muster.cli.questions.asking import (
@@ -25,11 +35,14 @@ from muster.cli.questions.asking import (
     tell_moment,
     view,
 )
+from muster.cli.questions.completion import complete_group
+from muster.cli.questions.watching import WATCH, again, rows_on_screen, watch_s
 from muster.cli.status import Status
 from muster.cli.tabular import show
 
 if TYPE_CHECKING:
     from muster.answers.findings import Finding
+    from muster.tables.reading import Tables
 
 EPILOG = """
 [bold]Examples[/bold]
@@ -41,9 +54,15 @@ Errors alone, of some groups, for a program:
   [cyan]muster findings 'orders-*' --tables tables --severity error --json[/cyan]
 """
 
-GROUPS = typer.Argument(metavar="GROUP", help="Groups; * and ? are wildcards. Default: all.", show_default=False)
+GROUPS = typer.Argument(
+    metavar="GROUP",
+    autocompletion=complete_group,
+    help="Groups; * and ? are wildcards. Default: all.",
+    show_default=False,
+)
 COLOURS = {"error": "bold red", "warning": "yellow", "info": "dim"}
 INDENT = "    "
+LINES_OF_A_FINDING = 4
 
 
 class Severity(StrEnum):
@@ -65,24 +84,38 @@ def findings(
     as_json: Annotated[bool, AS_JSON] = False,
     as_csv: Annotated[bool, CSV] = False,
     csv_exact: Annotated[bool, CSV_EXACT] = False,
+    watch: Annotated[str | None, WATCH] = None,
     debug: Annotated[bool, DEBUG] = False,
 ) -> Status:
     """What should be looked at: stuck, rewound and flapping groups, lost records, damage; each with what to do."""
+    format, every_s = chosen_format(as_json, as_csv, csv_exact, False), watch_s(watch, as_of)
+    limit = rows_on_screen(limit, every_s, LINES_OF_A_FINDING)
+    groups, as_of_ms, options = group or [], moment(as_of), storage_options(storage_option)
+    severities = [each.value for each in severity or Severity]
+
+    def answer() -> Status:
+        with opened(tables, options) as found:
+            return _answer(found, groups, severities, as_of_ms, limit, format)
+
+    return again(every_s, answer)
+
+
+def _answer(
+    tables: "Tables", groups: list[str], severities: list[str], as_of_ms: int | None, limit: int | None, format: Format
+) -> Status:
     from muster.answers.findings import Finding, findings, level_of_findings
 
-    format, groups, as_of_ms = chosen_format(as_json, as_csv, csv_exact, False), group or [], moment(as_of)
-    with opened(tables, storage_options(storage_option)) as asked:
-        need_tables(asked, "findings")
-        found = findings(asked, groups, [each.value for each in severity or Severity], as_of_ms)
-        if not found and groups and not _are_known(asked, groups, as_of_ms):
-            check_groups(asked, groups, found, as_of_ms)
-            return Status.NOTHING_MATCHED
-        tell_moment(asked, as_of_ms)
+    need_tables(tables, "findings")
+    found = findings(tables, groups, severities, as_of_ms)
+    if not found and groups and not _are_known(tables, groups, as_of_ms):
+        check_groups(tables, groups, found, as_of_ms)
+        return Status.NOTHING_MATCHED
+    tell_moment(tables, as_of_ms)
     chosen = first(found, limit, is_for_people=format.is_for_people)
     if format.is_for_people:
         _write(chosen)
         say(_told(found))
-    elif as_json:
+    elif format is Format.JSON:
         write_lines_to_stdout("".join(map(_json_line, chosen)).encode("utf-8", "replace"))
     else:
         show(view(chosen, Finding._fields, (), format), format)

@@ -12,6 +12,7 @@ from muster.cli.options import (
     STORAGE_OPTION,
     TABLES,
     WIDE,
+    Format,
     chosen_format,
     option,
     storage_options,
@@ -30,12 +31,15 @@ from muster.cli.questions.asking import (
     tell_moment,
     view,
 )
+from muster.cli.questions.completion import complete_group
+from muster.cli.questions.watching import WATCH, again, rows_on_screen, watch_s
 from muster.cli.status import Status
 from muster.cli.tabular import Column, Kind, Shown, show
 from muster.patterns import is_wild
 
 if TYPE_CHECKING:
     from muster.answers.status import GroupStatus, PartitionStatus
+    from muster.tables.reading import Tables
 
 EPILOG = """
 [bold]Examples[/bold]
@@ -50,7 +54,12 @@ And yesterday at five past two, for a program:
   [cyan]muster status 'orders-*' --tables tables --as-of 'yesterday 14:05' --json[/cyan]
 """
 
-GROUPS = typer.Argument(metavar="GROUP", help="Groups; * and ? are wildcards. Default: all.", show_default=False)
+GROUPS = typer.Argument(
+    metavar="GROUP",
+    autocompletion=complete_group,
+    help="Groups; * and ? are wildcards. Default: all.",
+    show_default=False,
+)
 PARTITIONS = option("--partitions", "-p", help="Partition by partition; one group by its name is shown so anyway.")
 PROBLEMS = option("--problems", help="Only what is not OK.")
 
@@ -96,6 +105,7 @@ def status(
     as_csv: Annotated[bool, CSV] = False,
     csv_exact: Annotated[bool, CSV_EXACT] = False,
     wide: Annotated[bool, WIDE] = False,
+    watch: Annotated[str | None, WATCH] = None,
     debug: Annotated[bool, DEBUG] = False,
 ) -> Status:
     """Who is well and who is not: a verdict on each group, by how its commits move. Exits with 0, 10 or 11, for cron.
@@ -103,21 +113,38 @@ def status(
     OK; WARN: the lag only grows; STALLED: commits go on with the same offset; STOPPED: no commits any more; REWIND:
     went back; LOSING: records were deleted before they were read; EXPIRING: the offset will be deleted soon.
     """
+    format, every_s = chosen_format(as_json, as_csv, csv_exact, wide), watch_s(watch, as_of)
+    limit = rows_on_screen(limit, every_s)
+    groups, as_of_ms, options = group or [], moment(as_of), storage_options(storage_option)
+
+    def answer() -> Status:
+        with opened(tables, options) as found:
+            return _answer(found, groups, as_of_ms, partitions, problems, limit, format)
+
+    return again(every_s, answer)
+
+
+def _answer(
+    tables: "Tables",
+    groups: list[str],
+    as_of_ms: int | None,
+    partitions: bool,
+    problems: bool,
+    limit: int | None,
+    format: Format,
+) -> Status:
     from muster.answers.status import GroupStatus, PartitionStatus, group_status, level_of, partition_status, told
 
-    format, groups = chosen_format(as_json, as_csv, csv_exact, wide), group or []
-    as_of_ms = moment(as_of)
     by_partition = partitions or (len(groups) == 1 and not is_wild(groups[0]))
-    with opened(tables, storage_options(storage_option)) as found:
-        need_tables(found, "status", "expiry")
-        judged = group_status(found, groups, as_of_ms)
-        rows: Sequence[GroupStatus | PartitionStatus]
-        rows = partition_status(found, groups, as_of_ms) if by_partition else judged
-        if not check_groups(found, groups, judged, as_of_ms):
-            return Status.NOTHING_MATCHED if groups else Status.OK
-        if problems:
-            rows = [row for row in rows if _verdict(row) not in ("OK", None)]
-        tell_moment(found, as_of_ms)
+    need_tables(tables, "status", "expiry")
+    judged = group_status(tables, groups, as_of_ms)
+    rows: Sequence[GroupStatus | PartitionStatus]
+    rows = partition_status(tables, groups, as_of_ms) if by_partition else judged
+    if not check_groups(tables, groups, judged, as_of_ms):
+        return Status.NOTHING_MATCHED if groups else Status.OK
+    if problems:
+        rows = [row for row in rows if _verdict(row) not in ("OK", None)]
+    tell_moment(tables, as_of_ms)
     shown = first(rows, limit, is_for_people=format.is_for_people)
     kind = PartitionStatus if by_partition else GroupStatus
     show(view(shown, kind._fields, PARTITION_COLUMNS if by_partition else GROUP_COLUMNS, format), format)

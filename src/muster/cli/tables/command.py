@@ -24,6 +24,7 @@ from muster.cli.options import (
     option,
     storage_options,
 )
+from muster.cli.questions.completion import complete_group
 from muster.cli.status import Status
 from muster.cli.tables import NAMES, Request
 from muster.tables.clocks import parse_time
@@ -65,7 +66,13 @@ AS_OF = _filter(
     metavar="TIME",
     help="As of a moment: 14:05, 'yesterday 14:05', 2026-01-31T12:30 (local without a zone), epoch ms, or '2h ago'.",
 )
-GROUP = _filter("--group", "-g", metavar="NAME", help="Rows of this group; * and ? are wildcards. Repeatable.")
+GROUP = _filter(
+    "--group",
+    "-g",
+    metavar="NAME",
+    autocompletion=complete_group,
+    help="Rows of this group; * and ? are wildcards. Repeatable.",
+)
 TOPIC = _filter("--topic", "-t", metavar="NAME", help="Rows of this topic; * and ? are wildcards. Repeatable.")
 LIMIT = option(
     "--limit",

@@ -3,10 +3,6 @@
 People see some columns of each table; programs get all of them, as they are published: a moment is ISO 8601 text.
 """
 
-import base64
-import csv
-import io
-import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
@@ -14,17 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from muster.cli.lines import csv_lines, csv_value, json_lines
+from muster.cli.missing import about_missing
 from muster.cli.options import Format
-from muster.cli.output import missing_group, say, write_lines_to_stdout, write_to_stdout
-from muster.cli.people import csv_cell, shown_duration, shown_moment
+from muster.cli.output import say, write_lines_to_stdout, write_to_stdout
+from muster.cli.people import shown_duration, shown_moment
 from muster.cli.status import Status
 from muster.cli.tables import NAMES, Request
 from muster.cli.tabular import Column, Kind, Shown, Table, show
 from muster.extras import TABLES, need
-from muster.patterns import is_wild
 
 if TYPE_CHECKING:
-    from muster.tables.reading import Answer, GroupEnd, TableFacts, Tables
+    from muster.tables.reading import Answer, TableFacts, Tables
 
 MOST_PARTITIONS_TOLD = 5
 
@@ -104,12 +101,12 @@ def _write(request: Request, name: str, answer: "Answer") -> int:
     count = 0
     is_csv, exact = request.format is not Format.JSON, request.format is Format.CSV_EXACT
     if is_csv:
-        write_to_stdout(_csv_lines([answer.schema.names]))
+        write_to_stdout(csv_lines([answer.schema.names]))
     for batch in answer.rows:
         rows = as_text(batch).to_pylist()
         count += len(rows)
         if is_csv:
-            write_to_stdout(_csv_lines([[_csv_value(value, exact) for value in row.values()] for row in rows]))
+            write_to_stdout(csv_lines([[csv_value(value, exact) for value in row.values()] for row in rows]))
         else:
             write_lines_to_stdout(_json_lines(rows, answer))
     return count
@@ -125,10 +122,10 @@ def _write_file(request: Request, answer: "Answer") -> int:
     def encode(batch: Any) -> bytes:
         rows = as_text(batch).to_pylist()
         if is_csv:
-            return _csv_lines([[_csv_value(value, exact) for value in row.values()] for row in rows])
+            return csv_lines([[csv_value(value, exact) for value in row.values()] for row in rows])
         return _json_lines(rows, answer)
 
-    header = _csv_lines([answer.schema.names]) if is_csv else b""
+    header = csv_lines([answer.schema.names]) if is_csv else b""
     count = export(request.out, request.is_forced, answer, None if request.is_parquet else encode, header)
     say(f"{count:,} rows in {request.out}.")
     return count
@@ -140,31 +137,7 @@ def _json_lines(rows: list[dict[str, Any]], answer: "Answer") -> bytes:
 
     since = {number: None if ms is None else text_of(ms) for number, ms in answer.complete_since.items()}
     more = {"complete_since": since} if since else {}
-    return "".join(json.dumps(row | more, ensure_ascii=False, default=_base64) + "\n" for row in rows).encode(
-        "utf-8", "replace"
-    )
-
-
-def _base64(value: bytes) -> str:
-    return base64.b64encode(value).decode()
-
-
-def _csv_value(value: Any, exact: bool) -> Any:
-    if isinstance(value, str):
-        return csv_cell(value, exact)
-    if isinstance(value, bytes):
-        return _base64(value)
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, list | dict):
-        return csv_cell(json.dumps(value, ensure_ascii=False, default=_base64), exact)
-    return value
-
-
-def _csv_lines(rows: list[list[Any]]) -> bytes:
-    out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows(rows)
-    return out.getvalue().encode("utf-8", "replace")
+    return json_lines(row | more for row in rows)
 
 
 def _tell_moment(request: Request, tables: "Tables", answer: "Answer") -> None:
@@ -207,21 +180,10 @@ def _tell_unknown(answer: "Answer") -> None:
 
 def _nothing_matched(tables: "Tables", name: str, request: Request) -> str:
     for pattern in request.where.get("group_id", ()):
-        known = tables.read("groups").table()["group_id"].to_pylist()
-        if not is_wild(pattern) and pattern not in known:
-            end = tables.end_of_group(pattern)
-            if end is not None:
-                return _deleted(pattern, end)
-            return missing_group(pattern, known, "`muster table groups` shows all")
+        missing = about_missing(tables, pattern)
+        if missing:
+            return missing
     return f"no row of {name} passed the filters."
-
-
-def _deleted(group: str, end: "GroupEnd") -> str:
-    """With the last of its offsets a group is gone, however that came."""
-    how = {"expired": "is gone: its offsets expired", "vanished": "was deleted between two runs"}
-    when = ", nobody saw when" if end.deleted_at_ms is None else f" at {shown_moment(end.deleted_at_ms)}"
-    hint = "" if end.last_seen_ms is None else f" --as-of {end.last_seen_ms} shows it as it was last seen."
-    return f"the group '{group}' {how.get(end.kind, 'was deleted')}{when}.{hint}"
 
 
 _COMMIT = (

@@ -1,0 +1,148 @@
+"""The questions as people and programs see them, over tables in which every number is known."""
+
+import csv
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+
+from muster.cli.people import shown_duration
+from muster.cli.questions import watching
+from muster.cli.questions.completion import complete_group
+from muster.cli.questions.lag import sparkline
+from muster.cli.status import Status
+from tests.answers.world import STATE, publish
+from tests.cli import plain, run, run_on_terminal
+
+ROWS = ("status", "lag", "expiring", "findings")
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return publish(tmp_path_factory.mktemp("tables"))
+
+
+def objects(*arguments: Any) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in run(*arguments, "--json").out.splitlines()]
+
+
+def test_lag_for_people(tables: Path) -> None:
+    status, out, err = run("lag", "--tables", tables, "--since", "2h")
+    assert status == Status.OK
+    head, first, *_ = out.splitlines()
+    assert head.split()[:3] == ["GROUP", "LAG", "LOST"]
+    assert "BEHIND-SINCE (UTC)  LAST 2 H" in head
+    assert re.match(r"orders-app +100 +- +12 min 28 s +11-17 08:00 +▁.*▄.*█ +1/2", first)
+    assert "before 11-17 08:05" in out
+    assert "2 of 4 groups are behind, by 107 records in all." in err
+
+
+def test_totals_of_lag_are_sums_of_the_table(tables: Path) -> None:
+    rows = objects("table", "lag", "--tables", tables)
+    for each in objects("lag", "--tables", tables):
+        lags = [row["lag"] for row in rows if row["group_id"] == each["group_id"]]
+        assert each["lag"] == (None if lags == [None] else sum(lags))
+        assert each["partitions"] == len(lags)
+
+
+def test_lag_of_one_group_is_by_partition_with_a_total(tables: Path) -> None:
+    status, out, err = run("lag", "orders-app", "--tables", tables)
+    assert status == Status.OK
+    assert [line.split()[:2] for line in out.splitlines()] == [["TOPIC", "PARTITION"], ["orders", "0"], ["orders", "1"]]
+    assert "in all: 100 records behind, 12 min 28 s, on 1 of 2 partitions." in err
+    first = objects("lag", "orders-app", "--tables", tables)[0]
+    assert (first["behind_since"], first["was_behind_before"], first["lag_ms"]) == (
+        "2026-11-17T08:00:00.000Z", False, 748_561,
+    )  # fmt: skip
+    assert len(first["trend"]) == 24
+
+
+@pytest.mark.parametrize("question", ROWS)
+def test_programs_get_the_names_of_tables_and_nothing_for_a_terminal(tables: Path, question: str) -> None:
+    rows = objects(question, "--tables", tables)
+    assert rows
+    names = {name.removesuffix("_ms") if name in ("since_ms", "at_ms") else name for name in rows[0]}
+    assert not any(name.endswith("_ms") for name in names - {"lag_ms", "retention_ms", "in_ms"})
+    out = run(question, "--tables", tables, "--csv").out
+    assert [sorted(row) for row in csv.DictReader(io.StringIO(out))] == [sorted(row) for row in rows]
+    assert "\x1b" not in out + run(question, "--tables", tables).out
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize("question", [*ROWS, "lag orders-app", "status orders-app"])
+def test_a_row_is_a_line_on_a_terminal(tables: Path, question: str, columns: int) -> None:
+    ran = run_on_terminal(*question.split(), "--tables", tables, columns=columns)
+    lines = [plain(line) for line in ran.out.splitlines() if not line.startswith("muster: ")]
+    assert len(lines) > 2
+    assert max(map(cell_len, lines)) <= columns
+
+
+def test_many_groups_are_not_all_shown(tmp_path: Path) -> None:
+    some = [row | {"group_id": f"group-{number}"} for number in range(50) for row in STATE["lag"][:1]]
+    path = publish(tmp_path, lag=some)
+    status, out, err = run("lag", "--tables", path)
+    assert (status, len(out.splitlines())) == (Status.OK, 41)
+    assert "10 more groups. --limit 0 shows all, --json and --csv do too." in err
+    assert len(run("lag", "--tables", path, "--limit", "0").out.splitlines()) == 51
+    assert len(objects("lag", "--tables", path)) == 50
+
+
+@pytest.mark.parametrize("question", ["lag"])
+def test_a_group_that_is_not_there(tables: Path, question: str) -> None:
+    status, out, err = run(question, "order-app", "--tables", tables)
+    assert (status, out) == (Status.NOTHING_MATCHED, "")
+    assert "no group called 'order-app'. Did you mean 'orders-app'? `muster table groups` shows all 4." in err
+
+
+@pytest.mark.parametrize("question", ROWS)
+def test_moments_that_the_tables_do_not_know(tables: Path, question: str) -> None:
+    status, _, err = run(question, "--tables", tables, "--as-of", "2100-01-01")
+    assert status == Status.BAD_INPUT
+    assert "end at 2026-11-17 08:33:04 UTC" in err
+
+
+@pytest.mark.parametrize("question", ROWS)
+def test_again_and_again_until_it_is_stopped(tables: Path, question: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+
+    def sleep(length_s: float) -> None:
+        slept.append(length_s)
+        if len(slept) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(watching.time, "sleep", sleep)
+    once = run(question, "--tables", tables)
+    again = run(question, "--tables", tables, "--watch", "10s")
+    assert (again.status, slept) == (Status.OK, [10.0] * 3)
+    assert again.out == once.out * 3
+    assert "\x1b" not in again.out
+    slept.clear()
+    assert run_on_terminal(question, "--tables", tables, "--watch", "2s").out.count("\x1b[H\x1b[2J") == 3
+    assert "does not go with --as-of" in run(question, "--tables", tables, "--watch", "9s", "--as-of", "1h").err
+    assert run(question, "--tables", tables, "--watch", "0s").status == Status.USAGE
+
+
+class Typed:
+    """What typer knows of the words before."""
+
+    def __init__(self, **params: Any) -> None:
+        self.params = params
+
+
+def test_names_of_groups_are_completed(tables: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert complete_group(Typed(tables=str(tables)), "") == ["billing", "new", "nightly-audit", "orders-app"]
+    monkeypatch.setenv("MUSTER_TABLES", str(tables))
+    assert complete_group(Typed(), "or") == ["orders-app"]
+    assert complete_group(Typed(tables=str(tmp_path)), "or") == []
+    monkeypatch.delenv("MUSTER_TABLES")
+    assert complete_group(Typed(), "or") == []
+
+
+def test_small_things_for_people() -> None:
+    assert sparkline([0, 1, None, 7, 14]) == "▁▁ ▄█"
+    assert sparkline([0, 0]) == "▁▁"
+    assert shown_duration(748_561) == "12 min 28 s"
