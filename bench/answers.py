@@ -19,15 +19,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from rich.console import Console
-from rich.table import Table
-
 from bench.answers_tables import NOW_MS, World, make
 from bench.dump import CACHE
 from muster.pages.port import PagesPort
 from muster.pages.runs import Runs
 
-ROUNDS = 40
+ROUNDS = int(os.environ.get("ROUNDS", "40"))
 SEED = 17
 HISTORY_TIMEOUT_S = 900.0
 QUESTIONS = (
@@ -59,15 +56,20 @@ def main(arguments: list[str]) -> int:
     world = World(10_000, 10, 7) if is_full else World()
     folder = tables_of(world)
     rows = world.groups * world.partitions * world.days * 144
-    results = Table(title=f"{world.groups:,} groups, {rows / 1e6:.1f} M rows of lag_history, {os.cpu_count()} cores")
-    for heading in ("what", "p50 ms", "p95 ms", "CPU ms", "note"):
-        results.add_column(heading, justify="left" if heading in ("what", "note") else "right")
-    for line in (*_pages(folder, world), *_questions(folder, world)):
-        results.add_row(*line)
+    print(f"{world.groups:,} groups, {rows / 1e6:.1f} M rows of lag_history, {os.cpu_count()} cores", flush=True)
+    print(f"{'':42}{'p50 ms':>9}{'p95 ms':>9}{'CPU ms':>9}", flush=True)
+    for line in _pages(folder, world):
+        _show(line)
+    for line in _questions(folder, world):
+        _show(line)
     of_report = World(1000, 10, 7) if is_full else world
-    results.add_row(*_report(tables_of(of_report), of_report))
-    Console(width=110 if not sys.stdout.isatty() else None).print(results)
+    _show(_report(tables_of(of_report), of_report))
     return 0
+
+
+def _show(line: "Line") -> None:
+    what, median, p95, cpu, note = line
+    print(f"{what:42}{median:>9}{p95:>9}{cpu:>9}  {note}", flush=True)
 
 
 Line = tuple[str, str, str, str, str]

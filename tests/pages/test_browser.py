@@ -188,6 +188,7 @@ def test_a_phone_shows_what_matters(browser: Any, site: Site) -> None:
     for page in ("", "group?id=orders", "topic?name=clicks", "findings"):
         window.open(f"{site.port.url}{page}", "main > *")
         assert not window.is_wider_than_the_window(), page
+        assert window.page.evaluate("document.querySelector('main > *').getBoundingClientRect().left") >= 8, page
     window.open(site.port.url, ROWS)
     assert window.page.locator("td.c-behind").first.is_visible()
     assert not window.page.locator("td.c-lag").first.is_visible()

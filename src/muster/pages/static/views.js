@@ -1,7 +1,7 @@
 'use strict';
 // The list of groups, one topic, findings, and what went wrong.
 
-const FIRST_ROWS = 80, MORE_ROWS = 200;
+const FIRST_ROWS = 80, MORE_ROWS = 200, MOST_FINDINGS = 500;
 const SEVERITY = ['OK', 'WARN', 'EXPIRING', 'REWIND', 'STALLED', 'STOPPED', 'LOSING'];
 muster.views = {};
 
@@ -78,13 +78,14 @@ function chosen(groups, params) {
 muster.findingList = (list, at, withGroup = true) => {
   const findings = muster.rows(list);
   if (!findings.length) return muster.h('p', { class: 'faint' }, 'Nothing was found.');
-  return muster.h('ul', { class: 'findings' }, findings.map((each) => muster.h('li', { class: { error: 'err', warning: 'warn' }[each.severity] || 'info' },
+  const left = findings.length - MOST_FINDINGS;
+  return muster.h('ul', { class: 'findings' }, findings.slice(0, MOST_FINDINGS).map((each) => muster.h('li', { class: { error: 'err', warning: 'warn' }[each.severity] || 'info' },
     muster.h('div', {}, muster.h('span', { class: `pill ${{ error: 'err', warning: 'warn' }[each.severity] || 'info'}` }, each.severity), ' ', muster.h('b', {}, each.kind), ' ',
       withGroup && each.group_id !== null ? muster.link({ page: 'group', params: { id: each.group_id } }, { class: 'row-link' }, each.group_id) : null, ' ',
       each.topic !== null ? muster.link({ page: 'topic', params: { name: each.topic } }, {}, each.partition === null ? each.topic : `${each.topic}-${each.partition}`) : null, ' ',
       each.since_ms !== null ? muster.h('span', { class: 'faint' }, 'since ', muster.ago(each.since_ms, at)) : null),
     muster.h('p', {}, each.sentence), each.what_to_do ? muster.h('p', { class: 'todo' }, each.what_to_do) : null,
-    each.evidence ? muster.h('details', {}, muster.h('summary', {}, 'Evidence'), muster.h('pre', {}, each.evidence)) : null)));
+    each.evidence ? muster.h('details', {}, muster.h('summary', {}, 'Evidence'), muster.h('pre', {}, each.evidence)) : null)), left > 0 ? muster.h('li', {}, `${muster.number(left)} more are not shown here; findings.json has all.`) : null);
 };
 
 muster.views.findings = (content) => [muster.h('h1', {}, 'Findings'),
