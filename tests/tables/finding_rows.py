@@ -202,6 +202,7 @@ CASES = [
     Case("overdue", "about-to-expire", {"expiry": [expiry(-MINUTE_MS)]},
          {"sentence": "payments will lose its offsets of 1 partition at any moment."}),
     Case("in two days", "about-to-expire", {"expiry": [expiry(2 * DAY_MS)]}, None),
+    Case("in two days of thirty", "about-to-expire", {"expiry": [expiry(2 * DAY_MS, 30 * DAY_MS)]}, None),
     Case("never", "about-to-expire", {"expiry": [{**expiry(0), "expires_at_ms": None}]}, None),
     Case("short retention", "about-to-expire", {"expiry": [expiry(30 * MINUTE_MS, HOUR_MS)]}, None),
     # flapping-group
@@ -214,6 +215,8 @@ CASES = [
     Case("a rollout of twenty", "flapping-group",
          {"group_hours": [{**HOURS, "members_max": 20, "rebalances": 40, "by_joining": 20, "by_leaving": 20,
                            "members_joined": 20, "members_left": 20}]}, None),
+    Case("a few times", "flapping-group",
+         {"group_hours": [{**HOURS, "rebalances": 9, "by_joining": 5, "by_leaving": 4, "by_both": 0}]}, None),
     Case("a group that grows", "flapping-group",
          {"group_hours": [{**HOURS, "members_max": 3, "by_joining": 12, "by_leaving": 0, "by_both": 0,
                            "members_left": 0}]}, None),
@@ -272,6 +275,8 @@ CASES = [
     Case("silence", "unfinished-rebalance", WAITING,
          {"group_id": "payments", "severity": "error", "since_ms": NOW_MS - 12 * MINUTE_MS, "sentence":
           "payments rebalanced 12 min ago and has not committed since, while 4,210 records wait."}),
+    Case("silence beyond its habits", "unfinished-rebalance", {**WAITING, "group_hours": [HOURS]},
+         {"severity": "error", "since_ms": NOW_MS - 12 * MINUTE_MS}),
     Case("state", "unfinished-rebalance",
          {"groups": [{**GROUP, "type": "consumer", "state": "Reconciling", "state_timestamp_ms": NOW_MS - HOUR_MS}],
           "members": [member(1, 1)],

@@ -12,6 +12,7 @@ from muster.pipeline.analytics import bring_up, goes_on
 from muster.pipeline.buckets import NOT_IN_BUCKETS, VERSION, HeldState, held, shares
 from muster.pipeline.engine import Engine, Reading
 from muster.pipeline.extract.partition import extract
+from muster.pipeline.finder import find, remembered_damage
 from muster.pipeline.judge import judge, was_judged
 from muster.pipeline.log_ends import ends_digest, moment_of, numbered
 from muster.pipeline.merge import MergeWork, merge_task
@@ -139,6 +140,7 @@ def _run(engine: Engine, request: Request, watch: Watch) -> Summary:
             job.merge_state()
             job.analyse()
             job.judge()
+            job.find()
         elif job.look.is_live:
             job.observe_log_ends()  # or a later run would draw a line over the time in which nothing came
         job.publish()
@@ -190,6 +192,8 @@ class _Job:
         """The last run that has judged; this one, if nothing is new since."""
         self.at_ms = self.look.looked_at_ms
         """The moment that is judged: when a cluster was asked; of log directories that of the newest record in them."""
+        self.damage: list[dict[str, Any]] = self._known("damage") or []
+        """What is damaged in the log, as this run and those before it have found."""
         self.rebuilt: dict[int, int] = {}
         """Partitions whose state comes from the log alone, and how far each had been read before."""
 
@@ -409,6 +413,14 @@ class _Job:
             self.summary.rows |= {table: made[table] for table in ("status", "expiry")}
             self.summary.new_rows["verdicts"] = made["verdicts"]
 
+    def find(self) -> None:
+        """What is wrong, and what to do about it."""
+        self.damage = remembered_damage(self._known("damage") or (), self._reports(), self.at_ms)
+        if self.request.history and self.request.analytics:
+            is_live = self.look.is_live
+            found = find(self.changes, self.engine, self.at_ms, is_live, self.damage, self._options)
+            self.summary.rows["findings"] = found
+
     def publish(self) -> None:
         progress = dict(self.before)
         starts = {state.offsets_partition: state.log_start_offset for state in self.states}
@@ -431,6 +443,7 @@ class _Job:
             "behind": self.behind,
             "analytics": self.analysed,
             "judged": self.judged,
+            "damage": self.damage,
             "rows": self.summary.rows,
         }
         source["retention"] = self._drop_history(progress)

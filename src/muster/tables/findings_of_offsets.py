@@ -210,8 +210,10 @@ def _orphaned(of: Relations, asked: Asked) -> str:
                 max(CASE WHEN k.topic IS NULL THEN 0 ELSE 1 END) AS is_anew
             FROM {of["offsets"]} o CROSS JOIN (SELECT count(*) AS topics FROM ({known}) w) n
             LEFT JOIN ({known}) k ON o.topic = k.topic
-            LEFT JOIN (SELECT s.topic, max(s.observed_at_ms) AS seen_ms FROM {of["log_ends"]} s GROUP BY s.topic) e
-                ON o.topic = e.topic
+            LEFT JOIN (
+                SELECT s.topic, max(s.observed_at_ms) AS seen_ms FROM {of["log_ends"]} s
+                LEFT JOIN ({known}) x ON s.topic = x.topic WHERE x.topic IS NULL GROUP BY s.topic
+            ) e ON o.topic = e.topic
             WHERE n.topics > 0 AND o.topic <> '{OFFSETS_TOPIC}'
                 AND (({is_missing}) OR (k.first_id <> o.topic_id AND k.last_id <> o.topic_id))
             GROUP BY o.group_id, o.topic

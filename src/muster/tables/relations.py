@@ -15,10 +15,14 @@ from muster.errors import BadInput
 from muster.tables import queries
 from muster.tables.addresses import filesystem, is_local
 from muster.tables.expiry import WEEK_MS, expiry
+from muster.tables.finding import Asked
+from muster.tables.findings import NEEDED, findings
+from muster.tables.findings_of_logs import DAMAGE
 from muster.tables.hours import HOUR_MS
 from muster.tables.judging import NOT_REMEMBERED, status_then
 from muster.tables.queries import DUCKDB_EXPLODE, lag
 from muster.tables.schemas import MOMENTS, TABLES, published_form, published_name
+from muster.tables.sentences import DUCKDB
 
 GLOB_CHARACTERS = frozenset("*?")
 """duckdb takes a path with one of these for a pattern."""
@@ -77,6 +81,15 @@ def add_relation(
     columns = [_column(field, published_name(field.name) in found) for field in schema]
     columns += ["parse_filename(filename) AS file"] if with_file else []
     connection.execute(f"CREATE TEMP VIEW {name} AS SELECT {', '.join(columns)} FROM {name}_files WHERE {condition}")
+
+
+def add_damage(connection: Any, found: Sequence[Mapping[str, Any]]) -> None:
+    """Make the relation `damage` of what a manifest tells of it."""
+    columns = ", ".join(f"{field.name} {_duckdb_type(field.type)}" for field in DAMAGE)
+    connection.execute(f"CREATE TEMP TABLE damage ({columns})")
+    if found:
+        rows = [[each[name] for name in DAMAGE.names] for each in found]
+        connection.executemany("INSERT INTO damage VALUES (?, ?, ?, ?)", rows)
 
 
 def _column(field: pa.Field, is_there: bool) -> str:
@@ -156,6 +169,8 @@ class Moment:
                 return self._kept(table, self._status)
             case "expiry":
                 return self._kept(table, self._expiry)
+            case "findings":
+                return self._kept(table, self._findings)
             case _:
                 raise BadInput(f"the table {table} is kept for now only. Leave --as-of out.")
 
@@ -176,6 +191,11 @@ class Moment:
         offsets, groups, members = map(self.relation, ("offsets", "groups", "members"))
         state, waiting = map(self.relation, ("group_state", "open_commits"))
         return expiry(offsets, groups, members, state, waiting, self._as_of_ms, retention_ms, DUCKDB_EXPLODE)
+
+    def _findings(self) -> str:
+        """Damage is in no table, and has no past."""
+        relations = {table: self.relation(table) for table in NEEDED if table in TABLES}
+        return findings(relations, Asked(self._as_of_ms, speech=DUCKDB))
 
     def _commits(self) -> str:
         """Commits, deletions and transactions that were open then; too many to be made a table of."""
