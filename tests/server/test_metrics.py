@@ -68,10 +68,15 @@ def transactions_are_counted(server: ServerProcess, raw: Raw) -> None:
     assert value(metrics, "muster_transactions_total", outcome="committed") == 2
     assert value(metrics, "muster_transactions_total", outcome="aborted") == 1
     assert value(metrics, "muster_timed_out_transactions_total") == 0
-    Producer(raw, "slow", 2).begin(timeout_ms=1).send("orders", 1, "b")
+    assert Producer(raw, "slow", 0).begin(timeout_ms=1).add("orders", 1) == [0]
     wait_for(server, "muster_timed_out_transactions_total", 1)
     wait_for(server, "muster_transactions_total", 2, outcome="aborted")
     assert "transactional id 'slow': its transaction is open for longer" in server.log.read_text()
+    fenced = Producer(raw, "worker-1", 2).begin()
+    fenced.send("orders", 0, "c")
+    assert "was open when another producer began" not in server.log.read_text()
+    Producer(raw, "worker-1", 2).begin()
+    assert "transactional id 'worker-1': its transaction was open when another producer" in server.log.read_text()
 
 
 def test_what_clients_do_is_counted(tmp_path: Path) -> None:

@@ -229,7 +229,9 @@ def assemble(
     markers = Markers(data_partitions, led_partitions, led_transactions, ends, topics, steps, stats)
     led_transactions.write_markers = markers.write
     verification = Verification(led_transactions, ends, config.transaction_partition_verification_enable)
-    timeouts = Timeouts(led_transactions, producer_ids, steps, server_log, stats)
+    timed_out = RateLimitedLog(server_log, "transaction timed out", loop.time)
+    fenced = RateLimitedLog(server_log, "transaction fenced", loop.time)
+    timeouts = Timeouts(led_transactions, producer_ids, steps, timed_out, stats)
     group_requests = GroupRequests(led_partitions, cluster, remarks, long_requests, transaction_topic.when_there)
     cluster_requests = ClusterRequests(
         cluster, topic_changes, data_partitions, producer_ids, fetches, sessions, remarks, clock, long_requests,
@@ -237,7 +239,7 @@ def assemble(
     )  # fmt: skip
     transaction_requests = TransactionRequests(
         cluster, led_transactions, led_partitions, group_requests, verification, markers, producer_ids, steps,
-        cluster_requests.init_producer_id,
+        fenced, cluster_requests.init_producer_id,
     )  # fmt: skip
     dispatch = Dispatch({**group_requests.handlers, **cluster_requests.handlers, **transaction_requests.handlers})
     handle = group_requests.repeated.before(dispatch.handle)
@@ -258,7 +260,7 @@ def assemble(
     schedule.every(TICK_S, data_partitions.give_up_failed_logs)
     schedule.every(TICK_S, compaction.delete_replaced)
     schedule.every(TICK_S, connections.close_idle)
-    for limited in (connections.complaints, remarks, faults):
+    for limited in (connections.complaints, remarks, timed_out, fenced, faults):
         schedule.every(TICK_S, limited.summarize)
     schedule.every(CHECKPOINT_S, checkpoints.begin)
     schedule.every(FORGET_PRODUCERS_S, partial(forget_idle_producers, directory, config, clock), by_clock=True)

@@ -128,6 +128,8 @@ def test_offsets_stay_while_a_transaction_has_others_for_their_partition(expirin
             for group in "beside", "alone":
                 link.ask("OffsetFetch", 8, bodies.fetch({group: {"orders": [0, 1]}}, is_stable=is_stable))
         link.ask("DescribeGroups", 6, bodies.describe("beside", "alone"))
+        for group in "beside", "alone":  # the first ones would expire as soon as they count
+            tx.commit_offsets({0: 7}, topic="orders", group=group)
         tx.end()
         tx.ended()
         for group in "beside", "alone":

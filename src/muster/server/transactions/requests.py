@@ -3,7 +3,7 @@
 The requests behind one of these wait for its answer, on the same connection.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -21,6 +21,8 @@ from muster.core.transactions.events import (
     ListTransactionsAnswer,
     is_used_up,
 )
+from muster.core.transactions.states import TransactionState
+from muster.core.transactions.transactions import Transaction
 from muster.protocol.apis import ApiKey
 from muster.server.cluster.cluster import Cluster
 from muster.server.cluster.topics import INTERNAL_TOPICS, OFFSETS_TOPIC
@@ -29,10 +31,12 @@ from muster.server.dispatch import Handler, Request
 from muster.server.group_requests import CombinedReply, GroupRequests, PartialReply
 from muster.server.led_partitions import LedGroups, LedTransactions
 from muster.server.records.producer_ids import NO_ID, ProducerIds
+from muster.server.server_log import RateLimitedLog
 from muster.server.transactions import wire
 from muster.server.transactions.markers import Markers
 from muster.server.transactions.patterns import BadPattern, matcher
 from muster.server.transactions.steps import Step, Steps
+from muster.server.transactions.timeouts import LONGEST_ID
 from muster.server.transactions.verification import Verification
 from muster.server.waiting_replies import Callback
 
@@ -53,6 +57,7 @@ class TransactionRequests:
         markers: Markers,
         producer_ids: ProducerIds,
         steps: Steps,
+        fenced: RateLimitedLog,
         without_transactions: Handler,
     ) -> None:
         self._cluster = cluster
@@ -64,6 +69,7 @@ class TransactionRequests:
         self._markers = markers
         self._producer_ids = producer_ids
         self._steps = steps
+        self._fenced = fenced
         self._without_transactions = without_transactions
         self.handlers: dict[int, Handler] = {
             ApiKey.INIT_PRODUCER_ID: self._init_producer_id,
@@ -86,28 +92,43 @@ class TransactionRequests:
         if self._needs_fresh_id(event):
             self._producer_ids.take(partial(self._init_with, event, reply))
         else:
-            self._transactions.submit(event, reply)
+            self._init(event, reply)
         return reply
 
     def _needs_fresh_id(self, event: InitProducerId) -> bool:
         """Whether the transactional id is new, or its epoch used up; not where nobody can say."""
-        led = self._transactions.by_number.get(self._transactions.router.partition_of(event))
-        if led is None or led.coordinator is None:
+        known = self._known(event)
+        if known is None:
             return False
-        found = led.coordinator.transactions.get(event.transactional_id)
+        found = known.get(event.transactional_id)
         return found is None or found.is_used_up
+
+    def _known(self, event: InitProducerId) -> Mapping[str, Transaction] | None:
+        """Those of the event's partition; None where nobody can say."""
+        led = self._transactions.by_number.get(self._transactions.router.partition_of(event))
+        return None if led is None or led.coordinator is None else led.coordinator.transactions
+
+    def _init(self, event: InitProducerId, reply: PendingReply) -> None:
+        was_open = self._is_open(event)
+        self._transactions.submit(event, reply)
+        if was_open and not self._is_open(event):
+            shown_id = event.transactional_id[:LONGEST_ID]
+            self._fenced.say(
+                f"transactional id {shown_id!r}: its transaction was open when another producer began, and is aborted",
+                transactional_id=shown_id,
+            )
+
+    def _is_open(self, event: InitProducerId) -> bool:
+        found = (self._known(event) or {}).get(event.transactional_id)
+        return found is not None and found.state is TransactionState.ONGOING
 
     def _init_with(self, event: InitProducerId, reply: PendingReply, fresh_producer_id: int) -> None:
         if fresh_producer_id == NO_ID:
             reply.answer(InitAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE))
             return
         event.fresh_producer_id = fresh_producer_id
-        self._submit(event, reply)
-
-    def _submit(self, event: Any, reply: PendingReply) -> None:
-        """For calls from elsewhere than a handler: a mistake of ours ends the connection."""
         try:
-            self._transactions.submit(event, reply)
+            self._init(event, reply)
         except Exception as error:
             reply.fail(error)
 
@@ -198,7 +219,10 @@ class TransactionRequests:
 
     def _end_with(self, event: EndTxn, reply: PendingReply, fresh_producer_id: int) -> None:
         event.fresh_producer_id = fresh_producer_id
-        self._submit(event, reply)
+        try:
+            self._transactions.submit(event, reply)
+        except Exception as error:
+            reply.fail(error)
 
     def _write_markers(self, request: Request, data: bytes, start: int, end: int) -> PendingReply:
         """Markers that no coordinator of ours has decided: an operator's, for a transaction that hangs."""

@@ -5,7 +5,7 @@ from functools import partial
 from muster.core.transactions.events import AbortTimedOut, ExpireTransactionalIds, is_used_up
 from muster.server.led_partitions import LedTransaction, LedTransactions
 from muster.server.records.producer_ids import NO_ID, ProducerIds
-from muster.server.server_log import ServerLog, Stats
+from muster.server.server_log import RateLimitedLog, Stats
 from muster.server.transactions.steps import Step, Steps
 
 LONGEST_ID = 200
@@ -19,13 +19,13 @@ class Timeouts:
         transactions: LedTransactions,
         producer_ids: ProducerIds,
         steps: Steps,
-        server_log: ServerLog,
+        timed_out: RateLimitedLog,
         stats: Stats,
     ) -> None:
         self._transactions = transactions
         self._producer_ids = producer_ids
         self._steps = steps
-        self._server_log = server_log
+        self._timed_out = timed_out
         self._stats = stats
 
     def abort_timed_out(self) -> None:
@@ -41,11 +41,11 @@ class Timeouts:
 
     def _abort(self, led: LedTransaction, transactional_id: str, fresh_producer_id: int) -> None:
         self._steps.reached(Step.BEFORE_PREPARE)
-        self._server_log.say(
+        self._timed_out.say(
             f"transactional id {transactional_id[:LONGEST_ID]!r}: its transaction is open for longer than its "
             "timeout, and is aborted",
-            event="transaction timed out", transactional_id=transactional_id[:LONGEST_ID],
-        )  # fmt: skip
+            transactional_id=transactional_id[:LONGEST_ID],
+        )
         self._stats.timed_out_transactions += 1
         self._transactions.apply(led, AbortTimedOut(transactional_id, fresh_producer_id))
 
