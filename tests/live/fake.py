@@ -203,6 +203,8 @@ class FakeCluster:
                     topics = [topic | {"topicId": TOPIC_ID} for topic in parts["topics"]]
                     return {"errorCode": 0, "sessionId": 0, "responses": topics, "nodeEndpoints": [],
                             "throttleTimeMs": self.throttle_ms}  # fmt: skip
+                case ApiKey.DESCRIBE_CONFIGS:
+                    return {"throttleTimeMs": 0, "results": []}
                 case ApiKey.OFFSET_FOR_LEADER_EPOCH:
                     return self._per_partition("topic", "partition", body, self._epoch, broker)
             return None

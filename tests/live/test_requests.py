@@ -90,6 +90,23 @@ def test_metadata(version: int) -> None:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_CONFIGS))
+def test_settings_of_a_broker(version: int) -> None:
+    asked = understood(ApiKey.DESCRIBE_CONFIGS, version, requests.broker_settings_request(3, ["offsets.x"]))
+    (resource,) = asked["resources"]
+    assert resource == {"resourceType": 4, "resourceName": "3", "configurationKeys": ["offsets.x"]}
+
+    config = {
+        "readOnly": False, "configSource": 5, "isSensitive": False, "synonyms": [], "configType": 3,
+        "documentation": None,
+    }  # fmt: skip
+    told = [config | {"name": "offsets.x", "value": "7"}, config | {"name": "hidden", "value": None}]
+    result = {"errorCode": 0, "errorMessage": None, "resourceType": 4, "resourceName": "3", "configs": told}
+    refused = result | {"errorCode": 31, "configs": [config | {"name": "of another", "value": "8"}]}
+    response = answered(ApiKey.DESCRIBE_CONFIGS, version, {"throttleTimeMs": 0, "results": [result, refused]})
+    assert requests.read_settings(response) == {"offsets.x": "7"}
+
+
 @pytest.mark.parametrize("version", versions(ApiKey.LIST_OFFSETS))
 def test_list_offsets(version: int) -> None:
     body = requests.list_offsets_request(WANTED, requests.EARLIEST, requests.READ_COMMITTED)

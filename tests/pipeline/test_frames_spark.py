@@ -3,11 +3,12 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import duckdb
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -89,6 +90,35 @@ def test_spark_makes_what_duckdb_makes(spark: "SparkSession", tmp_path: Path) ->
                 for table, here in made_by_a_task(work).items():
                     assert in_order(made_by_frames(spark, table, work)) == in_order(here), (table, since_ms)
                     assert here, table
+
+
+def test_spark_judges_as_duckdb_does(spark: "SparkSession", tmp_path: Path) -> None:
+    """At the first look, and at one that goes on from it."""
+    from muster.pipeline import frames
+
+    folder = tmp_path / "tables"
+    run_here(folder, unpacked("k43-all", tmp_path), analytics=True)
+    with open_tables(folder) as tables, interpreted(spark):
+        read = {
+            name: spark.createDataFrame(tables.read(name).table(), frames.struct_of(published_form(TABLES[name])))
+            for name in ("offsets", "groups", "members", "group_state", "open_commits", "commits", "log_ends", "lag")
+        }
+        at, week = tables.read("expiry").table()["at"][0].as_py(), timedelta(days=7)
+        state = (read[name] for name in ("offsets", "groups", "members", "group_state", "open_commits"))
+        expiry = frames.expiry(*state, at, week)
+        assert shown(expiry, "expiry") == shown(tables.read("expiry").table(), "expiry")
+        looked = (read[name] for name in ("offsets", "commits", "log_ends", "lag"))
+        status = frames.status(*looked, expiry, at).localCheckpoint()
+        assert shown(status, "status") == shown(tables.read("status").table(), "status")
+        none = frames.empty(spark, TABLES["commits"])
+        again = frames.status(read["offsets"], none, read["log_ends"], read["lag"], expiry, at, status)
+        assert shown(again, "status") == shown(status, "status")
+
+
+def shown(rows: Any, table: str) -> list[str]:
+    """Rows of Spark or of Arrow, in one order."""
+    found = rows if isinstance(rows, pa.Table) else rows.toArrow()
+    return sorted(map(repr, inner(found, TABLES[table]).to_pylist()))
 
 
 def test_frames_as_of_a_moment(spark: "SparkSession", tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ DERIVED = ("offsets", "open_commits", "group_state", "groups", "members", "lag")
 TIMES = {
     "commits": "timestamp_ms", "group_records": "timestamp_ms", "markers": "timestamp_ms", "rebalances": "at_ms",
     "log_ends": "observed_at_ms", "lag_history": "interval_start_ms", "rates": "interval_start_ms",
-    "group_hours": "hour_ms",
+    "group_hours": "hour_ms", "verdicts": "at_ms",
 }  # fmt: skip
 
 
@@ -169,8 +169,9 @@ def assert_same_but_shorter(kept: Path, everything: Path, *, analytics: bool = F
         assert all(row[TIMES[table]] is None or row[TIMES[table]] < since_ms for row in gone), table
     random = Random(since_ms)
     for moment_ms in [since_ms, *(random.randint(since_ms, until_ms) for _ in range(moments))]:
-        here, there = (rows_of(each, *DERIVED, as_of_ms=moment_ms) for each in (kept, everything))
-        for table in DERIVED:
+        derived = [*DERIVED, *(("status", "expiry") if analytics else ())]
+        here, there = (rows_of(each, *derived, as_of_ms=moment_ms) for each in (kept, everything))
+        for table in derived:
             assert sorted_rows(here[table]) == sorted_rows(there[table]), (table, moment_ms)
     with pytest.raises(BadInput, match=f"is not known any more. Ask for --as-of {since_ms} or later"):
         rows_of(kept, "offsets", as_of_ms=since_ms - 1)
@@ -217,6 +218,21 @@ def test_together_with_joined_files_and_tables_by_interval(tmp_path: Path) -> No
     assert_same_but_shorter(kept, everything, analytics=True)
     rows = {each: rows_of(each, *ANALYTICS) for each in (kept, everything)}
     assert all(len(rows[kept][table]) < len(rows[everything][table]) for table in ANALYTICS)
+
+
+def test_of_old_verdicts_the_last_of_each_key_stays(tmp_path: Path) -> None:
+    said = [("a", 1, "OK"), ("b", 1, "OK"), ("a", 5, "STOPPED"), ("b", 5, None), ("a", 50, "OK")]
+    rows = [
+        {"group_id": group, "topic": "t", "at_ms": at_ms, "verdict": verdict, "run_number": at_ms}
+        for group, at_ms, verdict in said
+    ]
+    with begin_run(TableStore(tmp_path)) as changes:
+        changes.append_rows("verdicts", made("verdicts", *rows))
+        gone = drop_history(changes, 10, 100)
+        changes.publish({}, {})
+    assert (gone.rows, gone.notes) == ({"verdicts": 3}, [])
+    left = rows_of(tmp_path, "verdicts")["verdicts"]
+    assert [(row["group_id"], row["at_ms"], row["verdict"]) for row in left] == [said[2], said[4]]
 
 
 def test_a_second_run_drops_nothing_and_a_day_later_a_day_goes(tmp_path: Path) -> None:

@@ -80,7 +80,9 @@ ACCEPT_TRUNCATION = typer.Option(
 STATE_ONLY = _of_tables("--state-only", help="Only what is in force now; no history, no rebalances.")
 NO_ANALYTICS = _of_tables("--no-analytics", help="Leave lag_history, rates and group_hours as they are.")
 OFFSETS_RETENTION = _of_tables(
-    metavar="TIME", help="The cluster's offsets.retention.minutes: tells expired from deleted."
+    metavar="TIME",
+    help="The cluster's offsets.retention.minutes: tells expired from deleted, and when offsets will expire.",
+    show_default="asked of a live cluster, else 7d",
 )
 STORAGE_OPTION_OF_BOTH = _of_tables(
     metavar="NAME=VALUE",
@@ -130,7 +132,7 @@ def run_pipeline(
     follow: Annotated[str | None, FOLLOW] = None,
     state_only: Annotated[bool, STATE_ONLY] = False,
     no_analytics: Annotated[bool, NO_ANALYTICS] = False,
-    offsets_retention: Annotated[str, OFFSETS_RETENTION] = "7d",
+    offsets_retention: Annotated[str | None, OFFSETS_RETENTION] = None,
     storage_option: Annotated[list[str] | None, STORAGE_OPTION_OF_BOTH] = None,
     accept_truncation: Annotated[bool, ACCEPT_TRUNCATION] = False,
     keep_runs: Annotated[int, KEEP_RUNS] = 10,
@@ -151,7 +153,7 @@ def run_pipeline(
     from muster.config.client import read_client_properties, without_secrets
 
     interval_s = None if follow is None else _interval_s(follow)
-    retention_ms = int(parse_length_s("--offsets-retention", offsets_retention) * 1000)
+    retention_ms = None if offsets_retention is None else _ms("--offsets-retention", offsets_retention)
     history_ms = None if keep_history is None else _history_ms(keep_history, state_only)
     options = storage_options(storage_option)
     settings = pairs("--conf", conf, "spark.executor.memory=2g")
@@ -218,6 +220,10 @@ def run_pipeline(
         return Status.DAMAGED if summary.damaged else Status.OK
     finally:
         _stop(spark)
+
+
+def _ms(option: str, text: str) -> int:
+    return int(parse_length_s(option, text) * 1000)
 
 
 def _interval_s(text: str) -> float:

@@ -437,6 +437,12 @@ class Cluster:
         known = topic.partitions.get(where[1]) if topic else None
         return known.leader_epoch if known else NO_EPOCH
 
+    def broker_setting(self, name: str) -> str | None:
+        """A setting of one of the brokers; None where it does not tell."""
+        node_id = min(self.metadata([]).brokers)
+        request = requests.broker_settings_request(node_id, [name])
+        return self._leader(node_id).ask(ApiKey.DESCRIBE_CONFIGS, request, requests.read_settings).get(name)
+
     # --- groups ---
 
     def list_groups(

@@ -48,6 +48,7 @@ _OLDEST = {ApiKey.LIST_OFFSETS: 2, ApiKey.METADATA: 4, ApiKey.SASL_HANDSHAKE: 1}
 _ASKED = (
     ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.METADATA, ApiKey.FIND_COORDINATOR, ApiKey.LIST_GROUPS,
     ApiKey.SASL_HANDSHAKE, ApiKey.OFFSET_FOR_LEADER_EPOCH, ApiKey.SASL_AUTHENTICATE, ApiKey.OFFSET_DELETE,
+    ApiKey.DESCRIBE_CONFIGS,
 )  # fmt: skip
 SPOKEN: dict[ApiKey, tuple[int, int]] = {
     key: (max(APIS[key].min_version, _OLDEST.get(key, 0)), APIS[key].max_version) for key in _ASKED
@@ -351,6 +352,23 @@ def read_list_groups(response: Response) -> tuple[int, dict[str, ListedGroup]]:
         for one in response.body["groups"]
     }
     return response.body["errorCode"], groups
+
+
+# --- settings ---
+
+BROKER = 4
+"""The type of the resource."""
+
+
+def broker_settings_request(node_id: int, names: Iterable[str]) -> StructData:
+    resource = {"resourceType": BROKER, "resourceName": str(node_id), "configurationKeys": list(names)}
+    return {"resources": [resource], "includeSynonyms": False, "includeDocumentation": False}
+
+
+def read_settings(response: Response) -> dict[str, str]:
+    """Those that the broker tells: it hides what is secret, and all of them from who has no right to it."""
+    found = [one for result in response.body["results"] if not result["errorCode"] for one in result["configs"]]
+    return {one["name"]: one["value"] for one in found if one["value"] is not None}
 
 
 # --- errors ---

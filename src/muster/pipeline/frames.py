@@ -23,12 +23,14 @@ from muster.codec.records import Record
 from muster.errors import BadInput
 from muster.segments.sources import OFFSETS_TOPIC
 from muster.tables import findings as finding_kinds
-from muster.tables import hours, intervals, queries
+from muster.tables import hours, intervals, judging, queries
 from muster.tables.ends import observed_since
+from muster.tables.expiry import expiry as forecast
 from muster.tables.finding import Asked
 from muster.tables.relations import FROM_THE_LOG
 from muster.tables.schemas import (
     COMMITS,
+    EXPIRY,
     FINDINGS,
     GROUP_HOURS,
     GROUP_RECORDS,
@@ -40,6 +42,7 @@ from muster.tables.schemas import (
     MOMENTS,
     OFFSETS,
     RATES,
+    STATUS,
     published_form,
     published_name,
 )
@@ -228,6 +231,59 @@ def findings(tables: Mapping[str, DataFrame], moment: datetime, lists_all_topics
     given = {name: tables[name] for name in finding_kinds.NEEDED if name in tables}
     sql = finding_kinds.findings({name: f"{{{name}}}" for name in given}, Asked(_since_ms(moment), lists_all_topics))
     return _asked(next(iter(given.values())).sparkSession, sql, given).select(*columns_of(FINDINGS))
+
+
+def expiry(
+    in_force: DataFrame,
+    of_groups: DataFrame,
+    of_members: DataFrame,
+    state: DataFrame,
+    open_commits: DataFrame,
+    at: datetime,
+    retention: timedelta,
+) -> DataFrame:
+    """When offsets and groups will be deleted, as of a moment: of `offsets`, `groups`, `members`, `group_state` and
+    `open_commits`, with the cluster's `offsets.retention.minutes`.
+    """
+    given = {"offsets": in_force, "groups": of_groups, "members": of_members, "state": state, "open": open_commits}
+    sql = forecast("{offsets}", "{groups}", "{members}", "{state}", "{open}", _since_ms(at), _ms_of(retention))
+    return _asked(in_force.sparkSession, sql, given).select(*columns_of(EXPIRY))
+
+
+def status(
+    in_force: DataFrame,
+    commits: DataFrame,
+    log_ends: DataFrame,
+    of_lag: DataFrame,
+    of_expiry: DataFrame,
+    at: datetime,
+    before: DataFrame | None = None,
+) -> DataFrame:
+    """How well each group does, as of a moment: of `offsets`, `commits`, `log_ends`, `lag` and `expiry`.
+
+    `before` are the rows of an earlier look, and `commits` then those that have come since.
+    """
+    spark, at_ms = in_force.sparkSession, _since_ms(at)
+    held = inside(empty(spark, STATUS) if before is None else before)
+    new = f"({judging.new_commits('{commits}')})"
+    arrived = _asked(spark, judging.with_lags(new, "{log_ends}"), {"commits": commits, "log_ends": log_ends})
+    deleted = _asked(spark, judging.deletions("{commits}"), {"commits": commits})
+    sql = judging.windows("{arrived}", "{deleted}", "{before}")
+    windows = spark.sql(sql, arrived=arrived, deleted=deleted, before=held)
+    ends = _asked(spark, judging.seen_ends("{log_ends}"), {"log_ends": log_ends})
+    judged = spark.sql(judging.judged("{windows}", "{ends}", at_ms), windows=windows, ends=ends)
+    sql = judging.status("{offsets}", "{windows}", "{ends}", "{judged}", "{lag}", "{expiry}", "{before}", at_ms)
+    rows = spark.sql(
+        sql,
+        offsets=inside(in_force),
+        windows=windows,
+        ends=ends,
+        judged=judged,
+        lag=inside(of_lag),
+        expiry=inside(of_expiry),
+        before=held,
+    )
+    return rows.select(*columns_of(STATUS))
 
 
 def as_of(history: Mapping[str, DataFrame], moment: datetime) -> dict[str, DataFrame]:

@@ -64,8 +64,9 @@ class Request:
     kafka_config: Mapping[str, str] = field(default_factory=dict)
     history: bool = True
     """False keeps state tables only: quicker, and nothing is remembered."""
-    offsets_retention_ms: int = WEEK_MS
-    """`offsets.retention.minutes` of the cluster: tells expired offsets from deleted ones."""
+    offsets_retention_ms: int | None = None
+    """`offsets.retention.minutes` of the cluster: tells expired offsets from deleted ones, and when others will expire.
+    None: a live cluster is asked, else it is a week."""
     unpack_limit: UnpackLimit = DEFAULT_LIMIT
     """How much may come out of a source that is an archive."""
     accept_truncation: bool = False
@@ -97,6 +98,9 @@ class Summary:
     """Rows older than the history that is kept, which this run has dropped."""
     history_since_ms: int | None = None
     """Before this moment history was dropped, by this run or an earlier one; None: none was."""
+    offsets_retention_ms: int = WEEK_MS
+    offsets_retention_by: str = "default"
+    """Who says so: `told`, by the request; the `broker`; or Kafka's own `default`."""
     notes: list[str] = field(default_factory=list)
     """Anything odd: damage, gaps, truncation, partitions that were left alone, what could not be read."""
     damaged: bool = False
@@ -178,6 +182,7 @@ class _Job:
         self.topic_names = topic_names
         self.before: Mapping[int, PartitionProgress] = changes.manifest.progress if changes.manifest else {}
         self.look = source.look(self.before)
+        self._find_retention()
         self.states: list[PartitionState] = self.look.partitions
         self.cuts: tuple[Cut, ...] = ()
         self.told_anew: set[str] = set()
@@ -196,6 +201,12 @@ class _Job:
         """What is damaged in the log, as this run and those before it have found."""
         self.rebuilt: dict[int, int] = {}
         """Partitions whose state comes from the log alone, and how far each had been read before."""
+
+    def _find_retention(self) -> None:
+        for by, found in (("told", self.request.offsets_retention_ms), ("broker", self.look.offsets_retention_ms)):
+            if found is not None:
+                self.summary.offsets_retention_ms, self.summary.offsets_retention_by = found, by
+                return
 
     def read(self) -> None:
         """Everything that is new, by tasks that write history themselves; a truncated log loses its cut rows first."""
@@ -237,7 +248,7 @@ class _Job:
             storage_options=self._options,
             history=history,
             with_ended=self.request.history and not history,
-            offsets_retention_ms=self.request.offsets_retention_ms,
+            offsets_retention_ms=self.summary.offsets_retention_ms,
             topic_names=tuple(sorted(self.topic_names.items())),
             previous_offsets=self.held.of("offsets", numbers) if works else (),
             previous_activity=self.held.of("activity", numbers) if works and self.request.history else (),
@@ -387,7 +398,7 @@ class _Job:
             log_ends=tuple(self.changes.files("log_ends")),
             memory_mb=self.engine.task_memory_mb,
             run_number=self.changes.number,
-            offsets_retention_ms=self.request.offsets_retention_ms,
+            offsets_retention_ms=self.summary.offsets_retention_ms,
             times=self.source.times(),
         )
 
@@ -407,7 +418,7 @@ class _Job:
         """How well groups do, since when, and what will be deleted."""
         self.judged = self._known("judged")
         if self.request.history and self.request.analytics:
-            retention_ms = self.request.offsets_retention_ms
+            retention_ms = self.summary.offsets_retention_ms
             made = judge(self.changes, self.engine, self.at_ms, retention_ms, bool(self.cuts), self._options)
             self.judged = self.changes.number
             self.summary.rows |= {table: made[table] for table in ("status", "expiry")}

@@ -69,7 +69,16 @@ class LiveSource:
         found = {where: _log_ends(where, starts, high, stable) for where in data}
         data_end = data_ends(dict(self._config), found)
         rows = [_row(where, found[where], data_end[where], names.get(where[0])) for where in sorted(data)]
-        return Look(states, pa.Table.from_pylist(rows, LOG_ENDS), looked_at_ms, is_live=True)
+        log_ends = pa.Table.from_pylist(rows, LOG_ENDS)
+        return Look(states, log_ends, looked_at_ms, is_live=True, offsets_retention_ms=self._offsets_retention_ms())
+
+    def _offsets_retention_ms(self) -> int | None:
+        """None where the broker does not tell: it asks for the right to describe its settings."""
+        try:
+            minutes = self._cluster.broker_setting("offsets.retention.minutes")
+        except ClusterError:
+            return None
+        return int(minutes) * 60_000 if minutes and minutes.isdigit() else None
 
     def _offsets_partitions(self) -> list[TopicPartition]:
         return [(OFFSETS_TOPIC, number) for number in sorted(self._offsets.partitions)]

@@ -92,6 +92,8 @@ class Look(NamedTuple):
     """By the clock of this machine, between the two."""
     is_live: bool = False
     """False: the logs may be a copy from long ago."""
+    offsets_retention_ms: int | None = None
+    """`offsets.retention.minutes` of the cluster, where it tells."""
 
 
 class Source(Protocol):

@@ -17,8 +17,9 @@ dated after the horizon is never dropped.
 
 *What stays* of old rows, so that any moment after the horizon is answered as before: the newest of each key if it is
 in force; commits whose transaction ended later; a deletion, while anything that it ended is left; the last old record
-of each partition, by which the log as of a moment is known to go on behind a wrong stamp. Observations of ends stay if
-a group's lag in time is measured by them: those from the last one on that is not beyond the lowest offset committed.
+of each partition, by which the log as of a moment is known to go on behind a wrong stamp. Of verdicts the
+last of each key stays. Observations of ends stay if a group's lag in time is measured by them: those from the last one
+on that is not beyond the lowest offset committed.
 
 Rows are dropped by leaving them out of new files. A file of which less than a quarter can go is left as it is: so rows
 may live longer than asked, and a row is rewritten a few times at most. State is not touched. Most files have only rows
@@ -89,7 +90,7 @@ BY_INTERVAL = {
     "group_hours": f"r.hour_ms + {HOUR_MS}",
 }
 """When the interval of a row was over."""
-SHORTENED = (*BY_PLACE, "log_ends", *BY_INTERVAL)
+SHORTENED = (*BY_PLACE, "log_ends", *BY_INTERVAL, "verdicts")
 """In this order: which observations stay follows from the commits that are left."""
 
 
@@ -246,7 +247,7 @@ def _bounds(run: Run, table: str) -> list[Bounds]:
 def _time_of(table: str) -> str:
     if table in BY_PLACE:
         return BY_PLACE[table].time
-    return {"log_ends": "observed_at_ms", "group_hours": "hour_ms"}.get(table, "interval_start_ms")
+    return {"log_ends": "observed_at_ms", "group_hours": "hour_ms", "verdicts": "at_ms"}.get(table, "interval_start_ms")
 
 
 class Shorter(NamedTuple):
@@ -304,7 +305,9 @@ class _Pruned:
         """What is to be in the place of files of a table; None where all can stay."""
         if table in BY_PLACE:
             return self._by_place(table, BY_PLACE[table])
-        return self._observations() if table == "log_ends" else self._intervals(table, BY_INTERVAL[table])
+        if table in BY_INTERVAL:
+            return self._intervals(table, BY_INTERVAL[table])
+        return self._observations() if table == "log_ends" else self._verdicts()
 
     def _by_place(self, table: str, rule: Rule) -> Shorter | None:
         """Without old rows, of a table in log order."""
@@ -373,6 +376,16 @@ class _Pruned:
         files = self._worth_it(table, f"SELECT r.file FROM {table} r WHERE {is_over} <= {self._horizon}")
         kept = f"{table} r WHERE coalesce({is_over} > {self._horizon}, TRUE)"
         return self._rewrite(table, files, kept, ORDERS[table])
+
+    def _verdicts(self) -> Shorter | None:
+        """Without old verdicts, but for the last of each key: that was still in force, unless the offset was gone."""
+        key = "r.group_id, r.topic, r.partition"
+        rows = f"""verdicts r LEFT JOIN (
+            SELECT {key}, max(r.run_number) AS run_number FROM verdicts r WHERE r.at_ms <= {self._horizon} GROUP BY ALL
+        ) n ON r.group_id = n.group_id AND r.topic = n.topic AND r.partition = n.partition"""
+        stay = f"coalesce(r.at_ms > {self._horizon}, TRUE) OR (r.run_number = n.run_number AND r.verdict IS NOT NULL)"
+        files = self._worth_it("verdicts", f"SELECT r.file FROM {rows} WHERE NOT ({stay})")
+        return self._rewrite("verdicts", files, f"{rows} WHERE {stay}", ORDERS["verdicts"])
 
     def _worth_it(self, table: str, droppable: str) -> list[str]:
         """Names of the files that have enough rows that can go."""
