@@ -10,6 +10,7 @@ from urllib.parse import quote
 import pytest
 
 from muster.cli.main import main
+from muster.cli.people import shown_duration
 from muster.cli.status import Status
 from muster.tables.reading import open_tables
 from tests.pages import world
@@ -80,6 +81,19 @@ def test_groups_are_listed_with_the_numbers_of_the_tables_and_of_the_twin(window
     assert window.text(".chip.err") == "1 ERR"
     assert window.page.locator("svg.spark path").count() == len(lags)
     assert loaded_from_elsewhere(window, site.port.url) == []
+
+
+def test_groups_are_as_the_command_line_tells_them(
+    window: Window, site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["status", "--tables", str(site.path), "--json"]) == Status.ERROR
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    window.open(site.port.url, ROWS)
+    assert [_plain(name) for name in window.texts("main .row-link")] == [_plain(each["group_id"]) for each in told]
+    assert list(map(number, window.column("table", "Lag, records"))) == [each["lag"] for each in told]
+    assert window.column("table", "Behind") == [shown_duration(each["lag_ms"]) for each in told]
+    assert list(map(number, window.column("table", "Members"))) == [each["members"] for each in told]
+    assert [text.removesuffix("4 h") for text in window.column("table", "Verdict")] == [each["worst"] for each in told]
 
 
 def test_a_group_has_plots_bars_and_partitions(window: Window, site: Site) -> None:
@@ -224,8 +238,12 @@ def _is_shown(name: str) -> str:
 
 
 def _same(shown: str, name: str) -> bool:
+    return _plain(shown) == _plain(name)
+
+
+def _plain(text: str) -> str:
     """A browser shows neither NUL nor separators of lines as they are."""
-    return re.sub(r"[\s\x00\ufffd]+", " ", shown).strip() == re.sub(r"[\s\x00\ufffd]+", " ", name).strip()
+    return re.sub(r"[\s\x00\ufffd]+", " ", text).strip()
 
 
 def test_no_script_runs_but_ours(browser: Any, site: Site, report: Path) -> None:

@@ -122,7 +122,8 @@ def _lag(key: dict[str, Any], now_ms: int) -> dict[str, Any]:
 
 def _status(key: dict[str, Any], now_ms: int) -> dict[str, Any]:
     has_stopped = key["group_id"] == "orders"
-    return key | {"verdict": "STOPPED" if has_stopped else "OK", "at_ms": now_ms,
+    lag = lag_at(key["group_id"], key["partition"], now_ms)
+    return key | {"verdict": "STOPPED" if has_stopped else "OK", "at_ms": now_ms, "lag": lag, "lag_ms": lag * 1000,
                   "verdict_since_ms": STOPPED_MS + HOUR_MS if has_stopped else START_MS}  # fmt: skip
 
 

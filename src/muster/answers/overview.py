@@ -76,7 +76,7 @@ def overview(tables: Tables, totals: Totals | None, at_ms: int | None = None) ->
 
 def _urgency(line: GroupLine) -> tuple[Any, ...]:
     rank = SEVERITY.index(line.worst) if line.worst in SEVERITY else -1
-    return -rank, -(line.lag_ms or 0), -(line.lag or 0), line.group_id
+    return -rank, -(-1 if line.lag is None else line.lag), line.group_id
 
 
 # Now: from the tables of state
