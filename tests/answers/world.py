@@ -101,28 +101,28 @@ HISTORY: Rows = {
            at_ms=EIGHT_MS + 5 * MINUTE_MS, committed_offset=10, log_end_offset=17, lag=7),
     ],
     "commits": [
-        at("orders-app", "orders", 0, kind="commit", log_offset=place, timestamp_ms=EIGHT_MS + minutes * MINUTE_MS,
+        at("orders-app", "orders", 0, kind="commit", log_offset=10 * place, timestamp_ms=EIGHT_MS + minutes * MINUTE_MS,
            commit_timestamp_ms=EIGHT_MS + minutes * MINUTE_MS, committed_offset=offset)
         for place, (minutes, offset) in enumerate(
             ((-120, 300), (-110, 400), (-60, 700), (-50, 450), (-40, 480), (0, 500), (15, 500), (33, 500)), start=1)
     ] + [
-        at("orders-app", "orders", 1, kind="commit", log_offset=11, timestamp_ms=EIGHT_MS + 31 * MINUTE_MS,
+        at("orders-app", "orders", 1, kind="commit", log_offset=75, timestamp_ms=EIGHT_MS + 31 * MINUTE_MS,
            commit_timestamp_ms=EIGHT_MS + 31 * MINUTE_MS, committed_offset=40),
-        at("orders-app", "old", 0, kind="commit", log_offset=12, timestamp_ms=EIGHT_MS - 100 * MINUTE_MS,
+        at("orders-app", "old", 0, kind="commit", log_offset=25, timestamp_ms=EIGHT_MS - 100 * MINUTE_MS,
            commit_timestamp_ms=EIGHT_MS - 100 * MINUTE_MS, committed_offset=77),
-        at("orders-app", "old", 0, kind="expired", log_offset=13, timestamp_ms=EIGHT_MS - 20 * MINUTE_MS,
+        at("orders-app", "old", 0, kind="expired", log_offset=55, timestamp_ms=EIGHT_MS - 20 * MINUTE_MS,
            previous_commit_timestamp_ms=EIGHT_MS - 100 * MINUTE_MS),
     ],
     "rebalances": [
         {"group_id": "orders-app", "generation": 1, "at_ms": EIGHT_MS - 125 * MINUTE_MS, "cause": "first members",
          "members": 1, "joined": ["shop-0"], "left": [], "replaced": [], "type": "classic", "partitions_moved": 0,
-         "log_offset": 0},
+         "log_offset": 5},
         {"group_id": "orders-app", "generation": 2, "at_ms": EIGHT_MS - 55 * MINUTE_MS, "cause": "group emptied",
          "members": 0, "joined": [], "left": ["shop-0"], "replaced": [], "type": "classic", "partitions_moved": 2,
-         "log_offset": 5},
+         "log_offset": 35},
         {"group_id": "orders-app", "generation": 3, "at_ms": EIGHT_MS - 45 * MINUTE_MS, "cause": "member joined",
          "members": 2, "joined": ["shop-0", "shop-1"], "left": [], "replaced": [], "type": "classic",
-         "partitions_moved": 1, "commit_gap_ms": 10 * MINUTE_MS, "log_offset": 9},
+         "partitions_moved": 1, "commit_gap_ms": 10 * MINUTE_MS, "log_offset": 45},
     ],
     "verdicts": [
         at("orders-app", "orders", 0, at_ms=EIGHT_MS - HOUR_MS, verdict="OK", lag=0, committed_offset=700),

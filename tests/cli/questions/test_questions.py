@@ -73,12 +73,47 @@ def test_programs_get_the_names_of_tables_and_nothing_for_a_terminal(tables: Pat
 
 
 @pytest.mark.parametrize("columns", [80, 120])
-@pytest.mark.parametrize("question", [*ROWS, "lag orders-app", "status orders-app"])
+@pytest.mark.parametrize(
+    "question", [*ROWS, "lag orders-app", "status orders-app", "history orders-app", "compare 2026-11-17T07:00 now"]
+)
 def test_a_row_is_a_line_on_a_terminal(tables: Path, question: str, columns: int) -> None:
     ran = run_on_terminal(*question.split(), "--tables", tables, columns=columns)
     lines = [plain(line) for line in ran.out.splitlines() if not line.startswith("muster: ")]
     assert len(lines) > 2
     assert max(map(cell_len, lines)) <= columns
+
+
+def test_history_for_people(tables: Path) -> None:
+    status, out, _ = run("history", "orders-app", "--tables", tables)
+    lines = [line.split(maxsplit=3) for line in out.splitlines()]
+    assert status == Status.OK
+    assert lines[0] == ["AT", "(UTC)", "EVENT", "WHAT"]
+    assert lines[1] == ["2026-11-17", "05:55:00", "rebalance", "first members, 1 member: +shop-0"]
+    assert lines[2][2:] == ["commits", "3 commits in 20 min"]
+    assert ["reset", "orders-0 from 700 to 450, 250 back"] in [line[2:] for line in lines]
+    assert ["expired", "old-0"] in [line[2:] for line in lines]
+    assert lines[7][3] == "member joined, 2 members: +shop-0 +shop-1; 10 min without commits"
+    few = run("history", "orders-app", "--tables", tables, "-n", "2")
+    assert [line.split()[2] for line in few.out.splitlines()[1:]] == ["verdict", "commits"]
+    assert "9 earlier events." in few.err
+    first = objects("history", "orders-app", "--tables", tables)[0]
+    assert (first["at"], first["until"], first["joined"]) == ("2026-11-17T05:55:00.000Z",) * 2 + (["shop-0"],)
+    missing = run("history", "order-app", "--tables", tables)
+    assert missing.status == Status.NOTHING_MATCHED
+    assert "Did you mean 'orders-app'?" in missing.err
+
+
+def test_compared_for_people(tables: Path) -> None:
+    status, out, err = run("compare", "2026-11-17T07:00", "now", "--tables", tables)
+    assert status == Status.OK
+    assert out.splitlines()[1].split()[:8] == ["orders-app", "?", "→", "100", "0", "200", "0", "→"]
+    assert "4 of 4 groups changed." in err
+    assert "from 2026-11-17 07:00:00 UTC to 2026-11-17 08:33:04 UTC." in err
+    status, out, err = run("compare", "2026-11-17T08:01", "now", "orders-app", "--tables", tables)
+    assert [line.split()[:2] for line in out.splitlines()[1:]] == [["orders", "0"], ["orders", "1"]]
+    assert "members: 0 → 2: +shop-0 +shop-1." in err
+    assert "is not after T1" in run("compare", "2026-11-17T08:00", "2026-11-17T07:00", "--tables", tables).err
+    assert run("compare", "2100-01-01", "now", "--tables", tables).status == Status.BAD_INPUT
 
 
 def test_many_groups_are_not_all_shown(tmp_path: Path) -> None:

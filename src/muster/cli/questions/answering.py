@@ -73,11 +73,12 @@ def write_rows(asked: Asked, rows: Sequence[NamedTuple], table: Callable[[Any], 
 
 def published_row(row: NamedTuple) -> dict[str, Any]:
     """A row as programs get it: names as in tables, moments as text."""
-    from muster.tables.schemas import MOMENTS, published_name
+    from muster.tables.schemas import MOMENTS
     from muster.tables.times import text_of
 
+    moments = MOMENTS | {"until_ms"}
     return {
-        published_name(name): text_of(value) if name in MOMENTS and value is not None else value
+        name.removesuffix("_ms") if name in moments else name: text_of(value) if name in moments and value else value
         for name, value in row._asdict().items()
     }
 

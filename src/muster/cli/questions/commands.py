@@ -113,3 +113,60 @@ def lag(
 
     since_ms, length_ms = window_of(since)
     return show_lag(common.asked(group, as_of, watch), since_ms, length_ms, partitions)
+
+
+@command(app)
+def history(
+    common: Common,
+    group: OneGroup,
+    since: Annotated[
+        str | None,
+        option("--since", metavar="TIME", help="From when on: 14:05, yesterday, 2026-01-31, 6h. Default: all."),
+    ] = None,
+    as_of: AsOf = None,
+) -> Status:
+    """Show what happened to a group, in order: rebalances, resets, deletions, verdicts; commits in between are counted.
+
+    A reset is a step back while nobody was in the group, a rewind one with members in it.
+
+    [bold]Examples[/bold]
+
+    What happened to a group?
+      [cyan]muster history orders-app --tables tables[/cyan]
+
+    All of it, for a program:
+      [cyan]muster history orders-app --tables tables --json[/cyan]
+    """
+    from muster.cli.questions.history import show_history
+
+    return show_history(common.asked(group, as_of), moment(since, "--since"))
+
+
+@command(app)
+def compare(
+    common: Common,
+    before: Annotated[str, typer.Argument(metavar="T1", help="A moment: 14:05, 'yesterday 14:05', '2h ago', ...")],
+    after: Annotated[str, typer.Argument(metavar="T2", help="A later one; now is the last run.")] = "now",
+    group: GroupPattern = None,
+    partitions: ByPartition = False,
+) -> Status:
+    """Show what changed between two moments: members, offsets and lag, then and then.
+
+    Groups, those first whose lag changed most; by partition where one GROUP is named.
+
+    [bold]Examples[/bold]
+
+    What has changed since eight?
+      [cyan]muster compare 8:00 now --tables tables[/cyan]
+
+    Which partitions of a group?
+      [cyan]muster compare 8:00 now orders-app --tables tables[/cyan]
+    """
+    from muster.cli.questions.compare import show_compared
+
+    after_ms = None if after == "now" else moment(after, "T2")
+    before_ms = moment(before, "T1")
+    assert before_ms is not None
+    if after_ms is not None and before_ms >= after_ms:
+        raise typer.BadParameter("it is not after T1. Write the earlier moment first", param_hint="T2")
+    return show_compared(common.asked(group), before_ms, after_ms, partitions)

@@ -1,0 +1,102 @@
+"""`muster compare`: what changed between two moments."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from muster.cli.output import say
+from muster.cli.people import shown_moment
+from muster.cli.questions.answering import Asked, ask, nothing_found, say_how_many_more, write_rows
+from muster.cli.status import Status
+from muster.cli.tabular import Column, Kind, Shown, Table
+from muster.patterns import is_wild
+
+if TYPE_CHECKING:
+    from muster.answers.compare import GroupChange, PartitionChange
+    from muster.tables.reading import Tables
+
+
+def show_compared(asked: Asked, before_ms: int, after_ms: int | None, by_partition: bool) -> Status:
+    """Groups that changed, or partitions where one group is named."""
+    of_one = len(asked.groups) == 1 and not is_wild(asked.groups[0])
+
+    def answer(tables: "Tables") -> Status:
+        from muster.answers.compare import group_changes, partition_changes
+
+        until_ms = tables.manifest.observed_at_ms if after_ms is None else after_ms
+        groups = group_changes(tables, before_ms, after_ms, asked.groups)
+        if not groups:
+            return nothing_found(tables, asked, "no group was there then, and none later.")
+        if of_one or by_partition:
+            partitions = partition_changes(tables, before_ms, after_ms, asked.groups)
+            write_rows(asked, partitions, _partition_table)
+            say_how_many_more(asked, len(partitions), "partitions")
+        else:
+            changed = [group for group in groups if group.has_changed]
+            write_rows(asked, changed, _group_table)
+            say_how_many_more(asked, len(changed), "groups")
+            say(f"{len(changed):,} of {len(groups):,} groups changed.")
+        for group in groups if of_one else ():
+            say(_members(group))
+        say(f"from {shown_moment(before_ms)} to {shown_moment(until_ms)}.")
+        return Status.OK
+
+    return ask(asked, answer)
+
+
+def _members(group: "GroupChange") -> str:
+    who = [*(f"+{one}" for one in group.joined), *(f"-{one}" for one in group.left)]
+    return f"members: {step(group.members_before, group.members_after)}{': ' + ' '.join(who) if who else ''}."
+
+
+def _group_table(rows: Sequence["GroupChange"]) -> Table:
+    columns = (
+        Column("GROUP", "group_id"),
+        Column("LAG", "lag"),
+        Column("CONSUMED", "consumed", Kind.NUMBER),
+        Column("BACK", "rewound", Kind.NUMBER, Shown.IF_ANY),
+        Column("MEMBERS", "members"),
+        Column("GENERATION", "generation", short="GEN", spare=2),
+        Column("PARTITIONS", "partitions", short="PARTS", spare=3),
+        Column("STATE", "state", spare=1),
+    )
+    return Table(columns, [_group_row(each) for each in rows])
+
+
+def _group_row(each: "GroupChange") -> tuple[Any, ...]:
+    return (
+        each.group_id,
+        step(each.lag_before, each.lag_after),
+        each.consumed,
+        each.rewound or None,
+        step(each.members_before, each.members_after),
+        step(each.generation_before, each.generation_after),
+        step(each.partitions_before, each.partitions_after),
+        step(each.state_before, each.state_after),
+    )
+
+
+def _partition_table(rows: Sequence["PartitionChange"]) -> Table:
+    of_one = len({each.group_id for each in rows}) == 1
+    columns = (
+        Column("GROUP", "group_id", shown=Shown.TO_PROGRAMS if of_one else Shown.ALWAYS),
+        Column("TOPIC", "topic"),
+        Column("PARTITION", "partition", Kind.NUMBER, short="PART"),
+        Column("COMMITTED", "committed_offset"),
+        Column("MOVED", "moved", Kind.NUMBER),
+        Column("LAG", "lag"),
+        Column("BEFORE", "member_before", Kind.MEMBER, spare=2),
+        Column("AFTER", "member_after", Kind.MEMBER, spare=1),
+    )
+    return Table(columns, [_partition_row(each) for each in rows])
+
+
+def _partition_row(each: "PartitionChange") -> tuple[Any, ...]:
+    place = each.group_id, each.topic, each.partition
+    committed = step(each.committed_before, each.committed_after)
+    return *place, committed, each.moved, step(each.lag_before, each.lag_after), each.member_before, each.member_after
+
+
+def step(before: Any, after: Any) -> str:
+    """`3 → 5`, or the one value where they are the same."""
+    texts = ["?" if value is None else str(value) for value in (before, after)]
+    return texts[0] if texts[0] == texts[1] else " → ".join(texts)
