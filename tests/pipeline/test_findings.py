@@ -11,6 +11,7 @@ from muster.pipeline.model import PartitionReport
 from muster.tables.changes import begin_run
 from muster.tables.findings import KINDS, LOOKED_BACK
 from muster.tables.findings_of_logs import DAMAGE_KEPT_MS
+from muster.tables.findings_of_offsets import STUCK_MS
 from muster.tables.store import TableStore
 from tests.pipeline.world import rows_of, run_here, unpacked
 
@@ -57,8 +58,10 @@ def test_findings_of_real_logs_say_what_the_tables_say(world: World) -> None:
                 pytest.fail(f"{other} in a log without: {finding['sentence']}")
     is_damaged = "damaged" in str(world.tables)
     assert seen == {"stuck-partition", "rewound-partition", "about-to-expire", *(["damage"] if is_damaged else [])}
-    stuck = sum(row["verdict"] in ("STALLED", "STOPPED") for row in tables["status"])
-    assert sum(row["kind"] == "stuck-partition" for row in tables["findings"]) == stuck > 0
+    stuck = {_place(row) for row in tables["findings"] if row["kind"] == "stuck-partition"}
+    silent = [row for row in tables["status"] if row["at_ms"] - row["last_commit_ms"] >= STUCK_MS.value]
+    assert {_place(row) for row in silent if row["verdict"] == "STOPPED"} <= stuck
+    assert {judged[place]["verdict"] for place in stuck} <= {"STALLED", "STOPPED"}
 
 
 def test_groups_that_have_read_everything_are_well(world: World) -> None:

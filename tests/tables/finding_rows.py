@@ -123,6 +123,13 @@ CASES = [
     Case("stalled", "stuck-partition", {"status": [{**STATUS, "verdict": "STALLED"}]},
          {**PLACE, "severity": "error", "member_id": None, "since_ms": NOW_MS - HOUR_MS, "sentence":
           "payments has committed offset 17 of orders-3 again and again for 1 h while 4,210 records wait."}),
+    Case("since its first commit", "stuck-partition",
+         {"status": [{**STATUS, "verdict": "STALLED", "verdict_since_ms": NOW_MS, "window": [
+             {"committed_offset": 17, "commit_ms": NOW_MS - 2 * HOUR_MS, "lag": 9},
+             {"committed_offset": 17, "commit_ms": NOW_MS, "lag": 4210}]}]},
+         {"since_ms": NOW_MS - 2 * HOUR_MS}),
+    Case("a second ago", "stuck-partition",
+         {"status": [{**STATUS, "verdict": "STOPPED", "last_commit_ms": NOW_MS - 1000}], "lag": [LAG]}, None),
     Case("only slow", "stuck-partition", {"status": [{**STATUS, "verdict": "WARN"}], "lag": [LAG]}, None),
     Case("not judged", "stuck-partition", {"status": [{**STATUS, "verdict": None}], "lag": [LAG]}, None),
     # rewound-partition

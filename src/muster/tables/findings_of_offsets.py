@@ -3,6 +3,10 @@
 from muster.tables.finding import ERROR, INFO, WARNING, Asked, Kind, Relations, Threshold, literal, row
 from muster.tables.sentences import DAY_MS, MINUTE_MS, SECOND_MS, duration, group, place, said
 
+STUCK_MS = Threshold(
+    MINUTE_MS, "without a commit, or with the same one",
+    "ten commits may come within a second, and be as much as a second ago, which makes the verdict STOPPED", True,
+)  # fmt: skip
 STORM_COMMITS = Threshold(
     20, "commits a second for one partition, over five minutes",
     "clients commit every 5 s by themselves, and Kafka Streams every 100 ms with exactly-once: that is 10",
@@ -23,7 +27,9 @@ HERE = place("t.topic", "t.partition")
 
 def _stuck(of: Relations, asked: Asked) -> str:
     say = asked.speech
-    since = "coalesce(CASE WHEN s.verdict = 'STOPPED' THEN s.last_commit_ms END, s.verdict_since_ms)"
+    first_ms = f"({say.first.format('s.window')}).commit_ms"
+    began = f"CASE WHEN s.verdict = 'STOPPED' THEN s.last_commit_ms ELSE {first_ms} END"
+    since = f"coalesce({began}, s.verdict_since_ms)"
     lag = "coalesce(s.lag, greatest(s.log_end_offset - s.committed_offset, 0), 0)"
     age, waiting = duration("t.age_ms"), say.counted("t.waiting", "record waits", "records wait")
     owner = {name: say.json_text(f"l.{name}") for name in ("member_id", "client_id", "client_host")}
@@ -42,9 +48,10 @@ def _stuck(of: Relations, asked: Asked) -> str:
     return f"""
         SELECT {told}
         FROM (
-            SELECT s.*, {since} AS since_ms, greatest({asked.at_ms} - {since}, 0) AS age_ms, {lag} AS waiting
+            SELECT s.*, {since} AS since_ms, {asked.at_ms} - {since} AS age_ms, {lag} AS waiting
             FROM {of["status"]} s WHERE s.verdict IN ('STALLED', 'STOPPED')
-        ) t LEFT JOIN {of["lag"]} l ON {WHERE.format("t", "l")}"""
+        ) t LEFT JOIN {of["lag"]} l ON {WHERE.format("t", "l")}
+        WHERE t.age_ms >= {STUCK_MS.value}"""
 
 
 def _rewound(of: Relations, asked: Asked) -> str:
@@ -254,7 +261,7 @@ STUCK_PARTITION = Kind(
     "the verdict of `status` is STOPPED or STALLED: records wait, and the committed offset does not move",
     "Look into the log of the consumer that has the partition (`kafka-consumer-groups --describe --group GROUP` names "
     "it), and restart it; if nobody has it, start one.",
-    ("status", "lag"), _stuck,
+    ("status", "lag"), _stuck, (STUCK_MS,),
 )  # fmt: skip
 REWOUND_PARTITION = Kind(
     "rewound-partition", (ERROR, INFO),

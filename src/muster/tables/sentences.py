@@ -27,6 +27,8 @@ class Speech(NamedTuple):
     """A number as text, in groups of three digits."""
     quoted: str
     """Text as a JSON string."""
+    first: str
+    """The first element of a list."""
 
     def number(self, number: str) -> str:
         """A number of things: 4,210."""
@@ -50,8 +52,11 @@ SPARK = Speech(
     SPARK_SIZE,
     "format_number({0}, 0)",
     "substring(to_json(array({0})), 2, length(to_json(array({0}))) - 2)",  # it takes no text alone
+    "try_element_at({0}, 1)",
 )
-DUCKDB = Speech(DUCKDB_EXPLODE, DUCKDB_SIZE, "format('{{:,}}', {0})", "CAST(to_json({0}) AS STRING)")
+DUCKDB = Speech(
+    DUCKDB_EXPLODE, DUCKDB_SIZE, "format('{{:,}}', {0})", "CAST(to_json({0}) AS STRING)", "list_extract({0}, 1)"
+)
 
 
 def said(sentence: str, *parts: str) -> str:
