@@ -26,8 +26,12 @@ from muster.cli.questions.expiring import EPILOG as EXPIRING_EPILOG
 from muster.cli.questions.expiring import expiring
 from muster.cli.questions.findings import EPILOG as FINDINGS_EPILOG
 from muster.cli.questions.findings import findings
+from muster.cli.questions.sql import EPILOG as SQL_EPILOG
+from muster.cli.questions.sql import sql
 from muster.cli.questions.status import EPILOG as STATUS_EPILOG
 from muster.cli.questions.status import status
+from muster.cli.questions.why import EPILOG as WHY_EPILOG
+from muster.cli.questions.why import why
 from muster.cli.serve import EPILOG as SERVE_EPILOG
 from muster.cli.serve import partitions, serve
 from muster.cli.status import Status
@@ -49,9 +53,11 @@ app = typer.Typer(
 app.command(no_args_is_help=True)(dump)
 app.command(epilog=SERVE_EPILOG)(serve)
 app.command(epilog=STATUS_EPILOG)(status)
+app.command(epilog=WHY_EPILOG)(why)
 app.command(epilog=FINDINGS_EPILOG)(findings)
 app.command(epilog=EXPIRING_EPILOG)(expiring)
 app.registered_commands += questions.registered_commands
+app.command(epilog=SQL_EPILOG, no_args_is_help=True)(sql)
 app.command(epilog=TABLE_EPILOG)(table)
 app.command(epilog=EXPORTER_EPILOG, no_args_is_help=True)(exporter)
 app.command(epilog=DASHBOARD_EPILOG, no_args_is_help=True)(dashboard)

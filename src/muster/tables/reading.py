@@ -256,7 +256,7 @@ class Tables:
             newest = f"max({times[0]})" if times else "NULL"
             rows, newest_ms = self._one(f"SELECT count(*), {newest} FROM {relation} q")
             version = self.manifest.tables.get(table, -1)
-            found.append(TableFacts(table, rows, version, len(self._files(table)), newest_ms))
+            found.append(TableFacts(table, rows, version, len(self.files(table)), newest_ms))
         return found
 
     # Relations, by name or as a query in parentheses.
@@ -267,7 +267,7 @@ class Tables:
             raise BadInput(f"there is no table '{table}'. There are: {', '.join(sorted(ORDERS))}.")
         return table
 
-    def _files(self, table: str) -> list[str]:
+    def files(self, table: str) -> list[str]:
         version = self.manifest.tables.get(table)
         return [] if version is None else self.store.files(table, version)
 
@@ -292,7 +292,7 @@ class Tables:
             return
         self._opened.add(table)
         store = self.store
-        files = self._files(table)
+        files = self.files(table)
         add_relation(self._connection, table, TABLES[table], files, store.address, store.storage_options)
 
     def _history(self, table: str) -> str:

@@ -1,0 +1,113 @@
+"""SQL of one's own over published tables: every table by its name, with its published columns, and nothing else.
+
+A statement may read; it cannot write, nor open a file that is not of these tables, nor fetch an extension.
+"""
+
+import re
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import Any
+
+import duckdb
+
+from muster.errors import BadInput
+from muster.tables.addresses import is_local
+from muster.tables.reading import ORDERS, Tables
+from muster.tables.relations import add_relation
+from muster.tables.schemas import MOMENTS, REBALANCES, TABLES, published_name
+
+READING = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
+NO_TABLE = re.compile(r"Table with name (\S+) does not exist")
+LISTS_TABLES = re.compile(r"\bSHOW\b", re.IGNORECASE)
+
+
+def query(tables: Tables, sql: str, as_of_ms: int | None = None) -> Any:
+    """The answer to one statement, as a `pyarrow.RecordBatchReader`; times are UTC. `BadInput` says what is wrong."""
+    if as_of_ms is not None:
+        tables.check_moment(as_of_ms)
+    connection = duckdb.connect()
+    try:
+        _check(connection, sql)
+        _add_views(connection, tables, _named(sql), as_of_ms)
+        _lock(connection, tables)
+        answer = connection.sql(sql)
+        if answer is None:
+            raise BadInput("the statement has no answer: write a SELECT.")
+        return answer.to_arrow_reader()
+    except duckdb.Error as error:
+        raise BadInput(_told(error)) from None
+
+
+def _check(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
+    statements = connection.extract_statements(sql)
+    if len(statements) != 1 or statements[0].type not in READING:
+        raise BadInput(
+            "one statement that reads, please: SELECT, WITH, DESCRIBE, SHOW or EXPLAIN. Tables are not changed."
+        )
+
+
+def _named(sql: str) -> list[str]:
+    """Tables that a statement may mean."""
+    if LISTS_TABLES.search(sql):
+        return list(ORDERS)
+    return [name for name in ORDERS if re.search(rf"\b{name}\b", sql, re.IGNORECASE)]
+
+
+def _add_views(
+    connection: duckdb.DuckDBPyConnection, tables: Tables, names: Iterable[str], as_of_ms: int | None
+) -> None:
+    connection.execute("SET TimeZone = 'UTC'")
+    for name in names:
+        if as_of_ms is not None or name == "open_commits":  # derived from other rows
+            try:
+                rows = tables.read(name, as_of_ms).table()
+            except BadInput as problem:
+                raise BadInput(f"{name} cannot be asked: {problem}") from None
+            connection.register(name, rows)
+            continue
+        inside = _opened(connection, tables, name)
+        if name == "rebalances":  # the newest of each group is kept apart on disk
+            latest, columns = (
+                _opened(connection, tables, "latest_rebalances"),
+                ", ".join(map(_quoted, REBALANCES.names)),
+            )
+            inside = (
+                f"(SELECT {columns} FROM {inside} UNION ALL SELECT {columns} FROM {latest} WHERE at_ms IS NOT NULL)"
+            )
+        columns = ", ".join(_published(column) for column in TABLES[name].names)
+        connection.execute(f"CREATE TEMP VIEW {_quoted(name)} AS SELECT {columns} FROM {inside} i")
+
+
+def _opened(connection: duckdb.DuckDBPyConnection, tables: Tables, name: str) -> str:
+    inside, store = f"inside_{name}", tables.store
+    add_relation(connection, inside, TABLES[name], tables.files(name), store.address, store.storage_options)
+    return inside
+
+
+def _published(name: str) -> str:
+    if name not in MOMENTS:
+        return f"i.{_quoted(name)}"
+    return f"to_timestamp(i.{_quoted(name)} / 1000.0) AS {_quoted(published_name(name))}"
+
+
+def _quoted(name: str) -> str:
+    return f'"{name}"'
+
+
+def _lock(connection: duckdb.DuckDBPyConnection, tables: Tables) -> None:
+    if is_local(tables.store.address):
+        folder = tables.store.address.replace("'", "''")
+        connection.execute(f"SET allowed_directories = ['{folder}']")
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")
+
+
+def _told(error: duckdb.Error) -> str:
+    """What duckdb says, without the drawing of where; and a table that may have been meant."""
+    unknown = NO_TABLE.search(str(error))
+    if unknown is not None:
+        near = get_close_matches(unknown[1].lower(), ORDERS, n=1)
+        hint = f"Did you mean {near[0]}?" if near else f"There are: {', '.join(ORDERS)}."
+        return f"there is no table {unknown[1]}. {hint}"
+    said = " ".join(line.strip() for line in str(error).split("\n\nLINE")[0].splitlines() if line.strip())
+    return f"{said.rstrip('.')}. `muster table` lists the tables, `DESCRIBE lag` the columns."

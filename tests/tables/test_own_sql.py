@@ -1,0 +1,92 @@
+"""SQL of one's own over published tables: what it sees, and what it cannot do."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from muster.errors import BadInput
+from muster.tables.own_sql import query
+from muster.tables.reading import ORDERS, Tables, open_tables
+from muster.tables.schemas import PUBLISHED
+from tests.tables.history import published, state_at_the_end
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("of one's own")
+    published(path, state_at_the_end("k43-full"))
+    return path
+
+
+@pytest.fixture
+def tables(folder: Path) -> Any:
+    with open_tables(folder) as opened:
+        yield opened
+
+
+def rows(tables: Tables, sql: str, as_of_ms: int | None = None) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = query(tables, sql, as_of_ms).read_all().to_pylist()
+    return found
+
+
+@pytest.mark.parametrize("name", ORDERS)
+def test_every_table_has_its_published_columns(tables: Tables, name: str) -> None:
+    assert query(tables, f"SELECT * FROM {name}").schema.names == PUBLISHED[name].names
+
+
+def test_the_same_rows_as_the_table(tables: Tables) -> None:
+    expected = tables.read("offsets").table().to_pylist()
+    assert rows(tables, "SELECT * FROM offsets ORDER BY group_id, topic, partition") == expected
+    assert rows(tables, "WITH o AS (FROM OFFSETS) SELECT count(*) AS n FROM o") == [{"n": len(expected)}]
+
+
+def test_as_of_a_moment(tables: Tables) -> None:
+    times = sorted(row["timestamp"] for row in tables.read("commits").table().to_pylist())
+    moment_ms = int(times[len(times) // 2].timestamp() * 1000)
+    expected = tables.read("offsets", moment_ms).table().num_rows
+    assert 0 < expected < tables.read("offsets").table().num_rows
+    assert rows(tables, "SELECT count(*) AS n FROM offsets", moment_ms) == [{"n": expected}]
+
+
+def test_all_tables_are_listed(tables: Tables) -> None:
+    assert {row["name"] for row in rows(tables, "SHOW TABLES")} >= set(ORDERS)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "COPY (SELECT 1) TO 'offsets.csv'",
+        "DROP VIEW offsets",
+        "SELECT 1; SELECT 2",
+        "SET enable_external_access = true",
+        "ATTACH 'other.db'",
+        "INSTALL httpfs",
+        "",
+    ],
+)
+def test_what_does_not_read_is_refused(tables: Tables, sql: str) -> None:
+    with pytest.raises(BadInput, match="one statement that reads"):
+        query(tables, sql)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT * FROM read_text('/etc/hostname')",
+        "SELECT * FROM '/etc/hostname'",
+        "SELECT * FROM glob('/etc/*')",
+        "SELECT * FROM read_csv('https://127.0.0.1:1/x.csv')",
+    ],
+)
+def test_other_files_cannot_be_read(tables: Tables, sql: str) -> None:
+    with pytest.raises(BadInput, match=r"disabled by configuration|there is no table|httpfs"):
+        query(tables, sql).read_all()
+
+
+def test_a_mistake_is_told_in_a_sentence(tables: Tables) -> None:
+    with pytest.raises(BadInput, match=r"^there is no table ofsets\. Did you mean offsets\?$"):
+        query(tables, "SELECT * FROM ofsets")
+    with pytest.raises(BadInput, match="grop_id") as told:
+        query(tables, "SELECT grop_id FROM offsets")
+    assert "LINE 1" not in str(told.value)
