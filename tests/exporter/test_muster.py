@@ -187,7 +187,8 @@ def test_a_large_log_in_small_answers(monkeypatch: pytest.MonkeyPatch) -> None:
         with Raw(server.address) as raw:
             for number in range(50):
                 raw.ask(ApiKey.OFFSET_COMMIT, 7, **commit_body(f"g{number}", "orders", {0: number}))
-        monkeypatch.setattr(follow, "FETCH_BYTES", 1000)
+        for name in ("FETCH_BYTES", "LARGE_FETCH_BYTES"):
+            monkeypatch.setattr(follow, name, 1000)
         with asking(server.address) as asked:
             with monkeypatch.context() as patch:
                 unread, left = follow.Follower._unread, iter(range(3))  # there is time for three answers

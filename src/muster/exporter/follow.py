@@ -21,8 +21,11 @@ from muster.live.cluster import Cluster
 from muster.live.requests import NO_EPOCH, Fetched, FetchFrom, NoSuchTopic, partition_problem
 
 OFFSETS = "__consumer_offsets"
-FETCH_BYTES, LARGE_FETCH_BYTES = 1 << 20, 16 << 20
+FETCH_BYTES, LARGE_FETCH_BYTES = 1 << 16, 16 << 20
+"""What is asked for first of a partition, and if that was not all."""
 ROUND_BYTES = 32 << 20
+LONG_HISTORY = 5_000
+"""Records that are left to be read, from where on columns are quicker; their libraries take a second to import."""
 
 
 @dataclass(slots=True)
@@ -142,14 +145,9 @@ class Follower:
         return dict(sorted(left, key=lambda one: not one[1].is_starved))
 
     def _fetch(self, left: dict[int, _Log], begun: float) -> None:
-        wanted = {
-            (OFFSETS, number): FetchFrom(
-                log.position, LARGE_FETCH_BYTES if log.is_starved else FETCH_BYTES, log.last_epoch
-            )
-            for number, log in left.items()
-        }
+        wanted = _that_fit(left)
         asked = self._cluster.fetch(wanted, ROUND_BYTES)
-        for number, log in left.items():
+        for number, log in ((number, left[number]) for _, number in wanted):
             fetched = asked.answers.get((OFFSETS, number))
             if fetched is None:
                 log.problem = asked.problems[OFFSETS, number]
@@ -180,17 +178,33 @@ class Follower:
         log.is_starved = is_starved
 
     def _walk(self, log: _Log, fetched: Fetched) -> None:
-        for header, records in _batches(fetched):
+        start = fetched.start
+        if not log.state.is_live and not log.must_be_whole and (log.target or 0) - log.position >= LONG_HISTORY:
+            start = self._walk_columns(log, fetched)
+        for header, records in _batches(fetched._replace(start=start)):
             if log.must_be_whole and records is not None and not _is_whole(header, records, log.position):
                 raise _RecordsMissing
-            if records is None:
-                self._unreadable += 1
-            else:
-                fresh = [record for record in records if record.offset >= log.position]
-                log.state.take(header, fresh)
-                self._read += len(fresh)
-            log.position = max(log.position, header.last_offset + 1)
-            log.last_epoch = max(header.leader_epoch, NO_EPOCH)
+            self._read += sum(record.offset >= log.position for record in records or ())
+            self._take_batch(log, header, records)
+
+    def _walk_columns(self, log: _Log, fetched: Fetched) -> int:
+        """Returns where what it has not read begins: a batch that was cut off, or none."""
+        from muster.exporter.history import stretches  # small clusters can do without its libraries
+
+        read_until = fetched.start
+        for found in stretches(fetched.frame[fetched.start : fetched.end]):
+            self._read += found.read
+            self._take_batch(log, found.header, found.records)
+            read_until = fetched.start + found.end
+        return read_until
+
+    def _take_batch(self, log: _Log, header: BatchHeader, records: list[Record] | None) -> None:
+        if records is None:
+            self._unreadable += 1
+        else:
+            log.state.take(header, [record for record in records if record.offset >= log.position])
+        log.position = max(log.position, header.last_offset + 1)
+        log.last_epoch = max(header.leader_epoch, NO_EPOCH)
 
     def _find_start(self, number: int, log: _Log) -> None:
         """What we followed is not there: begin anew where the log begins now."""
@@ -217,6 +231,19 @@ class Follower:
             log.shown.let_go()
         log.state.go_live()
         log.shown = log.state
+
+
+def _that_fit(left: Mapping[int, _Log]) -> dict[tuple[str, int], FetchFrom]:
+    """As many as an answer has room for, and one at least: who gets nothing then has nothing to give."""
+    wanted: dict[tuple[str, int], FetchFrom] = {}
+    room = ROUND_BYTES
+    for number, log in left.items():
+        size = FETCH_BYTES if log.target is None else LARGE_FETCH_BYTES
+        if wanted and size > room:
+            break
+        room -= size
+        wanted[OFFSETS, number] = FetchFrom(log.position, size, log.last_epoch)
+    return wanted
 
 
 class _RecordsMissing(Exception):

@@ -19,7 +19,7 @@ from muster.tables.manifest import Manifest
 from muster.tables.reading import Tables
 from muster.tables.store import TableStore
 
-LOOK_EVERY_S = 10.0
+LOOK_EVERY_S, LONGEST_END_S = 10.0, 2.0
 DAMAGE = "damage"
 """Findings need it beside tables, and every run knows it."""
 UNUSABLE = (MusterError, OSError, ValueError)
@@ -38,6 +38,7 @@ class FromTables:
         self._run_id: str | None = None
         self._told: str | None = None
         self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._look_on, name="muster-tables", daemon=True)
 
     @property
     def address(self) -> str:
@@ -73,10 +74,13 @@ class FromTables:
 
     def start(self) -> None:
         """Look now and then, in a thread."""
-        threading.Thread(target=self._look_on, name="muster-tables", daemon=True).start()
+        self._thread.start()
 
     def stop(self) -> None:
+        """Without a wait for a store that does not answer."""
         self._is_over.set()
+        if self._thread.is_alive():
+            self._thread.join(LONGEST_END_S)
 
     def _look_on(self) -> None:
         while True:
