@@ -11,7 +11,7 @@ import pytest
 from muster.answers.overview import overview
 from muster.answers.partitions import partitions
 from muster.answers.series import all_series, group_series
-from muster.answers.totals import DAY_MS, UNKNOWN, Totals, carried_on, trend_of
+from muster.answers.totals import DAY_MS, UNKNOWN, Totals, carried_on, trends_of
 from muster.tables.changes import begin_run
 from muster.tables.reading import Tables, open_tables
 from muster.tables.store import TableStore
@@ -130,8 +130,7 @@ def test_values_hold_until_the_next_one() -> None:
 
 
 def test_a_trend_is_a_line_of_blocks() -> None:
-    assert trend_of(np.array([UNKNOWN, 0, 1, 50, 100])) == " ▁▁▄█"
-    assert trend_of(np.array([0, 0])) == "▁▁"
+    assert trends_of(np.array([[UNKNOWN, 0, 1, 50, 100], [0, 0, 0, 0, 0]])) == [" ▁▁▄█", "▁▁▁▁▁"]
 
 
 def test_all_ways_to_the_past_agree(tmp_path: Path) -> None:

@@ -5,12 +5,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from muster.answers.status import WARNINGS, WORST_FIRST, group_status
-from muster.answers.totals import DAY_MS, UNKNOWN, Totals, trend_of
+from muster.answers.totals import DAY_MS, UNKNOWN, Totals, trends_of
 from muster.tables.reading import Tables
 
 TREND_POINTS = 24
-SEVERITY = WORST_FIRST[::-1]
-"""What is said of a partition, the worst last."""
+RANKS = {word: rank for rank, word in enumerate(reversed(WORST_FIRST))}
+"""What is said of a partition; the worst has the highest."""
 
 
 class GroupLine(NamedTuple):
@@ -53,15 +53,17 @@ NOTHING_SAID = Verdict()
 
 def of_partitions(said: Iterable[tuple[str | None, int | None]]) -> Verdict:
     """The verdict on a group, from what is said of its partitions and since when."""
-    since: dict[str, list[int]] = defaultdict(list)
+    worst, first_ms, rank = None, None, -1
     for word, since_ms in said:
-        if word:
-            since[word] += [] if since_ms is None else [since_ms]
-    if not since:
+        if not word or (word_rank := RANKS.get(word, len(RANKS))) < rank:
+            continue
+        if word_rank > rank:
+            worst, first_ms, rank = word, since_ms, word_rank
+        elif since_ms is not None and (first_ms is None or since_ms < first_ms):
+            first_ms = since_ms
+    if worst is None:
         return NOTHING_SAID
-    worst = max(since, key=lambda word: SEVERITY.index(word) if word in SEVERITY else len(SEVERITY))
-    verdict = "OK" if worst == "OK" else "WARN" if worst in WARNINGS else "ERR"
-    return Verdict(verdict, worst, min(since[worst], default=None))
+    return Verdict("OK" if worst == "OK" else "WARN" if worst in WARNINGS else "ERR", worst, first_ms)
 
 
 def overview(tables: Tables, totals: Totals | None, at_ms: int | None = None) -> list[GroupLine]:
@@ -75,7 +77,7 @@ def overview(tables: Tables, totals: Totals | None, at_ms: int | None = None) ->
 
 
 def _urgency(line: GroupLine) -> tuple[Any, ...]:
-    rank = SEVERITY.index(line.worst) if line.worst in SEVERITY else -1
+    rank = -1 if line.worst is None else RANKS.get(line.worst, len(RANKS))
     return -rank, -(-1 if line.lag is None else line.lag), line.group_id
 
 
@@ -125,8 +127,8 @@ def verdicts_at(tables: Tables, columns: str, at_ms: int, only: str = "TRUE", gr
     `since_ms`.
     """
     return f"""SELECT {columns} FROM (
-        SELECT v.group_id, v.topic, v.partition, max(v.at_ms) AS since_ms,
-            max_by(coalesce(v.verdict, ''), (v.at_ms, v.run_number)) AS verdict
+        SELECT v.group_id, v.topic, v.partition, max_by(v.at_ms, v.run_number) AS since_ms,
+            max_by(coalesce(v.verdict, ''), v.run_number) AS verdict
         FROM {tables.relation("verdicts")} v WHERE v.at_ms <= {int(at_ms)} AND {only}
         GROUP BY v.group_id, v.topic, v.partition
     ) w {grouped}"""
@@ -157,8 +159,7 @@ def _grouped(rows: Iterable[Sequence[Any]]) -> dict[str, list[tuple[str | None, 
 def _rebalances(tables: Tables, until_ms: int) -> dict[str, tuple[int | None, str | None, int | None]]:
     """Of each group the last rebalance: when, why, and how many members there were then."""
     rows = tables.asked(f"""
-        SELECT group_id, max(at_ms), max_by(coalesce(cause, ''), (at_ms, log_offset)),
-            max_by(members, (at_ms, log_offset))
+        SELECT group_id, max_by(at_ms, log_offset), max_by(coalesce(cause, ''), log_offset), max_by(members, log_offset)
         FROM {tables.relation("rebalances")} r WHERE at_ms <= {int(until_ms)} GROUP BY group_id""")
     return {group_id: (at_ms, cause or None, members) for group_id, at_ms, cause, members in rows}
 
@@ -169,4 +170,4 @@ def _trends(totals: Totals | None, at_ms: int) -> dict[str, str]:
     lags = totals.before(at_ms, DAY_MS, TREND_POINTS)
     numbers, groups = totals.by_group()
     added = groups.added_up(lags)
-    return {group_id: trend_of(added[number]) for group_id, number in numbers.items()}
+    return dict(zip(numbers, trends_of(added), strict=True))

@@ -71,10 +71,12 @@ class Lines(NamedTuple):
         return found
 
 
-def trend_of(lags: Numbers) -> str:
-    """A row of lags as a line of blocks, the highest of them the full one; a space where nothing is known."""
-    highest = max(int(lags.max(initial=0)), 1)
-    return "".join(NOT_KNOWN if lag < 0 else LEVELS[lag * (len(LEVELS) - 1) // highest] for lag in lags.tolist())
+def trends_of(lags: Numbers) -> list[str]:
+    """Each row of lags as a line of blocks, the highest of them the full one; a space where nothing is known."""
+    highest = np.maximum(lags.max(axis=1, initial=0, keepdims=True), 1)
+    levels = np.where(lags < 0, len(LEVELS), lags * (len(LEVELS) - 1) // highest)
+    blocks = np.array(list(LEVELS + NOT_KNOWN))[levels]
+    return ["".join(row) for row in blocks.tolist()]
 
 
 class Day(NamedTuple):
