@@ -29,8 +29,8 @@ $(STAMP): requirements/build.lock requirements/dev.lock requirements/java.lock p
 	@$(BIN)/python -m muster.pipeline.spark.class_archive
 	@touch $@
 
-demo: setup ## a broker with real clients, and tables of its log and of a real Kafka's
-	@$(BIN)/python examples/demo.py
+demo: setup ## the whole of muster alive: a broker, clients that die and come back, Spark, answers, pages (DURATION=60)
+	@DURATION=$(or $(DURATION),60) $(BIN)/python examples/demo.py
 
 test: setup check ## the tests of every day (minutes; JOBS=4 at a time)
 	@if [ "$(CI)" = true ]; then $(MAKE) --no-print-directory promtool browser; fi

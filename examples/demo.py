@@ -1,40 +1,46 @@
-"""Both faces of muster in one terminal: `make demo`.
+"""The whole of muster alive in one terminal: `make demo` (DURATION=60 is about how long the story takes, in seconds).
 
-A coordinator with three kinds of clients that come, go, are killed and come back; the pipeline over its log while it
-runs, twice; and the pipeline over a log that a real Kafka 4.3.0 left behind. Ends with 0 only if the tables are what
-an admin client is told by the running server, and what the real broker's Admin API said just before it stopped.
+A muster broker; a producer; real consumers of three kinds that consume, commit, rebalance, are killed and come back,
+run transactions, get stuck and rewind; the pipeline on Spark beside them, as it would follow any cluster. Then the
+questions people ask, answered by the commands that answer them. Ends with 0 only if the tables are what an admin client
+is told by the running server, and those of a bundled log what its real Kafka said just before it stopped.
 """
 
+import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import ConsumerGroupTopicPartitions
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from demo_member import INVOICES
 from demo_tables import (
     Disagreement,
     Story,
     Told,
     check_bundled,
     check_causes,
+    check_invoices,
     check_moment,
     check_now,
+    check_verdicts,
     committed,
     console,
     heading,
     rows,
-    show_lag,
-    show_moment,
-    show_rebalances,
     tick,
+    verdicts,
 )
 from rich.markup import escape
 
@@ -49,61 +55,98 @@ ROOT = Path(__file__).parent.parent
 CORPUS = ROOT / "tests" / "corpus" / "k43-all"
 ARCHIVE = CORPUS / "k43-all.tar.zst"
 GROUP, TOPIC, PARTITIONS = "tills", "orders", 6
-PATIENCE_S = 90.0
+LEDGER, REPORTS, SEARCH = "ledger", "reports", "search"
+PATIENCE_S = 120.0
+USUAL_DURATION_S = 60.0
+RECORDS_A_SECOND = 200
+REPORT = Path("muster-demo-report.html")
+EXIT_ERRORS = 11
+"""What `muster status` exits with where a verdict is an error, as here on purpose."""
 
 began = time.monotonic()
+pace = float(os.environ.get("DURATION", USUAL_DURATION_S)) / USUAL_DURATION_S
 
 
 def main() -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that nothing is left behind then either
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="muster-demo-")))
-        spark = Spark(folder)
-        stack.callback(spark.stop)
-        broker = stack.enter_context(
-            Broker(data=folder / "muster-data", settings={"group.initial.rebalance.delay.ms": 1500})
-        )
-        group = Group(broker, folder)
-        stack.callback(group.end)
         try:
-            show(story(group, spark, folder), spark, folder)
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="muster-demo-")))
+            settings = {"group.initial.rebalance.delay.ms": 1500}
+            broker = stack.enter_context(Broker(data=folder / "muster-data", settings=settings))
+            spark = Spark(folder, broker.bootstrap_servers)
+            stack.callback(spark.stop)
+            cast = Cast(broker, folder)
+            stack.callback(cast.end)
+            told = story(cast, spark)
+            questions(told, spark.tables)
+            check(told, cast, spark)
+            address = serve_pages(spark.tables, folder, stack)
+            console.print(f"\n  the pages of all this, as one file: [bold]{REPORT}[/]")
+            console.print(f"  and served, for as long as the demo runs: [bold]{address}[/]\n")
+            linger()
         except (Disagreement, MusterError) as problem:
             console.print(f"\n[red]✗[/] {escape(str(problem))}", soft_wrap=True)
             return 1
         except KeyboardInterrupt:
+            console.print("\n  stopped; nothing is left behind")
             return 130
     return 0
 
 
 @dataclass(slots=True)
-class Group:
-    """The consumers, each a process, and an admin client that asks the server about them."""
+class Cast:
+    """Who plays: a producer, consumers, each a process, and an admin client that asks the server about them."""
 
     broker: Broker
     folder: Path
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    produced: int = 0
     admin: AdminClient = field(init=False)
+    _is_producing: threading.Event = field(default_factory=threading.Event)
+    _producer: threading.Thread | None = None
 
     def __post_init__(self) -> None:
         self.admin = AdminClient({"bootstrap.servers": self.broker.bootstrap_servers, "log_level": 0})
 
-    def start(self, client: str, instance: str | None = None) -> None:
+    def produce(self) -> None:
+        self._is_producing.set()
+        self._producer = threading.Thread(target=self._produce, daemon=True)
+        self._producer.start()
+
+    def _produce(self) -> None:
+        producer = Producer({"bootstrap.servers": self.broker.bootstrap_servers, "linger.ms": 20, "log_level": 0})
+        while self._is_producing.is_set():
+            for number in range(RECORDS_A_SECOND // 10):
+                producer.produce(TOPIC, value=f"order {number}", partition=self.produced % PARTITIONS)
+                self.produced += 1
+            producer.poll(0)
+            time.sleep(0.1)
+        producer.flush(30)
+
+    def stop_producing(self) -> None:
+        self._is_producing.clear()
+        if self._producer is not None:
+            self._producer.join(30)
+
+    def start(self, name: str, client: str, group: str, instance: str | None = None) -> None:
         command = [sys.executable, str(Path(__file__).with_name("demo_member.py")), client]
-        command += [self.broker.bootstrap_servers, GROUP, TOPIC, *([instance] if instance else [])]
-        with (self.folder / f"{client}.log").open("ab") as log:
-            self.processes[client] = subprocess.Popen(command, stdout=log, stderr=log)
+        command += [self.broker.bootstrap_servers, group, TOPIC, *([instance] if instance else [])]
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(command, stdout=log, stderr=log)
 
-    def kill(self, *clients: str) -> None:
-        for client in clients:
-            self.processes[client].kill()
-        for client in clients:
-            self.processes.pop(client).wait()
+    def kill(self, *names: str) -> None:
+        for name in names:
+            self.processes[name].kill()
+        for name in names:
+            self.processes.pop(name).wait()
 
-    def hold_still(self) -> None:
-        for process in self.processes.values():
-            process.send_signal(signal.SIGUSR1)
+    def tell(self, order: signal.Signals, *names: str) -> None:
+        for name in names:
+            self.processes[name].send_signal(order)
 
     def end(self) -> None:
+        self._is_producing.clear()
         for process in self.processes.values():
             process.terminate()
         for process in self.processes.values():
@@ -113,10 +156,10 @@ class Group:
                 process.kill()
                 process.wait()
 
-    def ask(self) -> Told:
-        described = self.admin.describe_consumer_groups([GROUP])[GROUP].result()
-        asked = self.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(GROUP)])
-        offsets = asked[GROUP].result().topic_partitions
+    def ask(self, group: str = GROUP) -> Told:
+        described = self.admin.describe_consumer_groups([group])[group].result()
+        asked = self.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
+        offsets = asked[group].result().topic_partitions
         return Told(
             described.state.name.title(),
             described.partition_assignor,
@@ -132,11 +175,11 @@ class Group:
             },
         )
 
-    def until(self, what: str, is_so: Callable[[Told], bool]) -> Told:
+    def until(self, what: str, is_so: Callable[[Told], bool], group: str = GROUP) -> Told:
         """Ask until it is so: what the processes do takes as long as the machine makes it."""
         deadline = time.monotonic() + PATIENCE_S
-        while not is_so(told := self.ask()):
-            ended = [client for client, process in self.processes.items() if process.poll() is not None]
+        while not is_so(told := self.ask(group)):
+            ended = [name for name, process in self.processes.items() if process.poll() is not None]
             if ended or time.monotonic() > deadline:
                 why = f"{ended[0]} has ended" if ended else f"not within {PATIENCE_S:.0f} s"
                 logs = {log.name: log.read_text(errors="replace")[-300:] for log in self.folder.glob("*.log")}
@@ -144,27 +187,65 @@ class Group:
             time.sleep(0.2)
         return told
 
-    def until_there(self, members: int) -> Told:
+    def until_there(self, members: int, group: str = GROUP) -> Told:
         return self.until(
-            f"{members} members of the group",
+            f"{members} members of {group}",
             lambda told: told.state == "Stable" and len(told.members) == members and len(told.committed) == PARTITIONS,
+            group,
         )
+
+    def until_read(self, group: str) -> Told:
+        """Everything that was produced is committed."""
+        return self.until(
+            f"{group} at the end of {TOPIC}", lambda told: sum(told.committed.values()) == self.produced, group
+        )
+
+    def invoices(self) -> list[str]:
+        """Keys of the invoices that a reader of committed records gets."""
+        settings = {"bootstrap.servers": self.broker.bootstrap_servers, "group.id": "demo-check", "log_level": 0}
+        reader = Consumer(settings | {"isolation.level": "read_committed", "enable.auto.commit": False})
+        partitions = reader.list_topics(INVOICES).topics[INVOICES].partitions
+        ends = {each: reader.get_watermark_offsets(TopicPartition(INVOICES, each))[1] for each in partitions}
+        reader.assign([TopicPartition(INVOICES, each, 0) for each in ends])
+        keys: list[str] = []
+        deadline = time.monotonic() + PATIENCE_S
+        while any(at.offset < ends[at.partition] for at in reader.position(reader.assignment())):
+            keys += [one.key().decode() for one in reader.consume(5000, 0.5) if one.error() is None]
+            if time.monotonic() > deadline:
+                raise Disagreement(f"only {len(keys)} invoices could be read.")
+        reader.close()
+        return keys
 
 
 class Spark:
-    """Spark starts, and reads the bundled log, while the consumers are at work."""
+    """Spark starts, and reads the bundled log, while the consumers are at work; then it follows the broker."""
 
-    def __init__(self, folder: Path) -> None:
-        self.tables = folder / "kafka-tables"
+    def __init__(self, folder: Path, servers: str) -> None:
+        self.bundled_tables, self.tables = folder / "kafka-tables", folder / "tables"
+        self._source = f"kafka://{servers}"
         self._pool = ThreadPoolExecutor(1)
         self._session: Future[Any] = self._pool.submit(spark_session)
-        self._bundled = self._pool.submit(self.run, ARCHIVE, self.tables)
+        self._bundled = self._pool.submit(self._run, str(ARCHIVE), self.bundled_tables)
 
-    def run(self, source: Path, tables: Path) -> Summary:
-        return run(SparkEngine(self._session.result()), Request([str(source)], str(tables)))
+    def look(self) -> Summary:
+        """Bring the tables up to what the broker has now."""
+        return self._pool.submit(self._run, self._source, self.tables).result()
+
+    def _run(self, source: str, tables: Path) -> Summary:
+        return run(SparkEngine(self._session.result()), Request([source], str(tables)))
 
     def bundled(self) -> Summary:
         return self._bundled.result()
+
+    def until(self, what: str, is_so: Callable[[], bool]) -> None:
+        """Look until it is so."""
+        deadline = time.monotonic() + PATIENCE_S
+        self.look()
+        while not is_so():
+            if time.monotonic() > deadline:
+                raise Disagreement(f"{what}: not within {PATIENCE_S:.0f} s. The tables say {verdicts(self.tables)}.")
+            time.sleep(1)
+            self.look()
 
     def stop(self) -> None:
         self._pool.shutdown(cancel_futures=True)
@@ -172,41 +253,64 @@ class Spark:
             self._session.result().stop()
 
 
-def story(group: Group, spark: Spark, folder: Path) -> Story:
-    data, tables = folder / "muster-data", folder / "tables"
-    group.broker.create_topic(TOPIC, PARTITIONS)
-    heading("muster serve --data muster-data", "Kafka's clients come and go; the group's log is kept in Kafka's files.")
-    group.start("confluent-kafka", "till-1")
-    group.start("aiokafka", "till-2")
-    group.until_there(2)
-    say("till-1 (confluent-kafka) and till-2 (aiokafka) have joined as static members, and commit")
-    time.sleep(2)
-    group.start("kafka-python")
-    group.until_there(3)
-    say("a kafka-python consumer has joined without a name of its own")
-    time.sleep(2)
-    say_run("the pipeline has read the log for the first time", spark.run(data, tables))
-    time.sleep(2)
-    asked_ms, before_kill, kill_ms = now_ms(), group.ask(), now_ms()
-    group.kill("confluent-kafka", "aiokafka")
-    say("[red]kill -9[/] of till-1 and till-2")
-    time.sleep(1)
-    group.start("confluent-kafka", "till-1")
-    group.start("aiokafka", "till-2")
-    group.until("two static members back", lambda told: told.state == "Stable" and returned(before_kill, told))
-    say("both are back under new member ids; nothing stopped for it")
-    time.sleep(2)
-    group.kill("kafka-python")
+def story(cast: Cast, spark: Spark) -> Story:
+    cast.broker.create_topic(TOPIC, PARTITIONS)
+    cast.broker.create_topic(INVOICES, 2)
+    heading(
+        "muster serve", "A broker for groups, records and transactions, in this process; clients that know Kafka only."
+    )
+    cast.produce()
+    say(f"a producer writes {RECORDS_A_SECOND} orders a second")
+    cast.start("till-1", "confluent-kafka", GROUP, "till-1")
+    cast.start("till-2", "aiokafka", GROUP, "till-2")
+    cast.start("ledger", "transactions", LEDGER)
+    cast.start("reports", "kafka-python", REPORTS)
+    cast.start("search", "aiokafka", SEARCH)
+    cast.until_there(2)
+    say(f"[bold]{GROUP}[/]: till-1 (confluent-kafka) and till-2 (aiokafka) have joined as static members, and commit")
+    for group in (LEDGER, REPORTS, SEARCH):
+        cast.until_there(1, group)
+    say(f"[bold]{LEDGER}[/] writes an invoice for each order, in transactions")
+    say(f"[bold]{REPORTS}[/] (kafka-python) and [bold]{SEARCH}[/] (aiokafka) read along")
+    pause(2)
+    say_run("the pipeline has looked for the first time", spark.look())
+    cast.start("till-3", "kafka-python", GROUP)
+    cast.until_there(3)
+    say(f"a kafka-python consumer has joined [bold]{GROUP}[/] without a name of its own")
+    pause(2)
+    say_run("the pipeline has looked again; it reads what is new", spark.look())
+    pause(1)
+    asked_ms, before_kill, kill_ms = now_ms(), cast.ask(), now_ms()
+    cast.kill("till-1", "till-2", "ledger")
+    say(f"[red]kill -9[/] of till-1, till-2 and the {LEDGER}, in the middle of a transaction")
+    pause(1)
+    cast.start("till-1", "confluent-kafka", GROUP, "till-1")
+    cast.start("till-2", "aiokafka", GROUP, "till-2")
+    cast.start("ledger", "transactions", LEDGER)
+    cast.until("two static members back", lambda told: told.state == "Stable" and returned(before_kill, told))
+    say("both tills are back under new member ids, without a rebalance: they are static members")
+    cast.tell(signal.SIGUSR2, "reports")
+    say(f"[bold]{REPORTS}[/] has met an order that it cannot process, and tries again and again")
+    cast.kill("till-3")
     say("[red]kill -9[/] of the kafka-python consumer")
-    group.until_there(2)
+    cast.until_there(2)
     say("its session has run out, and the two others have its partitions")
-    time.sleep(2)
-    group.start("kafka-python")
-    group.until_there(3)
-    time.sleep(2)
-    say("it is back, as a new member; now all hold still")
-    group.hold_still()
-    return Story(asked_ms, before_kill, kill_ms, settled(group, lambda: spark.run(data, tables)))
+    cast.until_there(1, LEDGER)
+    cast.start("till-3", "kafka-python", GROUP)
+    cast.until_there(3)
+    say("it is back, as a new member: one more rebalance")
+    pause(2)
+    cast.tell(signal.SIGHUP, "search")
+    say(f"[bold]{SEARCH}[/] was sent back to the first order")
+    said = {REPORTS: "STALLED", SEARCH: "REWIND"}
+    spark.until("verdicts on those two", lambda: said.items() <= verdicts(spark.tables).items())
+    say_run("the pipeline has seen both", spark.look())
+    cast.stop_producing()
+    for group in (GROUP, LEDGER):
+        cast.until_read(group)
+    cast.tell(signal.SIGUSR1, "till-1", "till-2", "till-3", "ledger")
+    say(f"the producer has stopped after {cast.produced:,} orders; {GROUP} and {LEDGER} have read all, and hold still")
+    return Story(asked_ms, before_kill, kill_ms, settled(cast, spark.look))
 
 
 def returned(before: Told, now: Told) -> bool:
@@ -214,50 +318,99 @@ def returned(before: Told, now: Told) -> bool:
     return all(ids[1].get(name) not in (None, ids[0][name]) for name in ("till-1", "till-2"))
 
 
-def settled(group: Group, read: Callable[[], Summary]) -> Told:
+def settled(cast: Cast, look: Callable[[], Summary]) -> Told:
     """Run the pipeline while the server's answer stays the same: before it, and after it."""
     deadline = time.monotonic() + PATIENCE_S
-    records = 0
     while True:
-        told = group.until_there(3)
-        time.sleep(1)
-        if group.ask() == told:
-            summary = read()
-            records += summary.records
-            if group.ask() == told:
-                summary.records = records
-                say_run("the pipeline has read on from where it was", summary)
+        told = cast.until_there(3)
+        if cast.ask() == told:
+            summary = look()
+            if cast.ask() == told:
+                say_run("the pipeline has looked a last time", summary)
                 return told
         if time.monotonic() > deadline:
             raise Disagreement("the consumers were told to hold still, and the group keeps changing.")
 
 
-def show(told: Story, spark: Spark, folder: Path) -> None:
-    bundled = spark.bundled()
-    heading(
-        f"muster pipeline run --source {ARCHIVE.relative_to(ROOT)} --out kafka-tables",
-        "A log that a real Kafka 4.3.0 left behind; read while the consumers were at work.",
-    )
-    kept = {**bundled.new_rows, **bundled.rows}
-    counts = ", ".join(f"{kept[name]:,} {name}" for name in ("commits", "offsets", "groups", "members"))
-    console.print(f"  {bundled.records:,} records: {counts}")
-    with open_tables(spark.tables) as tables:
-        show_lag(rows(tables, "lag"))
+def questions(told: Story, tables: Path) -> None:
+    """What people ask, and the commands that answer; each is run as it is shown."""
+    show = partial(show_answer, tables)
+    show("Who is well, and who is not?", "status", exits_with=(EXIT_ERRORS,))
+    show("What happened to this group?", "why", GROUP)
+    show("Why did it rebalance?", "table", "rebalances", "--group", GROUP)
+    moment = str(told.kill_ms)
+    show("What was committed just before the crash?", "table", "offsets", "--group", GROUP, "--as-of", moment)
+    show("What should be looked at?", "findings")
+    if REPORT.exists():
+        REPORT.unlink()
+    show("All of it, as pages in one file", "report", "--html", str(REPORT))
+
+
+def show_answer(tables: Path, question: str, *command: str, exits_with: tuple[int, ...] = (0,)) -> None:
+    heading(" ".join(["muster", *command]), question)
+    console.file.flush()
+    done = subprocess.run(muster(*command), env=asking(tables), check=False)
+    if done.returncode not in exits_with:
+        raise Disagreement(f"muster {' '.join(command)} ended with {done.returncode}.")
+
+
+def muster(*command: str) -> list[str]:
+    return [sys.executable, "-m", "muster", *command]
+
+
+def asking(tables: Path) -> dict[str, str]:
+    """The environment of a command that asks these tables."""
+    return os.environ | {"MUSTER_TABLES": str(tables)}
+
+
+def check(told: Story, cast: Cast, spark: Spark) -> None:
+    spark.bundled()
+    with open_tables(spark.bundled_tables) as tables:
         offsets, groups, members = (rows(tables, name) for name in ("offsets", "groups", "members"))
         answered = check_bundled(CORPUS / "expected" / "groups.json", offsets, groups, members)
-    with open_tables(folder / "tables") as tables:
-        rebalances = rows(tables, "rebalances")
-        now = {name: rows(tables, name) for name in ("offsets", "members", "groups")}
-        earlier = committed(rows(tables, "offsets", told.asked_ms - 1))
-        then = {name: rows(tables, name, told.kill_ms) for name in ("offsets", "members", "groups")}
-    show_rebalances(rebalances)
-    show_moment(told, then, now)
+    with open_tables(spark.tables) as tables:
+        rebalances = [row for row in rows(tables, "rebalances") if row["group_id"] == GROUP]
+        names = ("offsets", "members", "groups")
+        now = {name: of_group(rows(tables, name)) for name in names}
+        earlier = committed(of_group(rows(tables, "offsets", told.asked_ms - 1)))
+        then = {name: of_group(rows(tables, name, told.kill_ms)) for name in names}
     console.print()
     check_now(told.in_the_end, now)
     check_moment(told, earlier, then)
     check_causes(rebalances)
+    check_verdicts(spark.tables, {GROUP: "OK", LEDGER: "OK", REPORTS: "STALLED"}, {SEARCH: "REWIND"})
+    check_invoices(cast.invoices(), cast.produced)
     tick(answered)
-    console.print()
+
+
+def of_group(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [row for row in found if row["group_id"] == GROUP]
+
+
+def serve_pages(tables: Path, folder: Path, stack: ExitStack) -> str:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with (folder / "dashboard.log").open("wb") as log:
+        command = muster("dashboard", "--port", str(port))
+        pages = subprocess.Popen(command, stdout=log, stderr=log, env=asking(tables))
+    stack.callback(pages.wait)
+    stack.callback(pages.terminate)
+    return f"http://127.0.0.1:{port}/"
+
+
+def linger() -> None:
+    """On a terminal the pages stay for a while, for whoever wants to look."""
+    if sys.stdout.isatty() and pace >= 1:
+        console.print("  [dim]they stay for two minutes; Ctrl-C ends it now[/]")
+        try:
+            time.sleep(120)
+        except KeyboardInterrupt:
+            console.print()
+
+
+def pause(seconds: float) -> None:
+    time.sleep(seconds * pace)
 
 
 def say(line: str) -> None:

@@ -1,21 +1,16 @@
-"""What the demo prints of tables, and how it checks them. Times are milliseconds here, as `view` takes them."""
+"""How the demo checks the tables. Times are milliseconds here, as they are inside."""
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
-from muster.cli.options import Format
-from muster.cli.tables.run import view
-from muster.cli.tabular import show
-from muster.tables.reading import Tables
+from muster.tables.reading import Tables, open_tables
 from muster.tables.schemas import TABLES
 from muster.tables.times import inner
 
@@ -48,52 +43,8 @@ class Story:
     in_the_end: Told
 
 
-def show_lag(lag: Rows) -> None:
-    heading(
-        "muster table lag --tables kafka-tables",
-        "How far behind, in records and in the time of the data (which is dated years back here).",
-    )
-    chosen = {("billing", "orders", 0), ("nightly-report", "orders", 0), ("nightly-report-ledger", "ledger", 0)}
-    chosen.add(("warehouse-static", "orders", 2))
-    show(view("lag", [row for row in lag if (row["group_id"], row["topic"], row["partition"]) in chosen]), Format.TEXT)
-    console.print(
-        "\n[dim]A transaction's marker at the end is no lag. Where nothing is committed lag is unknown, not 0.[/]"
-    )
-
-
-def show_rebalances(rebalances: Rows) -> None:
-    heading("muster table rebalances --tables tables", "Every generation, and why it came about.")
-    show(view("rebalances", rebalances), Format.TEXT)
-
-
-def show_moment(told: Story, then: Mapping[str, Rows], now: Mapping[str, Rows]) -> None:
-    moment = datetime.fromtimestamp(told.kill_ms / 1000, UTC).isoformat(timespec="milliseconds").removesuffix("+00:00")
-    heading(f"muster table offsets --tables tables --as-of {moment}", "Just before the first kill, and now.")
-    before, after = committed(then["offsets"]), committed(now["offsets"])
-    owners = [{place: row for row in each["members"] for place in assigned(row)} for each in (then, now)]
-    lines = []
-    for place in sorted(before):
-        was, is_now = (owner_of(each.get(place)) for each in owners)
-        lines.append([f"{place[0]}-{place[1]}", str(before[place]), was, str(after[place]), is_now])
-    print_table("partition", ">then", "held by", ">now", "held by", rows=lines)
-
-
-def owner_of(member: dict[str, Any] | None) -> str:
-    return "" if member is None else f"[dim]{member['member_id'][:-28]}…[/]"
-
-
 def heading(command: str, sentence: str) -> None:
     console.print(f"\n[bold]{escape(command)}[/]\n[dim]{sentence}[/]\n")
-
-
-def print_table(*headings: str, rows: Iterable[Sequence[str]]) -> None:
-    """A heading that begins with > is of a column of numbers."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for each in headings:
-        table.add_column(each.lstrip(">"), justify="right" if each.startswith(">") else "left", no_wrap=True)
-    for row in rows:
-        table.add_row(*row)
-    console.print(table)
 
 
 def rows(tables: Tables, name: str, as_of_ms: int | None = None) -> Rows:
@@ -153,6 +104,37 @@ def check_causes(rebalances: Rows) -> None:
     missing = {"first members", "member joined", "static member returned", "member left"} - causes
     if missing:
         raise Disagreement(f"no rebalance has the cause {' or '.join(sorted(missing))}; there are {causes}.")
+
+
+def verdicts(tables: Path) -> dict[str, str]:
+    """The worst verdict on each group, as the tables have it."""
+    with open_tables(tables) as opened:
+        found = rows(opened, "status")
+    worst: dict[str, str] = {}
+    for row in sorted(found, key=lambda row: row["verdict"] not in (None, "OK")):
+        worst[row["group_id"]] = row["verdict"] or "unknown"
+    return worst
+
+
+def check_verdicts(tables: Path, expected: Mapping[str, str], remembered: Mapping[str, str]) -> None:
+    """What is said now; and what was said once, of a group that may have caught up since."""
+    found = verdicts(tables)
+    if not expected.items() <= found.items():
+        raise Disagreement(f"the verdicts should be {dict(expected)}, and are {found}.")
+    with open_tables(tables) as opened:
+        said = {(row["group_id"], row["verdict"]) for row in rows(opened, "verdicts")}
+    if not remembered.items() <= said:
+        raise Disagreement(f"the verdicts {dict(remembered)} are not remembered: {said}.")
+    told = [f"{group} is {verdict}" for group, verdict in expected.items()]
+    told += [f"{group} was {verdict}" for group, verdict in remembered.items()]
+    tick(", ".join(told))
+
+
+def check_invoices(keys: Sequence[str], orders: int) -> None:
+    """One for every order: none lost and none twice, although their writer was killed inside a transaction."""
+    if len(keys) != orders or len(set(keys)) != orders:
+        raise Disagreement(f"{orders} orders have {len(keys)} invoices, {len(set(keys))} of them different.")
+    tick(f"{orders:,} orders, {len(keys):,} invoices: exactly once, through the kill")
 
 
 def check_bundled(expected: Path, offsets: Rows, groups: Rows, members: Rows) -> str:

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,16 +15,27 @@ EXPECTED = Path(__file__).parent / "corpus" / "k43-all" / "expected" / "groups.j
 PATIENCE_S = 540  # alone on two cores it takes less than one minute
 
 
-def test_the_demo_agrees_with_both_brokers() -> None:
+def test_the_demo_agrees_with_both_brokers(tmp_path: Path) -> None:
     run = subprocess.run(
-        [sys.executable, str(EXAMPLES / "demo.py")], capture_output=True, text=True, check=False, timeout=PATIENCE_S
+        [sys.executable, str(EXAMPLES / "demo.py")],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
+        cwd=tmp_path,
+        env=os.environ | {"DURATION": "12"},
     )
     assert run.returncode == 0, run.stdout + run.stderr
     assert "✓ 6 committed offsets, 3 members with assignments, the state: as the server tells" in run.stdout
     assert "✓ the state as of just before the kill" in run.stdout
     assert "✓ all 93 committed offsets of 28 groups, 15 members, 32 states" in run.stdout
     assert "static member returned" in run.stdout
-    assert not run.stderr
+    assert "✓ tills is OK, ledger is OK, reports is STALLED, search was REWIND" in run.stdout
+    assert "exactly once, through the kill" in run.stdout
+    assert "tills is a classic group, Stable, generation 4, with 3 members" in run.stdout
+    assert "Traceback" not in run.stdout + run.stderr
+    report = (tmp_path / "muster-demo-report.html").read_text(encoding="utf-8")
+    assert "tills" in report
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +93,13 @@ def test_a_bundled_log_that_differs_from_its_broker_is_told(demo_tables: Any) ->
     ]
     with pytest.raises(demo_tables.Disagreement, match="not what its broker said"):
         demo_tables.check_bundled(EXPECTED, [], groups, [])
+
+
+def test_an_invoice_that_is_missing_or_twice_is_told(demo_tables: Any) -> None:
+    demo_tables.check_invoices(["a", "b"], 2)
+    for keys in (["a"], ["a", "a"], ["a", "b", "b"]):
+        with pytest.raises(demo_tables.Disagreement, match="2 orders have"):
+            demo_tables.check_invoices(keys, 2)
 
 
 def test_a_cause_that_is_missing_is_told(demo_tables: Any) -> None:

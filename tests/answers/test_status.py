@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from muster.answers.expiring import expiring
-from muster.answers.findings import findings, level_of_findings
+from muster.answers.findings import Finding, findings, level_of_findings
 from muster.answers.levels import Level
 from muster.answers.status import group_status, level_of, partition_status, told
 from muster.cli.main import main
+from muster.cli.questions.findings import alike
 from muster.cli.status import Status
 from muster.tables.reading import Tables, open_tables
 from tests.tables.history import PUBLISHED_AT_MS, published
@@ -195,6 +196,15 @@ def test_findings_as_text_obey_nothing(folder: Path, capfd: pytest.CaptureFixtur
     assert "    To do: look" in out
     assert "\x1b" not in out
     assert "a hole\\u001B[2J" in out
+
+
+def test_the_same_of_several_partitions_is_said_once() -> None:
+    def one(partition: int | None, group: str = "g", kind: str = "stuck-partition") -> Finding:
+        return Finding("error", kind, group, "t", partition, None, None, f"{partition}", "look", None, T)
+
+    found = [one(0), one(1), one(0, "h"), one(2), one(None, kind="damage"), one(None, kind="damage")]
+    told = [(first.sentence, [each.sentence for each in others]) for first, others in alike(found)]
+    assert told == [("0", ["1", "2"]), ("0", []), ("None", []), ("None", [])]
 
 
 def test_tables_without_verdicts_are_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -62,6 +62,7 @@ GROUPS = typer.Argument(
 )
 COLOURS = {"error": "bold red", "warning": "yellow", "info": "dim"}
 INDENT = "    "
+MOST_PARTITIONS = 20
 LINES_OF_A_FINDING = 4
 
 
@@ -144,15 +145,33 @@ def _write(found: Sequence["Finding"]) -> None:
 
     console = Console(file=sys.stdout, highlight=False, soft_wrap=not sys.stdout.isatty())
     with console.capture() as written:
-        for each in found:
+        for each, like_it in alike(found):
             head = Text(each.severity.upper(), style=COLOURS.get(each.severity, ""))
             head.append(f"  {shown(each.kind)}{_about(each)}", style="bold")
             head.append(_since(each), style="dim")
             console.print(head)
             console.print(Text(f"{INDENT}{shown(each.sentence)}"))
+            if like_it:
+                console.print(Text(f"{INDENT}So it is with {_partitions(like_it)}."))
             console.print(Text(f"{INDENT}To do: {shown(each.what_to_do)}"))
             console.print()
     write_to_stdout(written.get().encode("utf-8", "replace"))
+
+
+def alike(found: Sequence["Finding"]) -> list[tuple["Finding", list["Finding"]]]:
+    """Findings, each with those that say the same of other partitions of a topic: people read that once."""
+    by_subject: dict[Any, list[Finding]] = {}
+    for each in found:
+        place = id(each) if each.partition is None else None
+        subject = each.severity, each.kind, each.group_id, each.topic, each.member_id, each.what_to_do, place
+        by_subject.setdefault(subject, []).append(each)
+    return [(each[0], each[1:]) for each in by_subject.values()]
+
+
+def _partitions(found: Sequence["Finding"]) -> str:
+    numbers = [str(each.partition) for each in found[:MOST_PARTITIONS]]
+    more = f" and {len(found) - MOST_PARTITIONS:,} more" if len(found) > MOST_PARTITIONS else ""
+    return f"partition{'s' if len(found) > 1 else ''} {', '.join(numbers)}{more}"
 
 
 def _about(finding: "Finding") -> str:
