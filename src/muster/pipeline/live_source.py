@@ -14,7 +14,7 @@ from muster.pipeline.log_ends import times_table
 from muster.pipeline.model import LiveLog
 from muster.pipeline.plan import Look, Parting, PartitionState, Times, Wanted
 from muster.segments.sources import OFFSETS_TOPIC
-from muster.tables.manifest import PartitionProgress
+from muster.tables.manifest import LIVE, PartitionProgress
 from muster.tables.schemas import LOG_ENDS
 
 RECORD_BYTES = 110
@@ -37,7 +37,7 @@ class LiveTimes(NamedTuple):
 class LiveSource:
     """A cluster that runs; what it wrote since the run was planned is left for the next one."""
 
-    kind = "live cluster"
+    kind = LIVE
 
     def __init__(self, config: Mapping[str, str]) -> None:
         self._config = tuple(sorted(config.items()))

@@ -13,6 +13,9 @@ from muster.errors import BadInput
 MANIFEST_TABLE = "_manifest"
 """Its directory, beside those of the tables."""
 
+LIVE = "live cluster"
+"""The kind of a source that was asked, not read from its files."""
+
 FORMAT_VERSION = 2
 """Of the layout. In 1, moments were int64 of milliseconds, under names that end in `_ms`; no column had a comment."""
 
@@ -112,6 +115,16 @@ class Manifest:
         """Rows of history from before this moment were dropped (`--keep-history`); None: none were."""
         found: int | None = (self.source.get("retention") or {}).get("since_ms")
         return found
+
+    @property
+    def damage(self) -> list[dict[str, Any]]:
+        """What runs have found damaged lately (`findings_of_logs.DAMAGE`)."""
+        return list(self.source.get("damage") or ())
+
+    @property
+    def lists_all_topics(self) -> bool:
+        """Whether the last run was told all topics of its cluster: the directories of some brokers do not tell."""
+        return self.source.get("kind") == LIVE
 
     def as_row(self) -> pa.Table:
         """The manifest as it is stored."""

@@ -19,7 +19,7 @@ from muster.patterns import is_wild, like, literal
 from muster.tables import queries
 from muster.tables.clocks import shown
 from muster.tables.manifest import Manifest
-from muster.tables.relations import FROM_THE_LOG, Moment, add_relation
+from muster.tables.relations import FROM_THE_LOG, Moment, add_damage, add_relation
 from muster.tables.schemas import REBALANCES, TABLES, published_form
 from muster.tables.store import TableStore
 from muster.tables.times import published
@@ -291,6 +291,9 @@ class Tables:
         if table in self._opened:
             return
         self._opened.add(table)
+        if table == "damage":
+            add_damage(self._connection, self.manifest.damage)
+            return
         store = self.store
         files = self.files(table)
         add_relation(self._connection, table, TABLES[table], files, store.address, store.storage_options)
@@ -306,7 +309,8 @@ class Tables:
         key = as_of_ms, only
         if key not in self._moments:
             name = f"moment{len(self._moments)}"
-            self._moments[key] = Moment(self._connection, self._history, as_of_ms, name, only)
+            is_all = self.manifest.lists_all_topics
+            self._moments[key] = Moment(self._connection, self._history, as_of_ms, name, only, is_all)
         return self._moments[key]
 
     def _one(self, sql: str, values: Sequence[str] = ()) -> tuple[Any, ...]:

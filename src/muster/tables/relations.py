@@ -128,8 +128,10 @@ class Moment:
         as_of_ms: int,
         name: str,
         only: str | None = None,
+        lists_all_topics: bool = False,
     ) -> None:
         self._only = only
+        self._lists_all_topics = lists_all_topics
         self._connection = connection
         self._now = now
         self._as_of_ms = int(as_of_ms)
@@ -169,6 +171,8 @@ class Moment:
                 return self._kept(table, self._status)
             case "expiry":
                 return self._kept(table, self._expiry)
+            case "damage":
+                return f"(SELECT * FROM {self._now(table)} r WHERE r.found_at_ms <= {self._as_of_ms})"
             case "findings":
                 return self._kept(table, self._findings)
             case _:
@@ -193,9 +197,8 @@ class Moment:
         return expiry(offsets, groups, members, state, waiting, self._as_of_ms, retention_ms, DUCKDB_EXPLODE)
 
     def _findings(self) -> str:
-        """Damage is in no table, and has no past."""
-        relations = {table: self.relation(table) for table in NEEDED if table in TABLES}
-        return findings(relations, Asked(self._as_of_ms, speech=DUCKDB))
+        relations = {table: self.relation(table) for table in NEEDED}
+        return findings(relations, Asked(self._as_of_ms, self._lists_all_topics, DUCKDB))
 
     def _commits(self) -> str:
         """Commits, deletions and transactions that were open then; too many to be made a table of."""
