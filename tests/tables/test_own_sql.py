@@ -11,6 +11,8 @@ from muster.tables.reading import ORDERS, Tables, open_tables
 from muster.tables.schemas import PUBLISHED
 from tests.tables.history import published, state_at_the_end
 
+QUOTE = "'"
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -90,3 +92,14 @@ def test_a_mistake_is_told_in_a_sentence(tables: Tables) -> None:
     with pytest.raises(BadInput, match="grop_id") as told:
         query(tables, "SELECT grop_id FROM offsets")
     assert "LINE 1" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    "how", ["EXPLAIN ANALYZE", "explain\nanalyze", "/* so */ EXPLAIN ANALYZE", "EXPLAIN (FORMAT json)"]
+)
+def test_what_is_explained_may_only_read_too(tables: Tables, folder: Path, how: str) -> None:
+    """EXPLAIN ANALYZE carries a statement out, and the folder of the tables is one that files can be opened in."""
+    with pytest.raises(BadInput, match=r"one statement that reads|Parser Error"):
+        query(tables, f"{how} COPY (SELECT 1) TO '{str(folder).replace(QUOTE, QUOTE * 2)}/hole.parquet'")
+    assert not (folder / "hole.parquet").exists()
+    assert query(tables, "EXPLAIN SELECT * FROM lag").read_all().num_rows
