@@ -7,6 +7,7 @@ unloads and loads a partition in place.
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -47,8 +48,9 @@ class SecondBroker(KafkaBroker):
         return config
 
 
-@pytest.fixture
-def brokers() -> Iterator[dict[int, KafkaBroker]]:
+@contextmanager
+def two_brokers() -> Iterator[dict[int, KafkaBroker]]:
+    """By their numbers; each partition of the offsets topic will be on both."""
     kafka = require_kafka()
     with KafkaBroker(kafka, SETTINGS) as first:
         config = (first.data_dir / "server.properties").read_text().splitlines()
@@ -56,6 +58,20 @@ def brokers() -> Iterator[dict[int, KafkaBroker]]:
         more = {"node.id": "2", "process.roles": "broker", "controller.quorum.voters": voters}
         with SecondBroker(kafka, SETTINGS | more) as second:
             yield {1: first, 2: second}
+
+
+def sides_of(brokers: dict[int, KafkaBroker]) -> dict[int, Side]:
+    judge = Messages(require_kafka())
+    return {
+        node: Side(f"broker {node}", ("127.0.0.1", int(broker.bootstrap.rsplit(":", 1)[1])), judge, {})
+        for node, broker in brokers.items()
+    }
+
+
+@pytest.fixture
+def brokers() -> Iterator[dict[int, KafkaBroker]]:
+    with two_brokers() as both:
+        yield both
 
 
 def until(is_so: Callable[[], bool]) -> None:
@@ -132,11 +148,7 @@ def move(link: Link, partition: int, to: int, from_: int) -> None:
 
 
 def test_what_clients_hear_while_a_partition_moves(brokers: dict[int, KafkaBroker]) -> None:
-    judge = Messages(require_kafka())
-    sides = {
-        node: Side(f"broker {node}", ("127.0.0.1", int(broker.bootstrap.rsplit(":", 1)[1])), judge, {})
-        for node, broker in brokers.items()
-    }
+    sides = sides_of(brokers)
     link = Link(sides[1])
     until(lambda: len(told(link, "Metadata", 12, {"Topics": None})["Brokers"]) == 2)
     topic = {"Name": "orders", "NumPartitions": TOPIC_PARTITIONS, "ReplicationFactor": 1}
