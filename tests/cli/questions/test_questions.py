@@ -37,8 +37,12 @@ def test_lag_for_people(tables: Path) -> None:
     assert head.split()[:3] == ["GROUP", "LAG", "LOST"]
     assert "BEHIND-SINCE (UTC)  LAST 2 H" in head
     assert re.match(r"orders-app +100 +- +12 min 28 s +11-17 08:00 +▁.*▄.*█ +1/2", first)
-    assert "before 11-17 08:05" in out
+    assert "< 11-17 08:05" in out
     assert "2 of 4 groups are behind, by 107 records in all." in err
+
+
+def test_the_trend_finds_room_on_a_terminal(tables: Path) -> None:
+    assert "█" in run_on_terminal("lag", "--tables", tables, "--since", "2h", columns=80).out
 
 
 def test_totals_of_lag_are_sums_of_the_table(tables: Path) -> None:

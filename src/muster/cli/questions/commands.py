@@ -96,7 +96,8 @@ def lag(
 ) -> Status:
     """Say who is behind, since when, and how that came; the furthest first.
 
-    By partition where one GROUP is named. The trend has 24 points, its highest is the full block.
+    By partition where one GROUP is named. The trend has 24 points, its highest is the full block; < before a
+    moment: it was behind then already.
 
     [bold]Examples[/bold]
 

@@ -89,7 +89,7 @@ def _common_columns(window: "Window") -> tuple[Column, ...]:
         Column("LOST", "lost_records", Kind.LAG, Shown.IF_ANY),
         Column("LAG-TIME", "lag_ms", Kind.LENGTH_MS, short="TIME"),
         Column(f"BEHIND-SINCE ({zone_name()})", "behind_since_ms", short=f"SINCE ({zone_name()})"),
-        Column(f"LAST {length}".upper(), "trend", spare=4),
+        Column(f"LAST {length}".upper(), "trend", spare=1),
     )
 
 
@@ -97,7 +97,7 @@ def _group_table(rows: Sequence["GroupLag"], window: "Window") -> Table:
     columns = (
         Column("GROUP", "group_id"),
         *_common_columns(window),
-        Column("BEHIND", "behind", spare=1),
+        Column("BEHIND", "behind", spare=5),
     )
     return Table(
         columns,
@@ -132,7 +132,7 @@ def _common(each: "GroupLag | PartitionLag") -> tuple[Any, ...]:
 def _since(each: "GroupLag | PartitionLag") -> str | None:
     if each.behind_since_ms is None:
         return None
-    return f"{'before ' if each.was_behind_before else ''}{calendar_time(each.behind_since_ms, '%m-%d %H:%M')}"
+    return f"{'< ' if each.was_behind_before else ''}{calendar_time(each.behind_since_ms, '%m-%d %H:%M')}"
 
 
 def sparkline(values: Sequence[int | None]) -> str:
