@@ -17,6 +17,7 @@ from muster.codec.error_codes import ErrorCode
 from muster.codec.records import BatchHeader, Record
 from muster.errors import ClusterError, CodecError, Truncated
 from muster.exporter.groups import Beginning, Group, OffsetsPartition
+from muster.exporter.history import stretches
 from muster.live.cluster import Cluster
 from muster.live.requests import NO_EPOCH, Fetched, FetchFrom, NoSuchTopic, partition_problem
 
@@ -25,7 +26,7 @@ FETCH_BYTES, LARGE_FETCH_BYTES = 1 << 16, 16 << 20
 """What is asked for first of a partition, and if that was not all."""
 ROUND_BYTES = 32 << 20
 LONG_HISTORY = 5_000
-"""Records that are left to be read, from where on columns are quicker; their libraries take a second to import."""
+"""Records that are left to be read, from where on they are read by columns."""
 
 
 @dataclass(slots=True)
@@ -189,8 +190,6 @@ class Follower:
 
     def _walk_columns(self, log: _Log, fetched: Fetched) -> int:
         """Returns where what it has not read begins: a batch that was cut off, or none."""
-        from muster.exporter.history import stretches  # small clusters can do without its libraries
-
         read_until = fetched.start
         for found in stretches(fetched.frame[fetched.start : fetched.end]):
             self._read += found.read
