@@ -290,6 +290,11 @@ def test_a_file_has_the_same_pages(window: Window, site: Site, report: Path) -> 
     shown = partition_rows(window)
     assert [number(cells[3]) for cells in shown] == [row[columns.index("lag")] for row in then["partitions"]["rows"]]
     assert all(cells[0].startswith(then["partitions"]["rows"][0][columns.index("verdict")]) for cells in shown)
+    window.page.evaluate("at => muster.go({ page: 'group', params: { id: 'orders', at } })", str(moments[20]))
+    window.wait_until(f"document.querySelector('.verdict .pill.ok') && location.hash.includes('{moments[20]}')")
+    assert {cells[0] for cells in partition_rows(window)} == {"OK"}, "what was said later is not shown"
+    window.page.go_back()
+    window.page.wait_for_selector(".verdict .pill.err")
     window.page.click("section table .row-link")
     window.wait_until("location.hash.startsWith('#topic')")
     readers = site.content(f"/topic.json?name=clicks&at={moments[-4]}")["readers"]
