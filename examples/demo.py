@@ -60,8 +60,8 @@ PATIENCE_S = 120.0
 USUAL_DURATION_S = 60.0
 RECORDS_A_SECOND = 200
 REPORT = Path("muster-demo-report.html")
-EXIT_ERRORS = 11
-"""What `muster status` exits with where a verdict is an error, as here on purpose."""
+EXIT_WARNINGS, EXIT_ERRORS = 10, 11
+"""What `muster status` and `muster findings` exit with where something is not well, as here on purpose."""
 
 began = time.monotonic()
 pace = float(os.environ.get("DURATION", USUAL_DURATION_S)) / USUAL_DURATION_S
@@ -340,7 +340,7 @@ def questions(told: Story, tables: Path) -> None:
     show("Why did it rebalance?", "table", "rebalances", "--group", GROUP)
     moment = str(told.kill_ms)
     show("What was committed just before the crash?", "table", "offsets", "--group", GROUP, "--as-of", moment)
-    show("What should be looked at?", "findings")
+    show("What should be looked at?", "findings", exits_with=(0, EXIT_WARNINGS, EXIT_ERRORS))
     if REPORT.exists():
         REPORT.unlink()
     show("All of it, as pages in one file", "report", "--html", str(REPORT))

@@ -481,4 +481,7 @@ class TestProcess:
 
 def test_the_app_has_the_commands_of_the_docs() -> None:
     names = [command.callback.__name__ for command in app.registered_commands if command.callback]
-    assert names == ["dump", "serve", "table", "exporter"]
+    assert names == [
+        "dump", "serve", "status", "why", "findings", "expiring", "lag", "history", "compare", "sql", "table",
+        "exporter", "dashboard", "report",
+    ]  # fmt: skip

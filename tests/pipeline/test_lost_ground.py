@@ -97,7 +97,7 @@ def test_a_run_after_one_that_was_cut_short_leaves_readers_their_time(tmp_path: 
         life.commit(("app", 0), number)
         run_here(tables, life.root, keep=two_runs)
     with open_tables(tables) as reader:
-        held = reader._files("offsets")
+        held = reader.files("offsets")
         for number in range(4):
             life.commit(("app", 0), 3 + number)
             run_here(tables, life.root, keep=two_runs)

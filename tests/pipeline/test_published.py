@@ -156,7 +156,10 @@ def read_with(path: Path | str, **options: str) -> Rows:
         ({"table": "customers"}, "there is no table 'customers'. There are: activity, commits,"),
         ({}, "the option table is missing: which table is to be read? There are: activity,"),
         ({"table": "lag", "as_of": "2026"}, "there is no option 'as_of'. Did you mean 'asOf'?"),
-        ({"table": "lag", "asOf": "yesterday"}, "the option asOf: 'yesterday' is not a time. Write 2026-01-31,"),
+        (
+            {"table": "lag", "asOf": "someday"},
+            "the option asOf: 'someday' is not a time. Write 14:05, yesterday 14:05,",
+        ),
         ({"table": "lag", "asOf": "2100-01-01"}, "nothing is known of 2100-01-01 00:00:00 UTC. Run"),
         ({"table": "activity", "asOf": "2026-11-16T05:13"}, "is kept for now only. Leave the option asOf out."),
         ({"table": "lag", "mode": "latest"}, "the option mode is about a log, and these are published tables."),

@@ -75,6 +75,7 @@ def test_every_moment_is_a_timestamp_and_no_length_of_time_is() -> None:
         "mean_distance_ms",
         "produced_in_ms",
         "rebalance_timeout_ms",
+        "retention_ms",
         "session_timeout_ms",
         "since_last_ms",
     }

@@ -249,7 +249,10 @@ def archive_of(java_home: str) -> Path | None:
         release = (Path(java_home) / "release").read_text()
     import pyspark
 
-    digest = hashlib.blake2b(repr((java_home, release, pyspark.__file__)).encode(), digest_size=6)
+    made = 0  # Java leaves an archive alone whose jars were installed anew since
+    with suppress(OSError):
+        made = (Path(pyspark.__file__).parent / "jars").stat().st_mtime_ns
+    digest = hashlib.blake2b(repr((java_home, release, pyspark.__file__, made)).encode(), digest_size=6)
     return folder / f"spark-{version('pyspark')}-{digest.hexdigest()}.jsa"
 
 
