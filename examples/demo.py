@@ -237,15 +237,16 @@ class Spark:
     def bundled(self) -> Summary:
         return self._bundled.result()
 
-    def until(self, what: str, is_so: Callable[[], bool]) -> None:
+    def until(self, what: str, is_so: Callable[[], bool]) -> Summary:
         """Look until it is so."""
         deadline = time.monotonic() + PATIENCE_S
-        self.look()
+        summary = self.look()
         while not is_so():
             if time.monotonic() > deadline:
                 raise Disagreement(f"{what}: not within {PATIENCE_S:.0f} s. The tables say {verdicts(self.tables)}.")
             time.sleep(1)
-            self.look()
+            summary = self.look()
+        return summary
 
     def stop(self) -> None:
         self._pool.shutdown(cancel_futures=True)
@@ -303,8 +304,8 @@ def story(cast: Cast, spark: Spark) -> Story:
     cast.tell(signal.SIGHUP, "search")
     say(f"[bold]{SEARCH}[/] was sent back to the first order")
     said = {REPORTS: "STALLED", SEARCH: "REWIND"}
-    spark.until("verdicts on those two", lambda: said.items() <= verdicts(spark.tables).items())
-    say_run("the pipeline has seen both", spark.look())
+    seen = spark.until("verdicts on those two", lambda: said.items() <= verdicts(spark.tables).items())
+    say_run("the pipeline has seen both", seen)
     cast.stop_producing()
     for group in (GROUP, LEDGER):
         cast.until_read(group)

@@ -207,6 +207,7 @@ def test_so_they_are_of_any_log(seed: int, tmp_path: Path) -> None:
         assert_same_but_shorter(kept, everything, moments=10)
 
 
+@pytest.mark.long
 def test_together_with_joined_files_and_tables_by_interval(tmp_path: Path) -> None:
     kept, everything = tmp_path / "kept", tmp_path / "everything"
     log = OldLog(tmp_path / "log", 4, long_ago(100))
