@@ -207,6 +207,16 @@ def test_the_same_of_several_partitions_is_said_once() -> None:
     assert told == [("0", ["1", "2"]), ("0", []), ("None", []), ("None", [])]
 
 
+def test_a_moment_before_all_records_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Nothing known must not look as if all were well."""
+    names = ("status", "expiry", "findings", "groups", "verdicts")
+    commit = {"kind": "commit", "group_id": "g", "topic": "t", "timestamp_ms": T - DAY, "committed_offset": 1}
+    published(tmp_path, {name: made(name) for name in names} | {"commits": made("commits", commit)})
+    for command in (("status",), ("findings",), ("expiring",), ("why", "g"), ("lag",)):
+        assert ask(tmp_path, *command, "--as-of", str(T - 2 * DAY)) == Status.BAD_INPUT, command
+        assert "the oldest record in the tables" in capfd.readouterr().err
+
+
 def test_tables_without_verdicts_are_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     published(tmp_path, {"groups": made("groups")})
     for command in ("status", "findings", "expiring"):

@@ -34,7 +34,7 @@ _MEANINGS = {
     "reverse.",
     Status.REFUSED: "The cluster refused some or all of it: members in the way, no rights, a wrong login; each is "
     "named on stderr.",
-    Status.WARNING: "Answered, and something is to be watched (`muster status`, `muster findings`).",
-    Status.ERROR: "Answered, and something is wrong with a group (`muster status`, `muster findings`).",
+    Status.WARNING: "Answered, and something is to be watched (`muster status`, `why`, `findings`).",
+    Status.ERROR: "Answered, and something is wrong with a group (`muster status`, `why`, `findings`).",
     Status.INTERRUPTED: "Stopped by Ctrl-C; a file named by `--out` is then left as it was.",
 }

@@ -207,13 +207,17 @@ class Tables:
         first = next(batches, None)
         if first is not None:
             return chain((first,), batches)
+        self.refuse_unknown(as_of_ms)
+        return batches
+
+    def refuse_unknown(self, as_of_ms: int) -> None:
+        """Refuse a moment before all that history has: where there is no row, that may be why."""
         first_ms = self.first_record_ms()
         if first_ms is not None and as_of_ms < first_ms:
             raise BadInput(
                 f"the oldest record in the tables at {self.store.address} is of {shown(first_ms)}: nothing is known of "
                 f"{shown(as_of_ms)}. Ask for --as-of {first_ms} or later."
             )
-        return batches
 
     def first_record_ms(self) -> int | None:
         """The time of the oldest record in history: nothing is known of a moment before it."""

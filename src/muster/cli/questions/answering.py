@@ -8,7 +8,7 @@ from muster.cli.lines import csv_lines, csv_value, json_lines
 from muster.cli.missing import about_missing
 from muster.cli.options import Format
 from muster.cli.output import say, write_lines_to_stdout, write_to_stdout
-from muster.cli.questions.asking import opened, tell_moment
+from muster.cli.questions.asking import check_known, opened, tell_moment
 from muster.cli.questions.watching import again, rows_on_screen
 from muster.cli.status import Status
 from muster.cli.tabular import Table, show
@@ -43,8 +43,7 @@ def ask(asked: Asked, answer: "Callable[[Tables], Status]") -> Status:
 
 def _once(asked: Asked, answer: "Callable[[Tables], Status]") -> Status:
     with opened(asked.tables, asked.storage_options) as tables:
-        if asked.as_of_ms is not None:
-            tables.check_moment(asked.as_of_ms)
+        check_known(tables, asked.as_of_ms)
         status = answer(tables)
         tell_moment(tables, asked.as_of_ms)
         return status

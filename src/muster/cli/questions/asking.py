@@ -84,6 +84,14 @@ def check_groups(tables: "Tables", groups: Sequence[str], found: Sequence[Any], 
     return False
 
 
+def check_known(tables: "Tables", as_of_ms: int | None) -> None:
+    """Refuse a moment before all that is known: that nothing was there then must not look as if all were well."""
+    if as_of_ms is not None:
+        tables.check_moment(as_of_ms)
+        if not tables.asked(f"SELECT 1 FROM {tables.relation('groups', as_of_ms)} g LIMIT 1"):
+            tables.refuse_unknown(as_of_ms)
+
+
 def tell_moment(tables: "Tables", as_of_ms: int | None) -> None:
     """Of which moment the answer is: on stderr in every format, so that rows stay rows."""
     if as_of_ms is not None:

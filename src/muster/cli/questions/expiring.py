@@ -24,6 +24,7 @@ from muster.cli.questions.asking import (
     AS_OF,
     LIMIT,
     check_groups,
+    check_known,
     first,
     moment,
     need_tables,
@@ -107,6 +108,7 @@ def _answer(
 
     from_ms = now_ms() if as_of_ms is None else as_of_ms
     need_tables(tables, "expiry")
+    check_known(tables, as_of_ms)
     rows = expiring(tables, from_ms + within_ms, from_ms, groups, as_of_ms)
     if not rows and groups and not check_groups(tables, groups, rows, as_of_ms):
         return Status.NOTHING_MATCHED

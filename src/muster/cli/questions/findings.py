@@ -28,6 +28,7 @@ from muster.cli.questions.asking import (
     EXITS,
     LIMIT,
     check_groups,
+    check_known,
     first,
     moment,
     need_tables,
@@ -107,6 +108,7 @@ def _answer(
     from muster.answers.findings import Finding, findings, level_of_findings
 
     need_tables(tables, "findings")
+    check_known(tables, as_of_ms)
     found = findings(tables, groups, severities, as_of_ms)
     if not found and groups and not _are_known(tables, groups, as_of_ms):
         check_groups(tables, groups, found, as_of_ms)

@@ -24,6 +24,7 @@ from muster.cli.questions.asking import (
     EXITS,
     LIMIT,
     check_groups,
+    check_known,
     first,
     moment,
     need_tables,
@@ -137,6 +138,7 @@ def _answer(
 
     by_partition = partitions or (len(groups) == 1 and not is_wild(groups[0]))
     need_tables(tables, "status", "expiry")
+    check_known(tables, as_of_ms)
     judged = group_status(tables, groups, as_of_ms)
     rows: Sequence[GroupStatus | PartitionStatus]
     rows = partition_status(tables, groups, as_of_ms) if by_partition else judged

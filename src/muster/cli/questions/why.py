@@ -11,7 +11,7 @@ from muster.cli.missing import about_missing
 from muster.cli.options import DEBUG, STORAGE_OPTION, TABLES, option, storage_options
 from muster.cli.output import say, write_lines_to_stdout, write_to_stdout
 from muster.cli.people import iso_time, short_members, shown, shown_duration, shown_moment, shown_time
-from muster.cli.questions.asking import AS_OF, EXITS, moment, need_tables, now_ms, opened, tell_moment
+from muster.cli.questions.asking import AS_OF, EXITS, check_known, moment, need_tables, now_ms, opened, tell_moment
 from muster.cli.questions.completion import complete_group
 from muster.cli.status import Status
 
@@ -66,6 +66,7 @@ def why(
         from_ms = as_of_ms - (now_ms() - from_ms)
     with opened(tables, storage_options(storage_option)) as found:
         need_tables(found, "status", "expiry", "verdicts", "findings")
+        check_known(found, as_of_ms)
         told = asked_why(found, group, from_ms, as_of_ms)
         if told is None:
             say(about_missing(found, group) or f"the group '{group}' was not there then.")
