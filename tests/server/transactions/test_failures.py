@@ -4,6 +4,7 @@ import errno
 import select
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -180,3 +181,27 @@ def test_the_log_of_transactions_fails_under_an_open_one(broker: Broker, produce
     assert error == 0
     wait_for(broker, "CompleteCommit")
     assert committed_values(producer.raw, TOPIC, 0) == ["a"]
+
+
+def test_an_end_at_the_last_epoch_needs_a_fresh_id(
+    broker: Broker, producer: Producer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without one the next epoch would be one that no record has room for, and the partition could never load."""
+    last = 0x7FFE
+
+    def wear_out(parts: Any) -> None:
+        for led in parts.transactions.led.by_number.values():
+            known = led.coordinator.transactions
+            if WORKER in known:
+                known[WORKER] = replace(known[WORKER], record=known[WORKER].record._replace(producer_epoch=last))
+
+    inside(broker, wear_out)
+    producer.epoch = last
+    with monkeypatch.context() as no_disk:
+        no_disk.setattr("muster.server.records.producer_ids.ProducerIds.take", lambda self, taken: taken(-1))
+        assert producer.end(commit=False) == E.COORDINATOR_NOT_AVAILABLE
+        assert broker.transactions()[WORKER].state == "Ongoing"
+    before = producer.producer_id
+    assert producer.end(commit=False) == 0
+    assert producer.epoch == 0
+    assert producer.producer_id != before

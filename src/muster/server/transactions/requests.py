@@ -15,6 +15,7 @@ from muster.core.transactions.events import (
     AddPartitions,
     Asker,
     DescribedTransaction,
+    EndAnswer,
     EndTxn,
     InitAnswer,
     InitProducerId,
@@ -218,6 +219,9 @@ class TransactionRequests:
         return reply
 
     def _end_with(self, event: EndTxn, reply: PendingReply, fresh_producer_id: int) -> None:
+        if fresh_producer_id == NO_ID:  # without one the next epoch would be one that no record has room for
+            reply.answer(EndAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+            return
         event.fresh_producer_id = fresh_producer_id
         try:
             self._transactions.submit(event, reply)

@@ -33,11 +33,17 @@ class Timeouts:
         for led in list(self._transactions.by_number.values()):
             coordinator = led.coordinator
             for transactional_id in [] if coordinator is None else coordinator.timed_out(now):
-                assert coordinator is not None
+                if coordinator is None or led.coordinator is not coordinator:  # the abort of another one has ended it
+                    break
                 if is_used_up(coordinator.transactions[transactional_id].producer_epoch):
-                    self._producer_ids.take(partial(self._abort, led, transactional_id))
+                    self._producer_ids.take(partial(self._abort_with, led, transactional_id))
                 else:
                     self._abort(led, transactional_id, NO_ID)
+
+    def _abort_with(self, led: LedTransaction, transactional_id: str, fresh_producer_id: int) -> None:
+        """The epoch is used up: without a fresh id the abort waits for the next round."""
+        if fresh_producer_id != NO_ID:
+            self._abort(led, transactional_id, fresh_producer_id)
 
     def _abort(self, led: LedTransaction, transactional_id: str, fresh_producer_id: int) -> None:
         self._steps.reached(Step.BEFORE_PREPARE)
