@@ -153,7 +153,7 @@ def test_again_and_again_until_it_is_stopped(tables: Path, question: str, monkey
         if len(slept) == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(watching.time, "sleep", sleep)
+    monkeypatch.setattr(watching, "sleep", sleep)
     once = run(question, "--tables", tables)
     again = run(question, "--tables", tables, "--watch", "10s")
     assert (again.status, slept) == (Status.OK, [10.0] * 3)

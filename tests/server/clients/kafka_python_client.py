@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -10,6 +11,7 @@ from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssi
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
+from kafka.errors import NodeNotReadyError
 from kafka.structs import OffsetAndMetadata
 
 from tests.server.clients.python_program import obey
@@ -22,6 +24,18 @@ ASSIGNORS = {
     "sticky": StickyPartitionAssignor,
     "cooperative-sticky": CooperativeStickyAssignor,
 }
+
+
+def _when_connected(ask: Callable[[], Any]) -> Any:
+    """An answer to the admin client, which gives up at once while its connection waits for the next attempt."""
+    until = time.monotonic() + WAIT_S
+    while True:
+        try:
+            return ask()
+        except NodeNotReadyError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.05)
 
 
 class KafkaPython:
@@ -115,10 +129,10 @@ class KafkaPython:
         return [[where.partition, each.offset, each.metadata] for where, each in found.items()]
 
     def groups(self) -> list[str]:
-        return [each["group_id"] for each in self.admin.list_groups()]
+        return [each["group_id"] for each in _when_connected(self.admin.list_groups)]
 
     def describe(self, group: str) -> list[Any]:
-        found = self.admin.describe_groups([group])[group]
+        found = _when_connected(lambda: self.admin.describe_groups([group]))[group]
         return [found["group_state"], sorted(each["client_id"] for each in found["members"])]
 
     def alter_offsets(self, group: str, topic: str, offset: int) -> None:

@@ -2,8 +2,8 @@
 
 import shutil
 import sys
-import time
 from collections.abc import Callable
+from time import sleep
 
 import typer
 
@@ -38,7 +38,7 @@ def again(every_s: float | None, answer: Callable[[], Status]) -> Status:
             if sys.stdout.isatty():
                 write_to_stdout(CLEARED)
             answer()
-            time.sleep(every_s)
+            sleep(every_s)
     except KeyboardInterrupt:
         return Status.OK
 
