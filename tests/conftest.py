@@ -48,6 +48,7 @@ ON_SPARK = (
 )
 """Files that share the session `spark`."""
 ON_KAFKA = (
+    "tests/answers/test_truth.py",
     "tests/cli/test_groups_real.py",
     "tests/exporter/test_kafka.py",
     "tests/pipeline/test_live.py",
