@@ -45,6 +45,30 @@ def stopped_at(broker: Broker, step: Step) -> Iterator[threading.Event]:
 
 
 @contextlib.contextmanager
+def loading(broker: Broker, topic: str) -> Iterator[None]:
+    """The only partition of a coordinators' topic is loaded anew, which lasts as long as the block."""
+    may_go_on = threading.Event()
+
+    def hold(parts: Any) -> None:
+        (leadership,) = (one for one in parts.leaderships if one.topic == topic)
+        load = leadership._load_log
+
+        def load_later(*about: Any) -> Any:
+            may_go_on.wait(WITHIN_S)
+            leadership._load_log = load
+            return load(*about)
+
+        leadership._load_log = load_later
+        leadership.elect(0)
+
+    inside(broker, hold)
+    try:
+        yield
+    finally:
+        may_go_on.set()
+
+
+@contextlib.contextmanager
 def one_marker_held(broker: Broker, topic: str) -> Iterator[Callable[[], bool]]:
     """The first marker for a partition of a topic is written behind the block. Says whether all others are safe."""
     held: list[tuple[Any, ...]] = []

@@ -31,6 +31,8 @@ from muster.server.connection import PendingReply
 from muster.server.dispatch import Handler, Request
 from muster.server.group_requests import CombinedReply, GroupRequests, PartialReply
 from muster.server.led_partitions import LedGroups, LedTransactions
+from muster.server.records.first_batches import has_open
+from muster.server.records.produce import Writer
 from muster.server.records.producer_ids import NO_ID, ProducerIds
 from muster.server.server_log import RateLimitedLog
 from muster.server.transactions import wire
@@ -192,6 +194,9 @@ class TransactionRequests:
             None, asked.transactional_id, event.producer_id, event.producer_epoch, (self._partition_of_group(event),),
             Asker.TXN_OFFSET_COMMIT, request.version, verify_only=request.version < FIRST_COMMIT_THAT_ADDS,
         )  # fmt: skip
+        if self._goes_on(to_add):
+            self._groups.submit(event, reply)
+            return reply
 
         def commit(answer: AddAnswer) -> None:
             error = answer.of_each(to_add)[0]
@@ -205,6 +210,12 @@ class TransactionRequests:
 
         self._verification.prepare(to_add, commit, reply.fail)
         return reply
+
+    def _goes_on(self, to_add: AddPartitions) -> bool:
+        """Whether a producer has offsets open in the partition already: as with batches, nobody is asked then."""
+        ((_, number),) = to_add.partitions
+        led = self._groups.by_number.get(number)
+        return led is not None and has_open(led.log, Writer(to_add.producer_id, to_add.producer_epoch))
 
     # Ends.
 
