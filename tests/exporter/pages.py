@@ -2,9 +2,9 @@
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from muster.exporter.families import Health, Names, families
+from muster.exporter.health import Health
 from muster.exporter.log_ends import LogEnds
-from muster.exporter.page import Page, rendered
+from muster.exporter.page import Page
 from muster.exporter.view import GroupRow, Owner, PartitionRow, TablesRun, View
 from muster.verdicts import Verdict
 
@@ -79,5 +79,5 @@ def a_page() -> bytes:
         tables_at=45.0,
         tables_at_ms=1_700_000_000_000,
     )
-    page.show(health, rendered(families(a_view(), Names)))
+    page.show(health, a_view())
     return page.text()

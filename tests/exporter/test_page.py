@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from muster.exporter.families import Health, Names, families
+from muster.exporter.families import Names, families
+from muster.exporter.health import Health
 from muster.exporter.labels import LONGEST, label
 from muster.exporter.limits import LeftOut
 from muster.exporter.log_ends import LogEnds
@@ -112,15 +113,15 @@ def test_ages_are_those_of_the_scrape() -> None:
     page = Page("1", clock=lambda: now)
     assert read(page.text()).keys() & {"muster_exporter_age_seconds", "muster_exporter_round_seconds"} == set()
     assert value(page.text(), "muster_exporter_up") == 0
-    page.show(Health(is_up=True, read_at={"commits": 95.0}), b"")
+    page.show(Health(is_up=True, read_at={"commits": 95.0}))
     assert value(page.text(), "muster_exporter_age_seconds", of="commits") == 5
     now = 110.0
     assert value(page.text(), "muster_exporter_age_seconds", of="commits") == 15
 
 
 def test_values_stay_when_a_round_brings_none() -> None:
-    page = Page("1")
-    page.show(Health(is_up=True), rendered(families(a_view(), [Names.KAFKA])))
+    page = Page("1", [Names.KAFKA])
+    page.show(Health(is_up=True), a_view())
     page.show(Health(is_up=False))
     assert value(page.text(), "muster_exporter_up") == 0
     assert value(page.text(), "kafka_consumergroup_group_sum_lag", group="shop") == 80

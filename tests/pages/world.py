@@ -40,14 +40,16 @@ def lag_at(group_id: str, partition: int, at_ms: int) -> int:
     return 0 if group_id == "idle" else 10 * partition + at_ms // HOUR_MS % 3
 
 
-def publish(path: Path, run_id: str = RUN_ID, now_ms: int = NOW_MS, **others: Any) -> TableStore:
+def publish(
+    path: Path, run_id: str = RUN_ID, now_ms: int = NOW_MS, cluster_id: str | None = "<b>cluster</b>", **others: Any
+) -> TableStore:
     """The tables; `others` are put in place of rows by their table."""
     store = TableStore(path)
     with begin_run(store, run_id=run_id, now_ms=now_ms) as run:
         for table, rows in (tables(now_ms) | others).items():
             run.replace(table, made(table, *rows))
         progress = {0: PartitionProgress(1, 0, 0, 0, None, now_ms)}
-        run.publish(progress, {"cluster_id": "<b>cluster</b>", "observed_at_ms": now_ms}, now_ms=now_ms)
+        run.publish(progress, {"cluster_id": cluster_id, "observed_at_ms": now_ms}, now_ms=now_ms)
     return store
 
 

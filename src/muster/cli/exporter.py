@@ -120,8 +120,8 @@ def exporter(
     from muster.exporter.port import MetricsPort
 
     limits = Limits(most_groups, most_partitions)
-    plan = Plan(config, interval_s, tuple(group or ()), _names(names), cluster_name, limits)
-    page = Page(__version__)
+    plan = Plan(config, interval_s, tuple(group or ()), cluster_name, limits)
+    page = Page(__version__, _names(names))
     poller = Poller(plan, page, say, from_tables)
     with _stoppable():
         poller.meet()

@@ -105,13 +105,18 @@ def chosen_format(as_json: bool, as_csv: bool, csv_exact: bool, wide: bool) -> F
 
 
 def bootstrap_servers(given: str | None, settings: Mapping[str, str]) -> str:
-    """The brokers to ask first: the command line's, else those of the settings, else those of the environment."""
-    found = given or settings.get("bootstrap.servers") or os.environ.get(BOOTSTRAP_SERVERS_VARIABLE)
-    if not found:
+    """The brokers to ask first; one must be named."""
+    found = known_bootstrap_servers(given, settings)
+    if found is None:
         raise typer.BadParameter(
             "name a broker of the cluster, for instance localhost:9092", param_hint="--bootstrap-server"
         )
     return found
+
+
+def known_bootstrap_servers(given: str | None, settings: Mapping[str, str]) -> str | None:
+    """Those of the command line, else those of the settings, else those of the environment."""
+    return given or settings.get("bootstrap.servers") or os.environ.get(BOOTSTRAP_SERVERS_VARIABLE) or None
 
 
 def one_config(command_config: Path | None, kafka_config: Path | None) -> Path | None:

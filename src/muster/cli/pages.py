@@ -4,12 +4,25 @@ import gc
 import signal
 import threading
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-from muster.cli.options import DEBUG, OUTPUT, STORAGE_OPTION, TABLES, option, storage_options
+from muster.cli.options import (
+    BOOTSTRAP_SERVER,
+    COMMAND_CONFIG,
+    DEBUG,
+    OUTPUT,
+    STORAGE_OPTION,
+    TABLES,
+    known_bootstrap_servers,
+    option,
+    storage_options,
+)
 from muster.cli.output import say, whole_file
 from muster.cli.status import Status
 from muster.errors import BadInput
+
+if TYPE_CHECKING:
+    from muster.pages.live import LiveCluster
 
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 9310
 GC_THRESHOLDS = 200_000, 20, 20
@@ -20,6 +33,9 @@ DASHBOARD_EPILOG = f"""
 
   muster dashboard --tables tables
   muster dashboard --tables tables --port 0
+
+What the cluster says now, beside the tables:
+  muster dashboard --tables tables -b kafka:9092
 
 Every page as of a moment, and its content for a program:
   curl 'http://127.0.0.1:{DEFAULT_PORT}/group.json?id=orders-app&at=1794805709859'
@@ -34,6 +50,8 @@ REPORT_EPILOG = """
 def dashboard(
     tables: Annotated[str, TABLES] = ...,  # type: ignore[assignment]  # typer's way to say that it is needed
     storage_option: Annotated[list[str] | None, STORAGE_OPTION] = None,
+    bootstrap_server: Annotated[str | None, BOOTSTRAP_SERVER] = None,
+    command_config: Annotated[Path | None, COMMAND_CONFIG] = None,
     host: Annotated[
         str,
         option(
@@ -64,8 +82,8 @@ def dashboard(
 ) -> int:
     """Serve pages over the tables: who is behind and since when, now and at any moment of the past.
 
-    Read-only. A newer run is shown as soon as it is published. Whoever reaches the port sees everything: there is no
-    login. Ctrl-C and SIGTERM stop it.
+    Read-only. A newer run is shown as soon as it is published; with a broker named, pages of now have beside it what
+    the cluster says. Whoever reaches the port sees everything: there is no login. Ctrl-C and SIGTERM stop it.
     """
     from muster.extras import WEB, need
 
@@ -76,17 +94,43 @@ def dashboard(
     gc.set_threshold(*GC_THRESHOLDS)
     stop = threading.Event()
     before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGTERM, signal.SIGINT)}
-    runs = Runs(tables, storage_options(storage_option), say)
+    storage = storage_options(storage_option)
+    config = _client_config(bootstrap_server, command_config)
+    runs, live = Runs(tables, storage, say), None
     try:
-        pages = PagesPort(host, port, runs, allow_host or ())
-        print(f"muster dashboard serves {pages.url} from {tables}. Ctrl-C stops it.", flush=True)
+        live = None if config is None else _live(config, tables, storage)
+        pages = PagesPort(host, port, runs, allow_host or (), live)
+        beside = "" if config is None else f", beside it what {config['bootstrap.servers']} says"
+        print(f"muster dashboard serves {pages.url} from {tables}{beside}. Ctrl-C stops it.", flush=True)
         stop.wait()
         pages.close()
     finally:
+        if live is not None:
+            live.close()
         runs.close()
         for number, handler in before.items():
             signal.signal(number, handler)
     return Status.OK
+
+
+def _client_config(bootstrap_server: str | None, command_config: Path | None) -> dict[str, str] | None:
+    """How to reach the cluster; None where none is named."""
+    from muster.config.client import read_client_properties
+    from muster.references import resolved
+
+    config = {} if command_config is None else resolved(read_client_properties(command_config))
+    servers = known_bootstrap_servers(bootstrap_server, config)
+    return None if servers is None else config | {"bootstrap.servers": servers}
+
+
+def _live(config: dict[str, str], tables: str, storage: dict[str, str]) -> "LiveCluster":
+    from muster.extras import COLUMNS, need
+
+    need(COLUMNS, "`muster dashboard --bootstrap-server`")
+    from muster.pages.live import LiveCluster
+    from muster.tables.store import TableStore
+
+    return LiveCluster(config, TableStore(tables, storage), say)
 
 
 def report(

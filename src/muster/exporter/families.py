@@ -4,11 +4,11 @@ A metric without a value is left out of the page altogether, as is a label's ser
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from enum import StrEnum
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from muster.exporter.health import Health
 from muster.exporter.labels import label
 from muster.exporter.view import GroupRow, TablesRun, View
 
@@ -222,29 +222,6 @@ def _add_burrow_partitions(
             lag.add_metric(labels, max(0, one.lag))
         if one.burrow is not None:
             status.add_metric(labels, one.burrow.burrow_code)
-
-
-@dataclass(slots=True)
-class Health:
-    """How the exporter itself does. Times are of the monotonic clock; None: never yet."""
-
-    is_up: bool = False
-    read_at: dict[str, float | None] = field(
-        default_factory=lambda: dict[str, float | None].fromkeys(("commits", "log_ends", "group_states"))
-    )
-    """When the oldest value of each kind on the page was asked for."""
-    rounds: int = 0
-    failed_rounds: int = 0
-    round_s: float | None = None
-    records: int = 0
-    unreadable: int = 0
-    offsets_partitions: dict[str, int] = field(default_factory=dict)
-    left_out: dict[str, int] = field(default_factory=dict)
-    methods: dict[str, int] = field(default_factory=dict)
-    tables_at: float | None = None
-    """When the last run of the tables looked at the cluster."""
-    tables_at_ms: int | None = None
-    """The same by the clock on the wall."""
 
 
 def health_families(health: Health, now: float, version: str) -> Iterator[Metric]:

@@ -7,7 +7,9 @@ from typing import NamedTuple
 
 from prometheus_client.core import Metric
 
-from muster.exporter.families import Health, health_families
+from muster.exporter.families import Names, families, health_families
+from muster.exporter.health import Health
+from muster.exporter.view import View
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -46,12 +48,15 @@ class _Shown(NamedTuple):
 class Page:
     """Shared by the thread that asks and those that answer scrapes: replaced whole, never changed."""
 
-    def __init__(self, version: str, clock: Callable[[], float] = time.monotonic) -> None:
-        self._version, self._clock = version, clock
+    def __init__(
+        self, version: str, names: Iterable[Names] = tuple(Names), clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._version, self._names, self._clock = version, tuple(names), clock
         self._shown = _Shown(b"", Health())
 
-    def show(self, health: Health, body: bytes | None = None) -> None:
-        """Without a body the one that is shown stays."""
+    def show(self, health: Health, view: View | None = None) -> None:
+        """Without a view the one that is shown stays."""
+        body = None if view is None else rendered(families(view, self._names))
         self._shown = _Shown(self._shown.body if body is None else body, deepcopy(health))
 
     def text(self) -> bytes:

@@ -1,4 +1,4 @@
-"""Rounds of questions to a cluster, and the page that each of them makes.
+"""Rounds of questions to a cluster, and what each of them has to show.
 
 A round reads what was committed, then where logs begin and end: so no end is older than the commits beside it. What is
 not answered keeps its last value, with its age; a cluster that is away is asked again in the next round.
@@ -8,15 +8,14 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from muster.errors import ClusterError, ClusterUnreachable
-from muster.exporter.families import Health, Names, families
 from muster.exporter.follow import OFFSETS, Follower
 from muster.exporter.groups import Group, OffsetsPartition, Room
+from muster.exporter.health import Health
 from muster.exporter.limits import LeftOut, Limits, Wanted
 from muster.exporter.log_ends import LogEnds
-from muster.exporter.page import Page, rendered
 from muster.exporter.view import Known, View, group_rows, unknown_times
 from muster.live.cluster import Cluster, printed_id
 from muster.live.requests import ListedGroup, NoSuchTopic
@@ -39,14 +38,20 @@ DEFAULTS = {"client.id": "muster-exporter", "socket.timeout.ms": "10000"}
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is asked, how often, and what the page calls it."""
+    """What is asked, how often, and what the cluster is called."""
 
     config: Mapping[str, str]
     interval_s: float = 10.0
     groups: tuple[str, ...] = ()
-    names: tuple[Names, ...] = tuple(Names)
     cluster_name: str | None = None
     limits: Limits = field(default_factory=Limits)
+
+
+class Shows(Protocol):
+    """Whoever is told what came of a round."""
+
+    def show(self, health: Health, view: View | None = None) -> None:
+        """Without a view nothing is known yet. `health` is of the moment, `ends` of the view too: both go on."""
 
 
 class RecordTimes:
@@ -70,10 +75,12 @@ class RecordTimes:
 
 
 class Poller:
-    """Asks one cluster. `round` may be called again and again; `show` is what the page is told."""
+    """Asks one cluster. `round` may be called again and again; `shows` is told what came of it."""
 
-    def __init__(self, plan: Plan, page: Page, tell: Callable[[str], None], tables: "FromTables | None" = None) -> None:
-        self._plan, self._page, self._tell, self._tables = plan, page, tell, tables
+    def __init__(
+        self, plan: Plan, shows: Shows, tell: Callable[[str], None], tables: "FromTables | None" = None
+    ) -> None:
+        self._plan, self._shows, self._tell, self._tables = plan, shows, tell, tables
         config = DEFAULTS | dict(plan.config)
         self._cluster = Cluster(config, PATIENCE_S)
         self._left_out, self._ends, self._health = LeftOut(), LogEnds(), Health()
@@ -113,11 +120,12 @@ class Poller:
         if self._tables is not None:
             self._tables.start()
         while True:
+            begun = time.monotonic()
             self.round()
-            time.sleep(max(0.0, self._plan.interval_s - (self._health.round_s or 0.0)))
+            time.sleep(max(0.0, begun + self._plan.interval_s - time.monotonic()))
 
     def round(self) -> None:
-        """Ask everything once. What goes wrong is told, and the page says so."""
+        """Ask everything once. What goes wrong is told, and shown."""
         begun = time.monotonic()
         problems: list[ClusterError] = []
         is_cut_short = False
@@ -130,12 +138,13 @@ class Poller:
         self._health.failed_rounds += bool(problems)
         is_silent = any(isinstance(problem, ClusterUnreachable) for problem in problems)
         self._health.is_up = not (is_cut_short or is_silent)
+        self._health.trouble = str(problems[0]) if problems else None
         self._tell_lost_places()
         self._note_health()
-        body = self._body() if self._follower.oldest_at is not None else None
+        view = self._view() if self._follower.oldest_at is not None else None
         self._health.round_s = time.monotonic() - begun
-        self._page.show(self._health, body)
-        self._tell_once(problems)
+        self._shows.show(self._health, view)
+        self._tell_once(self._health.trouble)
 
     def _ask(self, begun: float) -> list[ClusterError]:
         self._follower.catch_up(begun + max(self._plan.interval_s, PATIENCE_S))
@@ -198,14 +207,14 @@ class Poller:
         self._health.read_at["log_ends"] = min(self._ends_at.values(), default=asked_at)
         return [problem for where, problem in problems.items() if where not in gone][:1]
 
-    # The page.
+    # What there is to show.
 
-    def _body(self) -> bytes:
+    def _view(self) -> View:
         known = Known(self._ends, self._times.known, self._listed, self._topic_names, time.time_ns() // 1_000_000)
         rows, methods = group_rows(self._follower.groups(), known)
         self._health.methods = dict(methods)
         run = self._tables.run if self._tables is not None else None
-        return rendered(families(View(self._cluster_name(), rows, self._ends, run), self._plan.names))
+        return View(self._cluster_name(), rows, self._ends, run)
 
     def _cluster_name(self) -> str:
         return self._plan.cluster_name or self._cluster.cluster_id or ""
@@ -229,11 +238,10 @@ class Poller:
             )
             lost.clear()
 
-    def _tell_once(self, problems: list[ClusterError]) -> None:
+    def _tell_once(self, trouble: str | None) -> None:
         """A sentence when something goes wrong, and one when all is well again."""
-        told = str(problems[0]) if problems else None
-        if told is not None and self._told is None:
-            self._tell(f"{told} Values stay as they were, with their age, until it answers.")
-        elif told is None and self._told is not None:
+        if trouble is not None and self._told is None:
+            self._tell(f"{trouble} It is asked again until it answers.")
+        elif trouble is None and self._told is not None:
             self._tell("all questions are answered again.")
-        self._told = told
+        self._told = trouble

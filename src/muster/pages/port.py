@@ -5,25 +5,24 @@ this machine (DNS rebinding): so a request must name an address, `localhost`, or
 styles come from here alone (Content-Security-Policy), and what clients have written reaches a page only as text.
 """
 
-import gzip
 import ipaddress
 import json
-import threading
 from collections.abc import Collection
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 
-from muster.errors import ConfigError, MusterError, Unexpected
+from muster.errors import MusterError, Unexpected
 from muster.pages.runs import Runs
 from muster.pages.shell import STATIC, as_json, served_page, static_file
-from muster.pages.site import NotAsked, NotThere, page
+from muster.pages.site import NotAsked, NotThere, Query, page
+from muster.serving import HttpPort, Reply
 
-TWIN = ".json"
+if TYPE_CHECKING:  # it takes libraries that are not needed without a cluster
+    from muster.pages.live import LiveCluster
+
+TWIN, LIVE = ".json", "/live.json"
 PAGES = {"/": "overview", "/overview": "overview", "/group": "group", "/topic": "topic", "/findings": "findings"}
 JSON, HTML = "application/json; charset=utf-8", "text/html; charset=utf-8"
-GZIP_LEVEL, WORTH_PACKING = 1, 2000
-SLOWEST_CLIENT_S = 30.0
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -32,12 +31,6 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-
-
-class Reply(NamedTuple):
-    status: int
-    content_type: str
-    body: bytes
 
 
 def is_known_host(host: str, allowed: Collection[str]) -> bool:
@@ -55,7 +48,7 @@ def is_known_host(host: str, allowed: Collection[str]) -> bool:
     return True
 
 
-def reply_to(runs: Runs, target: str) -> Reply:
+def reply_to(runs: Runs, target: str, live: "LiveCluster | None" = None) -> Reply:
     """What a path and its query are answered with."""
     path, _, text = target.partition("?")
     if path.startswith(STATIC):
@@ -63,13 +56,18 @@ def reply_to(runs: Runs, target: str) -> Reply:
     is_twin = path.endswith(TWIN)
     name = PAGES.get(path.removesuffix(TWIN), "")
     query = dict(parse_qsl(text, keep_blank_values=True, errors="replace"))
-    status, content = _content(runs, name, query)
+    if path == LIVE:
+        status, content = _live_alone(runs, live, query)
+    else:
+        status, content = _content(runs, name, query)
+        if live is not None and not query.get("at"):
+            content = _with_live(content, live.told(name, query, runs.current.manifest))
     if is_twin:
         return Reply(status, JSON, content)
     return Reply(status, HTML, served_page(content))
 
 
-def _content(runs: Runs, name: str, query: dict[str, str]) -> tuple[int, bytes]:
+def _content(runs: Runs, name: str, query: Query) -> tuple[int, bytes]:
     """A page as JSON. What goes wrong is a page, too: one sentence."""
     try:
         with runs.asked() as (shown, tables):
@@ -83,6 +81,19 @@ def _content(runs: Runs, name: str, query: dict[str, str]) -> tuple[int, bytes]:
         return 503, _sentence(error)
 
 
+def _with_live(content: bytes, told: dict[str, Any]) -> bytes:
+    """A page that is kept, and beside it what the cluster says, which is not."""
+    return content[:-1] + b',"live":' + as_json(told) + b"}"
+
+
+def _live_alone(runs: Runs, live: "LiveCluster | None", query: Query) -> tuple[int, bytes]:
+    """What the cluster says of the page that `page` names, for one that is open: its tables have not changed."""
+    if live is None:
+        return 404, _sentence(NotThere("no live cluster: start the dashboard with --bootstrap-server."))
+    told = live.told(query.get("page", ""), query, runs.current.manifest)
+    return 200, as_json({"page": "live", "live": told})
+
+
 def _sentence(error: Exception) -> bytes:
     return json.dumps({"page": "error", "sentence": str(error)}).encode()
 
@@ -94,74 +105,25 @@ def _static(path: str) -> Reply:
     return Reply(200, *found)
 
 
-class PagesPort:
-    """A port, 0 for a free one. `ConfigError` if it cannot be had."""
+class PagesPort(HttpPort):
+    """Serves the pages, with what a live cluster says beside them if there is one."""
 
-    def __init__(self, host: str, port: int, runs: Runs, allowed: Collection[str] = ()) -> None:
+    def __init__(
+        self, host: str, port: int, runs: Runs, allowed: Collection[str] = (), live: "LiveCluster | None" = None
+    ) -> None:
         names = {name.lower() for name in (host, *allowed)}
-        try:
-            self._http = _Server((host, port), _handler(runs, names))
-        except (OSError, OverflowError) as error:
-            why = error.strerror if isinstance(error, OSError) else "ports are numbers from 0 to 65535"
-            raise ConfigError(f"Nobody can be served at {host}:{port}: {why}. Choose another --port.") from error
-        shown = f"[{host}]" if ":" in host else host
-        self.url = f"http://{shown}:{self._http.server_port}/"
-        self._thread = threading.Thread(target=self._http.serve_forever, name="muster-pages", daemon=True)
-        self._thread.start()
 
-    def wait(self) -> None:
-        """Until it is closed."""
-        self._thread.join()
-
-    def close(self) -> None:
-        self._http.shutdown()
-        self._http.server_close()
-        self._thread.join()
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Whoever asked has gone away."""
-
-
-def _handler(runs: Runs, names: Collection[str]) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        timeout = SLOWEST_CLIENT_S
-        protocol_version = "HTTP/1.1"
-
-        def do_GET(self) -> None:
-            if not is_known_host(self.headers.get("Host", ""), names):
-                self._send(Reply(421, JSON, _sentence(ValueError("this server is not called that."))))
-                return
+        def answer(target: str, called: str) -> Reply:
+            if not is_known_host(called, names):
+                return _secured(Reply(421, JSON, _sentence(ValueError("this server is not called that."))))
             try:
-                reply = reply_to(runs, self.path)
+                return _secured(reply_to(runs, target, live))
             except Exception as error:  # a mistake of ours is a page, too
-                reply = Reply(500, JSON, _sentence(Unexpected(f"something unexpected happened: {error!r}")))
-            self._send(reply)
+                sentence = _sentence(Unexpected(f"something unexpected happened: {error!r}"))
+                return _secured(Reply(500, JSON, sentence))
 
-        do_HEAD = do_GET
+        super().__init__(host, port, answer, "--port")
 
-        def _send(self, reply: Reply) -> None:
-            body = reply.body
-            self.send_response(reply.status)
-            self.send_header("Content-Type", reply.content_type)
-            for name, value in HEADERS.items():
-                self.send_header(name, value)
-            if len(body) > WORTH_PACKING and "gzip" in self.headers.get("Accept-Encoding", ""):
-                body = gzip.compress(body, GZIP_LEVEL)
-                self.send_header("Content-Encoding", "gzip")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(body)
 
-        def version_string(self) -> str:
-            return "muster"
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Requests are nobody's news."""
-
-    return Handler
+def _secured(reply: Reply) -> Reply:
+    return reply._replace(headers=HEADERS)

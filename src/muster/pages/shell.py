@@ -13,8 +13,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 STATIC = "/static/"
-SCRIPTS = ("dom.js", "plot.js", "timeline.js", "views.js", "group.js", "served.js", "app.js")
-REPORT_SCRIPTS = ("dom.js", "plot.js", "timeline.js", "views.js", "group.js", "embedded.js", "app.js")
+SCRIPTS = ("dom.js", "live.js", "plot.js", "timeline.js", "views.js", "group.js", "served.js", "app.js")
+REPORT_SCRIPTS = ("dom.js", "live.js", "plot.js", "timeline.js", "views.js", "group.js", "embedded.js", "app.js")
 STYLE = "style.css"
 CONTENT_TYPES = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8"}
 

@@ -53,6 +53,7 @@
 
   function draw() {
     if (content.run) head = content;
+    muster.live.take(content.live);
     const top = document.getElementById('top');
     const slid = document.activeElement && document.activeElement.id === 'moment', searched = document.activeElement && document.activeElement.id === 'search';
     top.replaceChildren(...topOf());
@@ -77,7 +78,7 @@
         h('span', { class: 'cluster faint' }, head && head.run.cluster_id ? `cluster ${head.run.cluster_id}` : ''),
         h('button', { type: 'button', id: 'theme', title: 'Light or dark (t)', 'aria-label': 'Light or dark', onclick: toggleTheme }, '◐'),
         h('button', { type: 'button', id: 'help-button', title: 'Keys (?)', 'aria-label': 'Keys', onclick: help }, '?')),
-      head ? slider() : null,
+      head ? slider() : null, muster.live.bar(),
     ].filter(Boolean);
   }
 
@@ -166,6 +167,7 @@
   }
   try { const kept = localStorage.getItem('muster-theme'); if (kept === 'light' || kept === 'dark') document.documentElement.dataset.theme = kept; } catch { /* as above */ }
 
+  muster.renewLive = (live, isDrawn) => { content.live = live; if (isDrawn) draw(); else muster.live.take(live); };
   muster.begin = () => { draw(); };
   if (muster.source.begin) muster.source.begin().then(() => show(muster.source.route())); else muster.begin();
 })();

@@ -8,7 +8,7 @@ muster.views.group = (content, route) => {
   return [
     muster.h('h1', {}, group.group_id || '(no name)'),
     muster.h('div', { class: 'verdict' }, muster.pill(group.worst), ' ', sentenceOf(group, partitions, at)),
-    facts(group, content),
+    facts(group, content), muster.factsNow(group.group_id),
     content.findings.rows.length ? muster.h('section', {}, muster.h('h2', {}, 'Findings'), muster.findingList(content.findings, at, false)) : null,
     plots(content, route),
     muster.timeline(content),
@@ -37,6 +37,29 @@ function facts(group, content) {
   return muster.h('dl', { class: 'facts' }, told.map(([name, value]) => muster.h('div', {}, muster.h('dt', {}, name), muster.h('dd', {}, value))));
 }
 
+muster.factsNow = (id) => {
+  if (!muster.live.isThere()) return null;
+  const told = [['Lag now', (now) => muster.number(now.lag)], ['Behind now', (now) => muster.duration(now.lag_ms)], ['Members now', (now) => muster.number(now.members)], ['State now', (now) => `${now.state || 'unknown'}, ${now.type || 'unknown'}`], ['Last commit now', (now) => (now.last_commit_ms === null ? muster.NONE : muster.time(now.last_commit_ms))]];
+  return muster.h('dl', { class: 'facts now' }, told.map(([name, text]) => muster.h('div', {}, muster.h('dt', {}, name), muster.h('dd', {}, muster.live.cell(() => muster.live.group(id), text)))));
+};
+
+// A group that the tables do not have, but the cluster has.
+muster.liveOnly = (content) => {
+  const group = content.live && content.live.group;
+  if (!group) return null;
+  const columns = [{ title: 'Topic', cell: (each) => `${each.topic}-${each.partition}` }, ...partitionsNow()];
+  return muster.h('section', {}, muster.h('h2', {}, `The cluster has it now: ${group.group_id}`), muster.factsNow(group.group_id), muster.table(columns, muster.rows(content.live.partitions)));
+};
+
+function partitionsNow() {
+  const number = (name) => (each) => muster.live.cell(() => muster.live.partition(each.partition, each.topic), (now) => muster.number(now[name]));
+  return [
+    { title: 'Lag now', number: true, cell: number('lag') },
+    { title: 'Committed now', number: true, wide: true, cell: number('committed_offset') },
+    { title: 'End now', number: true, wide: true, cell: number('log_end_offset') },
+  ];
+}
+
 function plots(content, route) {
   const series = content.series, at = { start: series.start_ms, slot: series.slot_ms };
   const perMinute = (values) => values.map((value) => (value === null ? null : value * 60e3 / series.slot_ms));
@@ -62,6 +85,7 @@ function partitionTable(partitions, content) {
     { title: 'Lag', number: true, cell: (each) => (each.lag === null && each.lag_unknown ? muster.h('span', { class: 'faint' }, each.lag_unknown) : muster.number(each.lag)) },
     { title: 'Committed', number: true, wide: true, cell: (each) => muster.number(each.committed_offset) },
     { title: 'End', number: true, wide: true, cell: (each) => muster.number(each.log_end_offset) },
+    ...(muster.live.isThere() ? partitionsNow() : []),
     { title: 'Last commit', wide: true, cell: (each) => muster.ago(each.last_commit_ms, at) },
     ...(content.is_now ? [
       { title: 'Lost', number: true, wide: true, cell: (each) => (each.lost_records ? muster.number(each.lost_records) : muster.NONE) },

@@ -21,6 +21,15 @@ muster.source = {
       return { page: 'error', sentence: `The dashboard does not answer (${error.message}). Is it still running?` };
     }
   },
+  live: async () => {
+    const { page, params } = muster.source.route();
+    try {
+      const reply = await fetch(`/live.json${query({ page, id: params.id, name: params.name })}`);
+      return (await reply.json()).live;
+    } catch (error) {
+      return { is_up: false, age_ms: null, sentence: `The dashboard does not answer (${error.message}). Is it still running?` };
+    }
+  },
   moments: null,
   note: () => null,
 };

@@ -10,14 +10,21 @@ muster.summaryOf = (group, at) => {
   return [muster.pill(group.worst), group.worst && group.worst !== 'OK' ? since : null];
 };
 
+muster.stateNow = (now) => `${now.state || 'unknown'}, ${now.members === 1 ? '1 member' : `${muster.number(now.members)} members`}`;
+
 const ORDERS = {
   verdict: (group) => SEVERITY.indexOf(group.worst), group: (group) => group.group_id, lag: (group) => group.lag ?? -1,
   behind: (group) => group.lag_ms ?? -1, members: (group) => group.members ?? -1, rebalance: (group) => group.rebalanced_ms ?? -1,
   commit: (group) => group.last_commit_ms ?? -1, expires: (group) => -(group.expires_ms ?? Infinity),
+  lagnow: (group) => muster.live.group(group.group_id)?.lag ?? -1, now: (group) => muster.live.group(group.group_id)?.state ?? '',
 };
 
+// A group that began after the last run.
+const NOT_IN_TABLES = { verdict: null, worst: null, since_ms: null, lag: null, lag_ms: null, trend: '', members: null, state: null, rebalanced_ms: null, cause: null, last_commit_ms: null, expires_ms: null, topics: [] };
+
 muster.views.overview = (content, route) => {
-  const groups = muster.rows(content.groups), at = content.at_ms;
+  const told = muster.rows(content.groups), at = content.at_ms, live = muster.live;
+  const groups = [...told, ...live.others(new Set(told.map((group) => group.group_id))).map((each) => ({ ...NOT_IN_TABLES, group_id: each.group_id }))];
   const counts = { ERR: 0, WARN: 0, OK: 0, unknown: 0 };
   let lag = 0;
   for (const group of groups) { counts[group.verdict || 'unknown'] += 1; lag += group.lag || 0; }
@@ -30,15 +37,17 @@ muster.views.overview = (content, route) => {
   }, muster.h('b', {}, muster.number(count)), ` ${word}`));
   const columns = [
     { name: 'verdict', title: 'Verdict', cell: (group) => muster.summaryOf(group, at) },
-    { name: 'group', title: 'Group', cell: (group) => [muster.link({ page: 'group', params: { id: group.group_id } }, { class: 'row-link' }, group.group_id || '(no name)'), muster.h('span', { class: 'narrow faint' }, `${muster.number(group.lag)} records`)] },
+    { name: 'group', title: 'Group', cell: (group) => [muster.link({ page: 'group', params: { id: group.group_id } }, { class: 'row-link' }, group.group_id || '(no name)'), muster.h('span', { class: 'narrow faint' }, `${muster.number(group.lag)} records`, live.isThere() ? [', now ', live.cell(() => live.group(group.group_id), (now) => muster.number(now.lag))] : null)] },
     { name: 'behind', title: 'Behind', number: true, cell: (group) => muster.duration(group.lag_ms) },
     { name: 'lag', title: 'Lag, records', number: true, wide: true, cell: (group) => muster.number(group.lag) },
+    { name: 'lagnow', title: 'Lag now', number: true, wide: true, cell: (group) => live.cell(() => live.group(group.group_id), (now) => muster.number(now.lag)) },
+    { name: 'now', title: 'State now', wide: true, cell: (group) => live.cell(() => live.group(group.group_id), muster.stateNow) },
     { name: 'trend', title: 'Last day', wide: true, cell: (group) => muster.spark(group.trend) },
     { name: 'members', title: 'Members', number: true, wide: true, cell: (group) => [muster.number(group.members), group.state && group.state !== 'Stable' ? muster.h('span', { class: 'faint' }, ` ${group.state}`) : null] },
     { name: 'rebalance', title: 'Last rebalance', wide: true, cell: (group) => [muster.ago(group.rebalanced_ms, at), group.cause ? muster.h('span', { class: 'faint' }, ` ${group.cause}`) : null] },
     { name: 'commit', title: 'Last commit', wide: true, cell: (group) => muster.ago(group.last_commit_ms, at) },
     { name: 'expires', title: 'Expires', wide: true, cell: (group) => muster.ago(group.expires_ms, at) },
-  ].filter((column) => content.is_now || !['commit', 'expires'].includes(column.name));
+  ].filter((column) => (content.is_now || !['commit', 'expires'].includes(column.name)) && (live.isThere() || !['lagnow', 'now'].includes(column.name)));
   for (const column of columns) {
     if (!ORDERS[column.name]) continue;
     const isBy = route.params.sort === column.name;
@@ -92,18 +101,23 @@ muster.views.findings = (content) => [muster.h('h1', {}, 'Findings'),
   content.is_now ? null : muster.h('p', { class: 'faint' }, 'Of what is found now, what had begun by then.'), muster.findingList(content.findings, content.at_ms)];
 
 muster.views.topic = (content) => {
-  const readers = muster.rows(content.readers), partitions = muster.rows(content.partitions), at = content.at_ms;
+  const readers = muster.rows(content.readers), partitions = muster.rows(content.partitions), at = content.at_ms, live = muster.live;
   const columns = [
     { name: 'verdict', title: 'Verdict', cell: (each) => muster.summaryOf(each, at) },
     { name: 'group', title: 'Group', cell: (each) => muster.link({ page: 'group', params: { id: each.group_id } }, { class: 'row-link' }, each.group_id || '(no name)') },
     { title: 'Behind', number: true, cell: (each) => muster.duration(each.lag_ms) },
     { title: 'Lag, records', number: true, cell: (each) => muster.number(each.lag) },
+    ...(live.isThere() ? [
+      { title: 'Lag now', number: true, cell: (each) => live.cell(() => live.group(each.group_id), (now) => muster.number(now.lag)) },
+      { title: 'State now', wide: true, cell: (each) => live.cell(() => live.group(each.group_id), muster.stateNow) },
+    ] : []),
     { title: 'Partitions', number: true, wide: true, cell: (each) => (each.partitions ? muster.number(each.partitions) : muster.NONE) },
   ];
   const logs = [
     { title: 'Partition', number: true, cell: (each) => each.partition },
     { title: 'Begins', number: true, cell: (each) => muster.number(each.log_start_offset) },
     { title: 'Ends', number: true, cell: (each) => muster.number(each.log_end_offset) },
+    ...(live.isThere() ? [{ title: 'Ends now', number: true, cell: (each) => live.cell(() => live.partition(each.partition), (now) => muster.number(now.log_end_offset)) }] : []),
     { title: 'Written in a day', number: true, wide: true, cell: (each) => muster.number(each.written_in_a_day) },
     { title: 'Observed', wide: true, cell: (each) => muster.ago(each.observed_at_ms, at) },
   ];
@@ -115,4 +129,4 @@ muster.views.topic = (content) => {
     content.findings.rows.length ? muster.h('section', {}, muster.h('h2', {}, 'Findings'), muster.findingList(content.findings, at)) : null];
 };
 
-muster.views.error = (content) => [muster.h('h1', {}, 'This cannot be shown'), muster.h('p', { class: 'sentence', role: 'alert' }, content.sentence)];
+muster.views.error = (content) => [muster.h('h1', {}, 'This cannot be shown'), muster.h('p', { class: 'sentence', role: 'alert' }, content.sentence), muster.liveOnly(content)];

@@ -1,0 +1,85 @@
+"""Answers GET requests over HTTP in threads of its own: read-only, and packed for those who take it."""
+
+import gzip
+import threading
+from collections.abc import Callable, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, NamedTuple
+
+from muster.errors import ConfigError
+
+GZIP_LEVEL, WORTH_PACKING = 1, 2000
+"""Names repeat: 10 MB become a few hundred KB, and even this level costs most of an answer."""
+SLOWEST_CLIENT_S = 30.0
+
+
+class Reply(NamedTuple):
+    status: int
+    content_type: str
+    body: bytes
+    headers: Mapping[str, str] = {}
+
+
+Answer = Callable[[str, str], Reply]
+"""What is answered to a path with its query, by the name that the server was called (the header Host)."""
+
+
+class HttpPort:
+    """A port, 0 for a free one. `ConfigError` if it cannot be had: it names the option that chooses another."""
+
+    def __init__(self, host: str, port: int, answer: Answer, option: str) -> None:
+        try:
+            self._http = _Server((host, port), _handler(answer))
+        except (OSError, OverflowError) as error:
+            why = error.strerror if isinstance(error, OSError) else "ports are numbers from 0 to 65535"
+            raise ConfigError(f"Nobody can be served at {host}:{port}: {why}. Choose another {option}.") from error
+        shown = f"[{host}]" if ":" in host else host
+        self.url = f"http://{shown}:{self._http.server_port}/"
+        self._thread = threading.Thread(target=self._http.serve_forever, name="muster-http", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._http.shutdown()
+        self._http.server_close()
+        self._thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Whoever asked has gone away."""
+
+
+def _handler(answer: Answer) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        timeout = SLOWEST_CLIENT_S
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            self._send(answer(self.path, self.headers.get("Host", "")))
+
+        do_HEAD = do_GET
+
+        def _send(self, reply: Reply) -> None:
+            body = reply.body
+            self.send_response(reply.status)
+            self.send_header("Content-Type", reply.content_type)
+            for name, value in reply.headers.items():
+                self.send_header(name, value)
+            if len(body) > WORTH_PACKING and "gzip" in self.headers.get("Accept-Encoding", ""):
+                body = gzip.compress(body, GZIP_LEVEL)
+                self.send_header("Content-Encoding", "gzip")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(body)
+
+        def version_string(self) -> str:
+            return "muster"
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Requests are nobody's news."""
+
+    return Handler
