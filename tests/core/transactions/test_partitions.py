@@ -1,11 +1,15 @@
 """AddPartitions: what a transaction writes to, added before or by writing, and verified."""
 
+from dataclasses import replace
+
 import pytest
 
+from muster.codec.batches import encode_batch
 from muster.codec.error_codes import ErrorCode
-from muster.core.transactions.events import AddAnswer, Asker
+from muster.codec.records import Record
+from muster.core.transactions.events import LAST_EPOCH, AddAnswer, Asker
 from muster.core.transactions.states import TransactionState
-from tests.core.transactions.world import A0, A1, START_MS, TransactionWorld
+from tests.core.transactions.world import A0, A1, NEW, START_MS, TransactionWorld
 
 NONE = ErrorCode.NONE
 ABORTABLE = ErrorCode.TRANSACTION_ABORTABLE
@@ -126,3 +130,33 @@ def test_a_refused_record_adds_nothing() -> None:
     world.refuse_with = ErrorCode.MESSAGE_TOO_LARGE
     assert world.add(A0, A1) == AddAnswer(ErrorCode.UNKNOWN_SERVER_ERROR)
     assert world.state() is TransactionState.EMPTY
+
+
+LIMIT_BYTES = 400
+
+
+def ended_at(name_length: int) -> int | None:
+    """The bytes of the largest end of a transaction with a topic of so long a name; None if it was not added."""
+    world = TransactionWorld(max_batch_bytes=LIMIT_BYTES)
+    world.init()
+    known = world.coordinator.transactions
+    known["t"] = replace(known["t"], record=known["t"].record._replace(producer_epoch=LAST_EPOCH - 1))
+    world.producer_epoch = LAST_EPOCH - 1
+    world.log[-1] = known["t"].encoded
+    answer = world.add(("x" * name_length, 0))
+    if answer.error is not NONE:
+        assert answer.error is ErrorCode.UNKNOWN_SERVER_ERROR
+        assert known["t"].state is TransactionState.EMPTY
+        return None
+    assert world.end(version=NEW).error is NONE
+    key, value = world.log[-1]
+    return len(encode_batch([Record(0, START_MS, key, value)]))
+
+
+def test_what_could_not_be_ended_is_not_added() -> None:
+    """The record of an end is larger than that of an open transaction, and the log takes no more than its limit."""
+    sizes = {name_length: ended_at(name_length) for name_length in range(150, 300)}
+    taken = {length: size for length, size in sizes.items() if size is not None}
+    assert 150 in taken
+    assert 299 not in taken
+    assert LIMIT_BYTES - 20 < max(taken.values()) <= LIMIT_BYTES

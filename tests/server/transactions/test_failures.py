@@ -205,3 +205,16 @@ def test_an_end_at_the_last_epoch_needs_a_fresh_id(
     assert producer.end(commit=False) == 0
     assert producer.epoch == 0
     assert producer.producer_id != before
+
+
+def test_a_transaction_that_fills_its_log_to_the_limit_can_be_ended() -> None:
+    """The abort is one of the newer version, whose record has a field more than that of the older open transaction."""
+    with Broker(settings={"message.max.bytes": "250"}) as broker, Raw((broker.host, broker.port)) as raw:
+        broker.create_topic(TOPIC, partitions=40)
+        producer = Producer(raw, WORKER, 0).begin()
+        errors = [producer.add(TOPIC, number)[0] for number in range(40)]
+        added = errors.count(0)
+        assert 0 < added < 40, "one more is too much, by no more than its four bytes"
+        assert errors[added:] == [E.UNKNOWN_SERVER_ERROR] * (40 - added)
+        assert producer.init() == E.CONCURRENT_TRANSACTIONS
+        wait_for(broker, "CompleteAbort")

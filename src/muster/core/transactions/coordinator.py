@@ -75,6 +75,9 @@ from muster.core.transactions.writes import Changed, Expired, TransactionWrite, 
 
 MOST_TOMBSTONES = 1_000
 """In one write; a shell has other things to do between two of them."""
+ROOM_FOR_END_BYTES = 100
+"""What a batch and the fields that only an end has take, besides the key and value of an open transaction: 61 for the
+header of a batch, up to 23 around a record, 14 for the next producer id and the version of the client."""
 _FIRST_END_THAT_BUMPS = 5
 _FIRST_ADD_OF_VERSION_2 = 4
 _SERVER_VERSION = BUMPS_AT_END
@@ -163,8 +166,16 @@ class TransactionCoordinator:
     def _change(
         self, changed: Transaction, out: Outcome, last_epoch: int, event: Request | None = None, answer: Any = None
     ) -> None:
+        key, value = changed.encoded
+        if changed.state is TransactionState.ONGOING and event is not None and not self._could_end(key, value):
+            _refuse(event, log_error(ErrorCode.MESSAGE_TOO_LARGE), out)
+            return
         decision = Changed(changed.transactional_id, last_epoch, event, answer)
-        out.writes.append(TransactionWrite([changed.encoded], decision))
+        out.writes.append(TransactionWrite([(key, value)], decision))
+
+    def _could_end(self, key: bytes, value: bytes) -> bool:
+        """Whether the log would take the end of a transaction as well; else nobody could ever end it."""
+        return len(key) + len(value) + ROOM_FOR_END_BYTES <= self.config.max_batch_bytes
 
     def _go_on(self, transaction: Transaction, out: Outcome) -> None:
         """Ask for the markers of an end that is decided."""

@@ -19,9 +19,12 @@ from muster.server.leadership import Leadership, Loaded, Progress
 from muster.server.server_log import ServerLog
 
 
-def transaction_config(config: BrokerConfig) -> TransactionConfig:
+def transaction_config(config: BrokerConfig, log: DiskLog) -> TransactionConfig:
     return TransactionConfig(
-        config.transaction_max_timeout_ms, config.transactional_id_expiration_ms, config.muster_max_transactional_ids
+        config.transaction_max_timeout_ms,
+        config.transactional_id_expiration_ms,
+        config.muster_max_transactional_ids,
+        min(log.config.max_message_bytes, log.config.segment_bytes),
     )
 
 
@@ -30,7 +33,7 @@ def load_transactions(
 ) -> Loaded[TransactionCoordinator]:
     """Raises `LoadFailed` where the log must not be served."""
     started = time.perf_counter()
-    coordinator = TransactionCoordinator(transaction_config(config), epoch)
+    coordinator = TransactionCoordinator(transaction_config(config, log), epoch)
     report = replay_transactions(
         coordinator.table,
         log.batches(buffer_bytes=config.transaction_state_log_load_buffer_size),
