@@ -2,15 +2,20 @@
 
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
 from muster.pipeline.job import Request
+from muster.pipeline.plan import Look
+from muster.pipeline.sources import LogDirectories
 from muster.tables.reading import open_tables
+from muster.tables.store import TableStore
 from tests.pipeline.world import GrowingLog, rows_of, run_here, unpacked
 
 KEY = ("group_id", "topic", "partition")
 MADE = ("status", "verdicts", "expiry")
+DAY_MS = 86_400_000
 
 
 @pytest.fixture(scope="module")
@@ -103,3 +108,45 @@ def test_a_run_without_analytics_does_not_judge(tmp_path: Path) -> None:
     with open_tables(tmp_path / "tables") as tables:
         assert tables.manifest.tables["status"] == version, "nothing is new, and nothing is written"
     assert Request([], "").analytics
+
+
+def test_what_time_alone_changes_is_told_though_nothing_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a live cluster at rest offsets come to expire; of files the moment stays what it was."""
+    log, tables, looked = unpacked("mini-zstd-43", tmp_path), tmp_path / "tables", LogDirectories.look
+    run_here(tables, log, analytics=True)
+    newest_ms = moment_of(tables)
+    run_here(tables, log, analytics=True)
+    assert moment_of(tables) == newest_ms
+
+    def said(at_ms: int) -> tuple[int, int]:
+        """After a look at such a time: when was judged, and how many offsets were said to expire soon."""
+
+        def look(self: LogDirectories, *known: Any) -> Look:
+            found = looked(self, *known)
+            return found._replace(log_ends=found.log_ends.slice(0, 0), is_live=True, looked_at_ms=at_ms)
+
+        monkeypatch.setattr(LogDirectories, "look", look)
+        run_here(tmp_path / "live", log, analytics=True)
+        assert moment_of(tmp_path / "live") == at_ms
+        rows = rows_of(tmp_path / "live", "status")["status"]
+        (judged_ms,) = {row["at_ms"] for row in rows}
+        return judged_ms, sum(row["verdict"] == "EXPIRING" for row in rows)
+
+    def found() -> int:
+        rows = rows_of(tmp_path / "live", "findings")["findings"]
+        return sum(row["kind"] == "about-to-expire" for row in rows)
+
+    first, late_ms = said(newest_ms + 1), newest_ms + 6 * DAY_MS + DAY_MS // 2
+    assert first[0] == newest_ms + 1
+    assert said(newest_ms + 60_000) == first
+    findings = found()
+    judged_ms, expiring = said(late_ms)
+    assert judged_ms == late_ms
+    assert expiring > first[1]
+    assert found() > findings
+
+
+def moment_of(tables: Path) -> int:
+    manifest = TableStore(tables).manifest()
+    assert manifest is not None
+    return manifest.moment_ms

@@ -49,6 +49,8 @@ from muster.tables.upkeep import KEEP, Keep
 GROUPS_AT_ONCE = 500
 """Whose rows are withdrawn by one statement."""
 WEEK_MS = 7 * 24 * 3600 * 1000
+JUDGED_FOR_MS = 5 * 60 * 1000
+"""How long what was said holds where nothing is new: offsets expire, and transactions hang, by time alone."""
 FROM_THE_LOG = ("commits", "group_records", "markers")
 STATE_ALONE = ("offsets", "open_commits", "group_state", "groups", "members")
 IN_BUCKETS = tuple(table for table in STATE if table != NOT_IN_BUCKETS)
@@ -147,6 +149,9 @@ def _run(engine: Engine, request: Request, watch: Watch) -> Summary:
             job.find()
         elif job.look.is_live:
             job.observe_log_ends()  # or a later run would draw a line over the time in which nothing came
+            if job.is_due_to_be_judged():
+                job.judge()
+                job.find()
         job.publish()
     return job.summary
 
@@ -195,6 +200,7 @@ class _Job:
         """What the next run wants to know of the tables by interval: as the last one left it, if nothing is new."""
         self.judged = was_judged(changes)
         """The last run that has judged; this one, if nothing is new since."""
+        self.judged_at_ms: int | None = self._known("judged_at_ms")
         self.at_ms = self.look.looked_at_ms
         """The moment that is judged: when a cluster was asked; of log directories that of the newest record in them."""
         self.damage: list[dict[str, Any]] = self._known("damage") or []
@@ -297,9 +303,10 @@ class _Job:
         grows with the clock. Then the manifest alone is written, which says when the source was looked at, and of a
         live cluster the observation.
         """
-        known = self.changes.manifest and self.changes.manifest.source
-        if not known or self.readings[0].found or self.cuts or known.get("rows") is None:
+        manifest = self.changes.manifest
+        if manifest is None or self.readings[0].found or self.cuts or manifest.source.get("rows") is None:
             return False
+        known = manifest.source
         if known.get("history") != self.request.history:
             return False
         if self.request.history and self.request.analytics and (self.analysed is None or self.judged is None):
@@ -309,11 +316,20 @@ class _Job:
         self.behind = known.get("behind", 0)
         if self.look.is_live and self.behind:
             return False
+        if not self.look.is_live:
+            self.at_ms = manifest.moment_ms  # as it was, whenever it is looked at
         self.summary.rows = dict(known["rows"])
         self.summary.new_rows = dict.fromkeys(("log_ends", *(HISTORY if self.request.history else ())), 0)
         if self.request.history and self.request.analytics:
             self.summary.new_rows |= dict.fromkeys(ANALYTICS, 0)
         return True
+
+    def is_due_to_be_judged(self) -> bool:
+        """Whether it is so long ago that time alone may have changed a verdict; sooner where offsets live shortly."""
+        if not (self.request.history and self.request.analytics):
+            return False
+        holds_ms = min(JUDGED_FOR_MS, self.summary.offsets_retention_ms // 16)
+        return self.judged_at_ms is None or self.at_ms - self.judged_at_ms >= holds_ms
 
     def read_again_where_records_are_missing(self) -> None:
         """A tombstone may have come and gone behind the last run: there the whole log says what is in force.
@@ -420,7 +436,7 @@ class _Job:
         if self.request.history and self.request.analytics:
             retention_ms = self.summary.offsets_retention_ms
             made = judge(self.changes, self.engine, self.at_ms, retention_ms, bool(self.cuts), self._options)
-            self.judged = self.changes.number
+            self.judged, self.judged_at_ms = self.changes.number, self.at_ms
             self.summary.rows |= {table: made[table] for table in ("status", "expiry")}
             self.summary.new_rows["verdicts"] = made["verdicts"]
 
@@ -450,6 +466,8 @@ class _Job:
             "topic_names": {**(self._known("topic_names") or {}), **self.topic_names},
             "history": self.request.history,
             "observed_at_ms": self.look.looked_at_ms,
+            "moment_ms": self.at_ms,
+            "judged_at_ms": self.judged_at_ms,
             "log_ends_digest": ends_digest(self.look.log_ends),
             "behind": self.behind,
             "analytics": self.analysed,

@@ -100,6 +100,13 @@ class Manifest:
         return int(self.source.get("observed_at_ms") or self.created_at_ms)
 
     @property
+    def moment_ms(self) -> int:
+        """Of which moment the tables are: when a live cluster was asked; of files that of the newest record in them, so
+        a copy from long ago is as it was then.
+        """
+        return int(self.source.get("moment_ms") or self.observed_at_ms)
+
+    @property
     def newest_record_ms(self) -> int | None:
         """The latest time of any record that was read."""
         times = [each.newest_timestamp_ms for each in self.progress.values() if each.newest_timestamp_ms is not None]
