@@ -17,6 +17,7 @@ from muster.server.connection import Connection, PendingReply
 from muster.server.long_requests import LongRequests
 from muster.server.records import waiting_fetches
 from muster.server.slices import Slices
+from muster.server.transactions import questions, serving
 from tests.server.raw import Raw, commit_body, fetch_offsets
 from tests.server.records.talking import FETCH, batch, fetch_body, produce, produce_body
 from tests.server.test_connection import FakeTransport, connected, requests
@@ -88,6 +89,29 @@ REQUESTS: dict[str, tuple[ApiKey, int, dict[str, Any]]] = {
         {"groups": ["readers", *(f"no-group-{n}" for n in range(MANY))], "includeAuthorizedOperations": False},
     ),
     "DeleteGroups": (ApiKey.DELETE_GROUPS, 2, {"groupsNames": [f"no-group-{n}" for n in range(MANY)]}),
+    "AddPartitionsToTxn": (
+        ApiKey.ADD_PARTITIONS_TO_TXN, 3,
+        {"v3AndBelowTransactionalId": "worker", "v3AndBelowProducerId": 1, "v3AndBelowProducerEpoch": 0,
+         "v3AndBelowTopics": [{"name": "orders", "partitions": [*range(2 * MANY), 0, 0]}]},
+    ),
+    "AddPartitionsToTxn of brokers": (
+        ApiKey.ADD_PARTITIONS_TO_TXN, 5,
+        {"transactions": [{"transactionalId": f"worker-{n}", "producerId": n, "producerEpoch": 0, "verifyOnly": True,
+                           "topics": [{"name": "orders", "partitions": [n % 4]}]} for n in range(MANY)]},
+    ),
+    "TxnOffsetCommit": (
+        ApiKey.TXN_OFFSET_COMMIT, 3,
+        {"transactionalId": "worker", "groupId": "readers", "producerId": 1, "producerEpoch": 0, "topics": [
+            {"name": "orders", "partitions": partitions(committedOffset=1, committedMetadata="")}]},
+    ),
+    "WriteTxnMarkers": (
+        ApiKey.WRITE_TXN_MARKERS, 1,
+        {"markers": [{"producerId": n, "producerEpoch": 0, "transactionResult": True, "coordinatorEpoch": 0,
+                      "topics": [{"name": "orders", "partitionIndexes": [n % 4]}]} for n in range(MANY)]},
+    ),
+    "DescribeTransactions": (
+        ApiKey.DESCRIBE_TRANSACTIONS, 0, {"transactionalIds": [f"worker-{n}" for n in range(MANY)]},
+    ),
     "FindCoordinator": (
         ApiKey.FIND_COORDINATOR, 4, {"keyType": 0, "coordinatorKeys": [f"group-{n}" for n in range(MANY)]},
     ),
@@ -107,7 +131,7 @@ def test_the_answer_is_the_same(broker: Broker, raw: Raw, name: str, monkeypatch
     in_slices = raw.frame()
     assert began
     began.clear()
-    for module in (cluster_requests, group_requests, waiting_fetches):
+    for module in (cluster_requests, group_requests, waiting_fetches, serving, questions):
         for limit in ("LONG_REQUEST_BYTES", "MANY_PARTITIONS"):
             monkeypatch.setattr(module, limit, 1 << 30, raising=False)
     raw.send(api_key, version, **body)

@@ -272,8 +272,8 @@ class BrokerConfig:
     muster_max_response_bytes: int = _setting(
         67_108_864,
         INT,
-        "the largest answer to DescribeGroups, ListGroups and OffsetFetch; groups that find no room in it hear "
-        "POLICY_VIOLATION(44)",
+        "the largest answer to DescribeGroups, ListGroups, OffsetFetch, DescribeTransactions and ListTransactions; "
+        "what finds no room in it hears POLICY_VIOLATION(44)",
         least=1024,
     )
     max_request_partition_size_limit: int = _setting(

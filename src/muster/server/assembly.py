@@ -57,7 +57,9 @@ from muster.server.server_log import FaultLog, RateLimitedLog, ServerLog, Stats
 from muster.server.timers import Clock
 from muster.server.transactions.ends import Ends
 from muster.server.transactions.markers import Markers
+from muster.server.transactions.questions import TransactionQuestions
 from muster.server.transactions.requests import TransactionRequests
+from muster.server.transactions.serving import Serving
 from muster.server.transactions.steps import Steps
 from muster.server.transactions.timeouts import Timeouts
 from muster.server.transactions.topic import TransactionTopic, load_transactions
@@ -237,11 +239,17 @@ def assemble(
         cluster, topic_changes, data_partitions, producer_ids, fetches, sessions, remarks, clock, long_requests,
         TransactionalBatches(verification, data_partitions),
     )  # fmt: skip
+    serving = Serving(long_requests)
     transaction_requests = TransactionRequests(
-        cluster, led_transactions, led_partitions, group_requests, verification, markers, producer_ids, steps,
+        cluster, led_transactions, led_partitions, group_requests, serving, verification, markers, producer_ids, steps,
         fenced, cluster_requests.init_producer_id,
     )  # fmt: skip
-    dispatch = Dispatch({**group_requests.handlers, **cluster_requests.handlers, **transaction_requests.handlers})
+    questions = TransactionQuestions(
+        led_transactions, long_requests, serving, config.muster_max_response_bytes, group_requests.report_too_large
+    )
+    dispatch = Dispatch({
+        **group_requests.handlers, **cluster_requests.handlers, **transaction_requests.handlers, **questions.handlers,
+    })  # fmt: skip
     handle = group_requests.repeated.before(dispatch.handle)
     connections = Connections(config, server_log, stats, faults, handle, fetches.forget, turns)
     topics.listen(partial(_log_topic_change, server_log))

@@ -32,10 +32,11 @@ class TransactionAdmin:
 
     def list_transactions(self, event: ListTransactions, now: Instant, out: Outcome) -> None:
         """All that pass every filter. A duration counts from the begin, and for what has not begun it is endless."""
+        states = frozenset(event.states)
         listed = [
             ListedTransaction(each.transactional_id, each.producer_id, each.state.kafka_name)
             for each in self._transactions.values()
-            if _passes(event, each, now.wall_ms)
+            if _passes(event, states, each, now.wall_ms)
         ]
         unknown = tuple(dict.fromkeys(name for name in event.states if name not in KAFKA_NAMES))
         out.replies.append(Reply(event.reply_to, ListTransactionsAnswer(ErrorCode.NONE, unknown, tuple(listed))))
@@ -54,11 +55,9 @@ def _described(transaction: Transaction) -> DescribedTransaction:
     )
 
 
-def _passes(event: ListTransactions, transaction: Transaction, wall_ms: int) -> bool:
+def _passes(event: ListTransactions, states: frozenset[str], transaction: Transaction, wall_ms: int) -> bool:
     if event.producer_ids and transaction.producer_id not in event.producer_ids:
         return False
-    if event.states and transaction.state.kafka_name not in event.states:
+    if states and transaction.state.kafka_name not in states:
         return False
-    if event.min_duration_ms >= 0 and wall_ms - transaction.record.start_ms <= event.min_duration_ms:
-        return False
-    return event.matches is None or event.matches(transaction.transactional_id)
+    return event.min_duration_ms < 0 or not wall_ms - transaction.record.start_ms <= event.min_duration_ms

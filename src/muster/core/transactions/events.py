@@ -4,7 +4,6 @@ As for the groups, requests carry `reply_to`, which the coordinator only hands b
 with the event. A fresh producer id is needed in two cases: the transactional id is new, or its epoch `is_used_up`.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -97,13 +96,12 @@ class DescribeTransaction:
 
 @dataclass(slots=True)
 class ListTransactions:
-    """`matches` is the pattern that a transactional id must match; an empty filter lets all pass."""
+    """An empty filter lets all pass. A pattern of ids is for whoever asks."""
 
     reply_to: Any
     states: tuple[str, ...] = ()
-    producer_ids: tuple[int, ...] = ()
+    producer_ids: frozenset[int] = frozenset()
     min_duration_ms: int = NO_DURATION
-    matches: Callable[[str], bool] | None = None
 
 
 @dataclass(slots=True)

@@ -3,16 +3,24 @@
 Kafka matches with RE2, which never goes back; Python's `re` does, and a client could have it go back for hours. So a
 pattern is read by Python's own parser and matched here, by a walk over the states that it can be in. What RE2 does not
 know (references back, looks ahead) is refused, and so is a pattern that becomes very large.
+
+Where a character leads from a set of states is found once and remembered, as far as there is room. What has to be found
+anew is counted: a pattern made for a great many sets (`(a|b)*a(a|b){400}`) is given up, as `TooCostly`.
 """
 
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from re import _constants as codes  # type: ignore[attr-defined]
 from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
 
+from muster.server.slices import Slices, finished
+
 MOST_STATES = 1_000
+MOST_REMEMBERED = 10_000
+MOST_LOOKED_AT = 1_000_000
+"""States, of all sets that are found; about a second."""
 _FOR_EVER = codes.MAXREPEAT
 Test = Callable[[str], bool]
 
@@ -21,8 +29,12 @@ class BadPattern(Exception):
     """It means nothing, or nothing that is served."""
 
 
-def matcher(pattern: str) -> Callable[[str], bool]:
-    """Whether a whole id matches a pattern. Raises `BadPattern`."""
+class TooCostly(Exception):
+    """Whether ids match is too much work to find out."""
+
+
+def matcher(pattern: str) -> "Matcher":
+    """Says whether a whole id matches a pattern. Raises `BadPattern`."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -34,7 +46,7 @@ def matcher(pattern: str) -> Callable[[str], bool]:
         end = automaton.add_all(parsed, 0)
     except RecursionError as error:
         raise BadPattern("it is too deep") from error
-    return lambda text: automaton.matches(text, end)
+    return Matcher(automaton, end)
 
 
 def _as_python_has_it(pattern: str) -> str:
@@ -117,7 +129,8 @@ class _Automaton:
         self._free[start].append(state)
         return state
 
-    def _reached(self, states: list[int], is_begin: bool, is_end: bool) -> list[int]:
+    def reached(self, states: Iterable[int], is_begin: bool, is_end: bool) -> list[int]:
+        """These states, and those to which one gets from them without a character."""
         found = dict.fromkeys(states)
         for state in (left := list(found)):
             following = list(self._free[state])
@@ -131,14 +144,63 @@ class _Automaton:
                     left.append(one)
         return left
 
-    def matches(self, text: str, end: int) -> bool:
-        states = self._reached([0], True, not text)
-        for number, character in enumerate(text, 1):
-            moved = {step[1]: None for one in states if (step := self._steps[one]) is not None and step[0](character)}
-            if not moved:
+    def behind(self, states: Iterable[int], character: str) -> list[int]:
+        """Where a character leads from these states."""
+        moved = {step[1]: None for one in states if (step := self._steps[one]) is not None and step[0](character)}
+        return self.reached(moved, False, False)
+
+
+class _Node:
+    """A set of states, and where characters lead from it as far as is known; None is nowhere."""
+
+    __slots__ = ("moves", "states")
+
+    def __init__(self, states: frozenset[int]) -> None:
+        self.states = states
+        self.moves: dict[str, _Node | None] = {}
+
+
+class Matcher:
+    """Called with an id; `slices` is the same for those who have other things to do. Raises `TooCostly`."""
+
+    def __init__(self, automaton: _Automaton, end: int) -> None:
+        self._automaton = automaton
+        self._end = end
+        self._looked_at = 0
+        self._forget()
+
+    def _forget(self) -> None:
+        self._remembered = 0
+        self._nodes: dict[frozenset[int], _Node] = {}
+        self._first = _Node(frozenset(self._automaton.reached([0], True, False)))
+
+    def __call__(self, text: str) -> bool:
+        return finished(self.slices(text))
+
+    def slices(self, text: str) -> Slices[bool]:
+        node = self._first
+        for character in text:
+            if character in node.moves:
+                following = node.moves[character]
+            else:
+                following = self._move(node, character)
+                yield
+            if following is None:
                 return False
-            states = self._reached(list(moved), False, number == len(text))
-        return end in states
+            node = following
+        return self._end in self._automaton.reached(node.states, not text, True)
+
+    def _move(self, node: _Node, character: str) -> _Node | None:
+        self._looked_at += len(node.states)
+        if self._looked_at > MOST_LOOKED_AT:
+            raise TooCostly
+        if self._remembered >= MOST_REMEMBERED:
+            self._forget()
+        self._remembered += 1
+        states = frozenset(self._automaton.behind(node.states, character))
+        following = self._nodes.setdefault(states, _Node(states)) if states else None
+        node.moves[character] = following
+        return following
 
 
 def _test(code: Any, about: Any, ignores_case: bool) -> Test:

@@ -9,42 +9,44 @@ from typing import Any
 
 from muster.codec.error_codes import ErrorCode
 from muster.codec.transaction_log import TopicPartition
-from muster.core.events import ALL_COMMITTED
+from muster.core.events import ALL_COMMITTED, CommitAnswer, TxnOffsetCommit
 from muster.core.transactions.events import (
     AddAnswer,
     AddPartitions,
     Asker,
-    DescribedTransaction,
     EndAnswer,
     EndTxn,
     InitAnswer,
     InitProducerId,
-    ListTransactionsAnswer,
     is_used_up,
 )
 from muster.core.transactions.states import TransactionState
 from muster.core.transactions.transactions import Transaction
+from muster.core.transactions.writes import WriteMarkers
 from muster.protocol.apis import ApiKey
 from muster.server.cluster.cluster import Cluster
 from muster.server.cluster.topics import INTERNAL_TOPICS, OFFSETS_TOPIC
 from muster.server.connection import PendingReply
 from muster.server.dispatch import Handler, Request
-from muster.server.group_requests import CombinedReply, GroupRequests, PartialReply
+from muster.server.group_requests import GroupRequests
 from muster.server.led_partitions import LedGroups, LedTransactions
 from muster.server.records.first_batches import has_open
 from muster.server.records.produce import Writer
 from muster.server.records.producer_ids import NO_ID, ProducerIds
 from muster.server.server_log import RateLimitedLog
+from muster.server.slices import Slices
 from muster.server.transactions import wire
 from muster.server.transactions.markers import Markers
-from muster.server.transactions.patterns import BadPattern, matcher
+from muster.server.transactions.serving import Serving
 from muster.server.transactions.steps import Step, Steps
 from muster.server.transactions.timeouts import LONGEST_ID
 from muster.server.transactions.verification import Verification
 from muster.server.waiting_replies import Callback
 
 FIRST_COMMIT_THAT_ADDS = 5
-DESCRIBE_REFUSED = DescribedTransaction(ErrorCode.POLICY_VIOLATION)
+LEAST_COMMIT_BYTES = 40
+"""Of the record of an offset, whatever its group and topic are called."""
+UNLIMITED = 1 << 62
 
 
 class TransactionRequests:
@@ -56,6 +58,7 @@ class TransactionRequests:
         transactions: LedTransactions,
         groups: LedGroups,
         group_requests: GroupRequests,
+        serving: Serving,
         verification: Verification,
         markers: Markers,
         producer_ids: ProducerIds,
@@ -66,8 +69,6 @@ class TransactionRequests:
         self._cluster = cluster
         self._transactions = transactions
         self._groups = groups
-        self._names = group_requests.names
-        self._report_too_large = group_requests.report_too_large
         self._verification = verification
         self._markers = markers
         self._producer_ids = producer_ids
@@ -76,14 +77,20 @@ class TransactionRequests:
         self._without_transactions = without_transactions
         self.handlers: dict[int, Handler] = {
             ApiKey.INIT_PRODUCER_ID: self._init_producer_id,
-            ApiKey.ADD_PARTITIONS_TO_TXN: self._add_partitions,
+            ApiKey.ADD_PARTITIONS_TO_TXN: serving.handler(
+                ApiKey.ADD_PARTITIONS_TO_TXN, wire.decode_add_partitions, self._add_partitions,
+                wire.encode_add_partitions,
+            ),
             ApiKey.ADD_OFFSETS_TO_TXN: self._add_offsets,
             ApiKey.END_TXN: self._end_txn,
-            ApiKey.TXN_OFFSET_COMMIT: self._txn_offset_commit,
-            ApiKey.WRITE_TXN_MARKERS: self._write_markers,
-            ApiKey.DESCRIBE_TRANSACTIONS: self._describe,
-            ApiKey.LIST_TRANSACTIONS: self._list,
-        }
+            ApiKey.TXN_OFFSET_COMMIT: serving.handler(
+                ApiKey.TXN_OFFSET_COMMIT, partial(wire.decode_txn_offset_commit, group_requests.names),
+                self._txn_offset_commit, wire.encode_txn_offset_commit,
+            ),
+            ApiKey.WRITE_TXN_MARKERS: serving.handler(
+                ApiKey.WRITE_TXN_MARKERS, wire.decode_write_markers, self._write_markers, wire.encode_write_markers
+            ),
+        }  # fmt: skip
 
     # Producers.
 
@@ -137,12 +144,10 @@ class TransactionRequests:
 
     # Partitions.
 
-    def _add_partitions(self, request: Request, data: bytes, start: int, end: int) -> PendingReply:
-        asked = wire.decode_add_partitions(request.version, data, start, end)
-        reply = request.reply(ApiKey.ADD_PARTITIONS_TO_TXN, wire.encode_add_partitions, asked)
+    def _add_partitions(self, request: Request, asked: list[wire.ToAdd], reply: PendingReply) -> Slices[None]:
         gathered = _Gathered(len(asked), reply.answer)
         for number, one in enumerate(asked):
-            refused = self._refused(one.partitions)
+            refused = yield from self._refused(one.partitions)
             if refused is not None:
                 gathered.put(number, refused)
                 continue
@@ -151,14 +156,20 @@ class TransactionRequests:
                 request.version, verify_only=one.verify_only,
             )  # fmt: skip
             self._transactions.submit(event, Callback(partial(_put_added, gathered, number, event), reply.fail))
-        return reply
+            yield
 
-    def _refused(self, partitions: Sequence[TopicPartition]) -> list[ErrorCode] | None:
+    def _refused(self, partitions: Sequence[TopicPartition]) -> Slices[dict[TopicPartition, ErrorCode] | None]:
         """Errors for each, if there is one that cannot be added: then none is."""
-        errors = [self._partition_error(*partition) for partition in partitions]
-        if all(error is ErrorCode.NONE for error in errors):
+        errors: dict[TopicPartition, ErrorCode] = {}
+        for partition in partitions:
+            errors[partition] = self._partition_error(*partition)
+            yield
+        if all(error is ErrorCode.NONE for error in errors.values()):
             return None
-        return [ErrorCode.OPERATION_NOT_ATTEMPTED if error is ErrorCode.NONE else error for error in errors]
+        return {
+            partition: ErrorCode.OPERATION_NOT_ATTEMPTED if error is ErrorCode.NONE else error
+            for partition, error in errors.items()
+        }
 
     def _partition_error(self, name: str, number: int) -> ErrorCode:
         if name in INTERNAL_TOPICS:
@@ -183,20 +194,23 @@ class TransactionRequests:
 
     # Offsets.
 
-    def _txn_offset_commit(self, request: Request, data: bytes, start: int, end: int) -> PendingReply:
-        asked = wire.decode_txn_offset_commit(request.version, data, start, end, self._names)
+    def _txn_offset_commit(self, request: Request, asked: wire.CommitRequest, reply: PendingReply) -> Slices[None]:
         event = asked.event
-        reply = request.reply(ApiKey.TXN_OFFSET_COMMIT, wire.encode_txn_offset_commit, asked, group_id=event.group_id)
+        reply.group_id = event.group_id
+        yield
         if not event.partitions:
             reply.answer(ALL_COMMITTED)
-            return reply
+            return
+        if len(event.partitions) > self._most_commits(event):
+            reply.answer(CommitAnswer(ErrorCode.INVALID_COMMIT_OFFSET_SIZE))
+            return
         to_add = AddPartitions(
             None, asked.transactional_id, event.producer_id, event.producer_epoch, (self._partition_of_group(event),),
             Asker.TXN_OFFSET_COMMIT, request.version, verify_only=request.version < FIRST_COMMIT_THAT_ADDS,
         )  # fmt: skip
         if self._goes_on(to_add):
             self._groups.submit(event, reply)
-            return reply
+            return
 
         def commit(answer: AddAnswer) -> None:
             error = answer.of_each(to_add)[0]
@@ -209,7 +223,11 @@ class TransactionRequests:
                 reply.fail(problem)
 
         self._verification.prepare(to_add, commit, reply.fail)
-        return reply
+
+    def _most_commits(self, event: TxnOffsetCommit) -> int:
+        """As many as find room in a batch; more need not be looked at."""
+        led = self._groups.by_number.get(self._groups.router.partition_of(event))
+        return UNLIMITED if led is None else led.log.config.max_message_bytes // LEAST_COMMIT_BYTES
 
     def _goes_on(self, to_add: AddPartitions) -> bool:
         """Whether a producer has offsets open in the partition already: as with batches, nobody is asked then."""
@@ -239,43 +257,14 @@ class TransactionRequests:
         except Exception as error:
             reply.fail(error)
 
-    def _write_markers(self, request: Request, data: bytes, start: int, end: int) -> PendingReply:
+    def _write_markers(self, request: Request, asked: list[WriteMarkers], reply: PendingReply) -> Slices[None]:
         """Markers that no coordinator of ours has decided: an operator's, for a transaction that hangs."""
-        asked = wire.decode_write_markers(request.version, data, start, end)
-        reply = request.reply(ApiKey.WRITE_TXN_MARKERS, wire.encode_write_markers, asked)
         gathered = _Gathered(len(asked), reply.answer)
         for number, one in enumerate(asked):
             of_one = _Gathered(len(one.partitions), partial(gathered.put, number))
             for place, partition in enumerate(one.partitions):
                 self._markers.write_one(partition, one, False, partial(of_one.put, place))
-        return reply
-
-    # Questions.
-
-    def _describe(self, request: Request, data: bytes, start: int, end: int) -> PendingReply:
-        events = wire.decode_describe(request.version, data, start, end)
-        reply = request.reply(ApiKey.DESCRIBE_TRANSACTIONS, wire.encode_describe, events)
-        if not events:
-            reply.answer([])
-            return reply
-        max_bytes = self._cluster.config.muster_max_response_bytes
-        combined = CombinedReply(
-            reply, len(events), max_bytes, wire.described_bytes, DESCRIBE_REFUSED, self._report_too_large
-        )
-        for place, event in enumerate(events):
-            self._transactions.submit(event, PartialReply(combined, (place,)))
-        return reply
-
-    def _list(self, request: Request, data: bytes, start: int, end: int) -> PendingReply:
-        asked = wire.decode_list(request.version, data, start, end)
-        reply = request.reply(ApiKey.LIST_TRANSACTIONS, wire.encode_list)
-        try:
-            asked.event.matches = matcher(asked.pattern) if asked.pattern else None
-        except BadPattern:
-            reply.answer(ListTransactionsAnswer(ErrorCode.INVALID_REGULAR_EXPRESSION))
-            return reply
-        self._transactions.submit(asked.event, reply)
-        return reply
+                yield
 
 
 class _Gathered:
@@ -296,4 +285,4 @@ class _Gathered:
 
 
 def _put_added(gathered: _Gathered, number: int, event: AddPartitions, answer: AddAnswer) -> None:
-    gathered.put(number, answer.of_each(event))
+    gathered.put(number, dict(zip(event.partitions, answer.of_each(event), strict=True)))

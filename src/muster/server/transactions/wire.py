@@ -12,7 +12,7 @@ ListTransactions
     1, 2    at least so long; a pattern of ids
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from muster.codec.error_codes import ErrorCode
@@ -47,10 +47,8 @@ class ToAdd(NamedTuple):
     verify_only: bool
     topics: tuple[tuple[str, tuple[int, ...]], ...]
     """As they came: the answer has the same shape, whatever is in it twice."""
-
-    @property
-    def partitions(self) -> tuple[TopicPartition, ...]:
-        return tuple([(topic, number) for topic, numbers in self.topics for number in numbers])
+    partitions: tuple[TopicPartition, ...]
+    """Each once."""
 
 
 def _shaped(topics: Iterable[Any]) -> tuple[tuple[str, tuple[int, ...]], ...]:
@@ -66,25 +64,30 @@ def decode_add_partitions(version: int, data: Buffer, position: int, end: int) -
     body = decode_request(ApiKey.ADD_PARTITIONS_TO_TXN, version, data, position, end)
     if version >= FIRST_WITH_SEVERAL:
         return [
-            ToAdd(
-                one["transactionalId"], one["producerId"], one["producerEpoch"], one["verifyOnly"],
-                _shaped(one["topics"]),
-            )
+            _to_add(one["transactionalId"], one["producerId"], one["producerEpoch"], one["verifyOnly"], one["topics"])
             for one in body["transactions"]
-        ]  # fmt: skip
+        ]
     return [
-        ToAdd(
+        _to_add(
             body["v3AndBelowTransactionalId"], body["v3AndBelowProducerId"], body["v3AndBelowProducerEpoch"], False,
-            _shaped(body["v3AndBelowTopics"]),
+            body["v3AndBelowTopics"],
         )
     ]  # fmt: skip
 
 
+def _to_add(
+    transactional_id: str, producer_id: int, producer_epoch: int, verify_only: bool, topics: Iterable[Any]
+) -> ToAdd:
+    shaped = _shaped(topics)
+    partitions = tuple(dict.fromkeys((topic, number) for topic, numbers in shaped for number in numbers))
+    return ToAdd(transactional_id, producer_id, producer_epoch, verify_only, shaped, partitions)
+
+
 def encode_add_partitions(
-    version: int, correlation_id: int, asked: Sequence[ToAdd], errors: Sequence[Sequence[ErrorCode]]
+    version: int, correlation_id: int, asked: Sequence[ToAdd], errors: Sequence[Mapping[TopicPartition, ErrorCode]]
 ) -> bytes:
     """`errors` has one for each partition of each transaction."""
-    results = [_by_topic(one, iter(of_one)) for one, of_one in zip(asked, errors, strict=True)]
+    results = [_by_topic(one, of_one) for one, of_one in zip(asked, errors, strict=True)]
     if version >= FIRST_WITH_SEVERAL:
         transactions = [
             {"transactionalId": one.transactional_id, "topicResults": topics}
@@ -96,11 +99,13 @@ def encode_add_partitions(
     return encode_response(ApiKey.ADD_PARTITIONS_TO_TXN, version, correlation_id, body)
 
 
-def _by_topic(asked: ToAdd, errors: Iterator[ErrorCode]) -> list[dict[str, Any]]:
+def _by_topic(asked: ToAdd, errors: Mapping[TopicPartition, ErrorCode]) -> list[dict[str, Any]]:
     return [
         {
             "name": topic,
-            "resultsByPartition": [{"partitionIndex": one, "partitionErrorCode": next(errors)} for one in numbers],
+            "resultsByPartition": [
+                {"partitionIndex": one, "partitionErrorCode": errors[topic, one]} for one in numbers
+            ],
         }
         for topic, numbers in asked.topics
     ]
@@ -156,7 +161,7 @@ class CommitRequest(NamedTuple):
     answered: list[tuple[str, list[dict[str, int]]]]
 
 
-def decode_txn_offset_commit(version: int, data: Buffer, position: int, end: int, topics: TopicNames) -> CommitRequest:
+def decode_txn_offset_commit(topics: TopicNames, version: int, data: Buffer, position: int, end: int) -> CommitRequest:
     """Partitions that do not exist are refused here, and are not part of the event; the answer begins with them."""
     body = decode_request(ApiKey.TXN_OFFSET_COMMIT, version, data, position, end)
     committed: list[CommittedPartition] = []
@@ -259,6 +264,11 @@ def described_bytes(answer: DescribedTransaction) -> int:
     return 64 + sum(len(topic) + 8 for topic, _ in answer.partitions)
 
 
+def listed_bytes(answer: ListTransactionsAnswer) -> int:
+    """About as many as the answer takes."""
+    return sum(32 + len(one.transactional_id) for one in answer.transactions)
+
+
 class ListRequest(NamedTuple):
     event: ListTransactions
     pattern: str | None
@@ -267,7 +277,7 @@ class ListRequest(NamedTuple):
 def decode_list(version: int, data: Buffer, position: int, end: int) -> ListRequest:
     body = decode_request(ApiKey.LIST_TRANSACTIONS, version, data, position, end)
     event = ListTransactions(
-        None, tuple(body["stateFilters"]), tuple(body["producerIdFilters"]), body["durationFilter"]
+        None, tuple(body["stateFilters"]), frozenset(body["producerIdFilters"]), body["durationFilter"]
     )
     return ListRequest(event, body["transactionalIdPattern"])
 
