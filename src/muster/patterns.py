@@ -21,6 +21,11 @@ def literal(pattern: str) -> str:
     return "".join(character for character, _ in _parts(pattern))
 
 
+def exactly(name: str) -> str:
+    """The pattern that means this name alone."""
+    return "".join(f"\\{character}" if character in "*?\\" else character for character in name)
+
+
 def regex(patterns: Iterable[str]) -> re.Pattern[str]:
     """What `fullmatch`es a name that one of the patterns describes."""
     return re.compile("|".join(map(_regex, patterns)), re.DOTALL)

@@ -113,7 +113,11 @@ def test_a_newer_run_adds_up_only_the_days_that_it_changed(tmp_path: Path, monke
     append(tmp_path, later, "b")
     days: list[int] = []
     add_day = Totals._add_day
-    monkeypatch.setattr(Totals, "_add_day", lambda self, tables, ms: (days.append(ms), add_day(self, tables, ms)))
+    monkeypatch.setattr(
+        Totals,
+        "_add_day",
+        lambda self, tables, ms, *is_eventful: (days.append(ms), add_day(self, tables, ms, *is_eventful)),
+    )
     with open_tables(tmp_path) as tables:
         totals = Totals(tables)
         totals.go_on_from(before, tables)
@@ -121,6 +125,21 @@ def test_a_newer_run_adds_up_only_the_days_that_it_changed(tmp_path: Path, monke
     assert min(days) == world.START_MS + 4 * DAY_MS
     for at_ms in range(world.START_MS, world.START_MS + 9 * DAY_MS, 11 * world.HOUR_MS):
         assert known(totals, at_ms) == told_at([*first, *later], at_ms)
+
+
+def test_years_without_a_row_are_not_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One commit with a wrong date makes them."""
+    rows = [*random_rows(1)[:3], *random_rows(2, world.START_MS + 3000 * DAY_MS, 100)]
+    append(tmp_path, rows, "a")
+    asked: list[int] = []
+    of_day = Totals._rows
+    monkeypatch.setattr(Totals, "_rows", lambda self, tables, ms: (asked.append(ms), of_day(self, tables, ms))[1])
+    with open_tables(tmp_path) as tables:
+        totals = added_up(tables)
+    assert len(asked) == len({row["interval_start_ms"] // DAY_MS for row in rows})
+    for day in (1, 1500, 2999, 3001):
+        at_ms = world.START_MS + day * DAY_MS
+        assert known(totals, at_ms) == told_at(rows, at_ms)
 
 
 def test_values_hold_until_the_next_one() -> None:

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -153,6 +154,48 @@ def test_the_slider_shows_every_page_as_of_a_moment(window: Window, site: Site) 
     assert f"at={PAST_MS}" in window.page.url
 
 
+def test_findings_and_expiry_are_those_of_the_moment(
+    window: Window, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As `muster findings --as-of` and `muster expiring --as-of` tell them, and not as they are now."""
+    tables, at = str(tmp_path / "tables"), world.NOW_MS - 6 * world.HOUR_MS
+    world.publish_forgotten(Path(tables))
+
+    def told(*command: str) -> list[dict[str, Any]]:
+        main([*command, "--tables", tables, "--as-of", str(at), "--json"])
+        return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    findings, expiring = told("findings"), told("expiring", "--within", "1000d")
+    group_id = findings[0]["group_id"]
+    site = Site(Path(tables), is_made=False)
+    try:
+        shown = rows_of(site.content(f"/findings.json?at={at}")["findings"])
+        assert [each["sentence"] for each in shown] == [each["sentence"] for each in findings]
+        now = rows_of(site.content("/findings.json")["findings"])
+        assert {each["kind"] for each in now}.isdisjoint(each["kind"] for each in shown)
+        of_group = rows_of(site.content(f"/findings.json?at={at}&id={quote(group_id)}")["expiry"])
+        expected = [each for each in expiring if each["group_id"] == group_id]
+        assert [each["expires_at_ms"] for each in of_group] == [
+            round(datetime.fromisoformat(each["expires_at"]).timestamp() * 1000) for each in expected
+        ]
+        window.open(f"{site.port.url}findings?at={at}", ".findings li")
+        assert window.texts(".findings li p:first-of-type") == [each["sentence"] for each in findings]
+        window.open(f"{site.port.url}group?id={quote(group_id)}&at={at}", "main .findings li")
+        assert window.texts(".findings li p:first-of-type") == [
+            each["sentence"] for each in findings if each["group_id"] == group_id
+        ]
+        assert all(text.startswith("in ") for text in window.column("section:has(.c-expires)", "Expires"))
+        assert "Expires" in window.text(".facts")
+        window.open(f"{site.port.url}overview?at={at}", "main table")
+        assert window.page.locator("nav .pill").count() == 0, "how many are found now is not said beside then"
+    finally:
+        site.close()
+
+
+def rows_of(listed: dict[str, Any]) -> list[dict[str, Any]]:
+    return [dict(zip(listed["columns"], row, strict=True)) for row in listed["rows"]]
+
+
 def test_the_keyboard_is_enough(window: Window, site: Site) -> None:
     window.open(site.port.url, ROWS)
     everything = window.page.locator(ROWS).count()
@@ -301,6 +344,7 @@ def test_a_file_has_the_same_pages(window: Window, site: Site, report: Path) -> 
     assert window.texts("main table .row-link") == [row[0] for row in readers["rows"]]
     window.press("f")
     window.page.wait_for_selector(".findings li")
+    assert "Of what was found at the last look" in window.text("main")
     assert window.requests == [address] or set(window.requests) == {address}
     assert report.stat().st_size < 1_000_000
 

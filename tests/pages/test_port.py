@@ -20,11 +20,12 @@ TIMEOUT_S = 30.0
 
 
 class Site:
-    """Pages of the small cluster."""
+    """Pages of the small cluster, or over tables that are there."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, is_made: bool = True) -> None:
         self.path = path
-        world.publish(path)
+        if is_made:
+            world.publish(path)
         self.said: list[str] = []
         self.runs = Runs(str(path), {}, self.said.append)
         self.port = PagesPort("127.0.0.1", 0, self.runs)

@@ -16,6 +16,8 @@ INTERVAL_MS = 300_000
 STOPPED_MS = NOW_MS - 5 * HOUR_MS
 """Since when `orders` commits nothing."""
 RUN_ID = "first"
+FORGOTTEN_MS = 6 * DAY_MS + 18 * HOUR_MS
+"""How long ago a group committed that expires soon."""
 
 HOSTILE = [
     "<img src=x onerror=\"document.title='pwned'\">",
@@ -53,6 +55,15 @@ def publish(
     return store
 
 
+def publish_forgotten(path: Path) -> None:
+    """With one group more, which committed once, as nobody's member, `FORGOTTEN_MS` ago: a week later it is gone."""
+    key = {"group_id": "forgotten", "topic": "clicks", "partition": 0}
+    at_ms = NOW_MS - FORGOTTEN_MS
+    commit = key | {"offsets_partition": 0, "log_offset": 0, "timestamp_ms": at_ms, "commit_timestamp_ms": at_ms,
+                    "committed_offset": 5, "kind": "commit"}  # fmt: skip
+    publish(path, commits=[commit], lag_history=[*tables()["lag_history"], _interval(key, at_ms)])
+
+
 def tables(now_ms: int = NOW_MS) -> dict[str, list[dict[str, Any]]]:
     keys = [
         {"group_id": group_id, "topic": topic, "partition": number}
@@ -77,7 +88,8 @@ def tables(now_ms: int = NOW_MS) -> dict[str, list[dict[str, Any]]]:
               for key in keys if key["group_id"] == "orders"),
         ],
         "expiry": [
-            key | {"expires_at_ms": now_ms + DAY_MS, "rule": "since last commit", "at_ms": now_ms} for key in keys
+            key | {"expires_at_ms": now_ms + DAY_MS, "rule": "since last commit", "at_ms": now_ms,
+                   "retention_ms": 7 * DAY_MS} for key in keys
         ],
         "findings": [_finding(group_id, topic, now_ms) for group_id, topic in GROUPS.items() if group_id != "billing"],
         "log_ends": [

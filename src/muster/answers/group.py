@@ -1,6 +1,5 @@
 """One group in a few facts, now or as of a moment; they add up to what the list of all groups says of it."""
 
-import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -8,9 +7,8 @@ from muster.answers.overview import of_partitions
 from muster.answers.partitions import PartitionLine
 from muster.answers.status import GroupStatus, group_status
 from muster.answers.timeline import Timeline
+from muster.patterns import exactly
 from muster.tables.reading import Tables
-
-_WILD = re.compile(r"[*?\\]")
 
 
 class GroupFacts(NamedTuple):
@@ -44,7 +42,7 @@ class KnownNow(NamedTuple):
 
 def known_now(tables: Tables, group_id: str | None = None) -> dict[str, KnownNow]:
     """By group: of one, or of all. The verdict is the one that `muster status` tells."""
-    only = [] if group_id is None else [_WILD.sub(r"\\\g<0>", group_id)]
+    only = [] if group_id is None else [exactly(group_id)]
     rows = tables.asked(f"SELECT group_id, type, generation, protocol FROM {tables.relation('groups', groups=only)} g")
     others = {row[0]: row[1:] for row in rows}
     return {

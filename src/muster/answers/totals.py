@@ -119,6 +119,8 @@ class Totals:
         self._count = 0 if last is None else last // DAY_MS - self._first_day + 1
         self._days: list[Day | None] = []
         """None: forgotten."""
+        self._bytes = 0
+        """Of all days that are not."""
         self._held = [_Held(np.empty(0, np.int64), np.empty(0, np.int64))]
         self._keys: list[tuple[str, str, int]] = []
         self._line_of_key: list[int] = []
@@ -141,12 +143,16 @@ class Totals:
         self.lines, self._keys = before.lines, before._keys
         self._line_of_key = before._line_of_key
         self._days, self._held = before._days[:kept], before._held[: kept + 1]
+        self._bytes = sum(day.nbytes for day in self._days if day is not None)
 
     def bring_up(self, tables: Tables, is_over: Callable[[], bool] = lambda: False) -> None:
         """Add up the days that are left, the oldest first."""
         self._tell_all_keys(tables)
+        rows = tables.relation("lag_history")
+        eventful = {day for (day,) in tables.asked(f"SELECT DISTINCT interval_start_ms // {DAY_MS} FROM {rows} r")}
         while not self.is_complete and not is_over():
-            self._add_day(tables, (self._first_day + len(self._days)) * DAY_MS)
+            day = self._first_day + len(self._days)
+            self._add_day(tables, day * DAY_MS, day in eventful)
 
     def recall(self, tables: Tables, at_ms: int) -> None:
         """Add up the days again that are looked at for a moment, if they were forgotten."""
@@ -156,28 +162,34 @@ class Totals:
                 if self._days[number] is None:
                     self._tell_all_keys(tables)
                     rows = self._rows(tables, (self._first_day + number) * DAY_MS)
-                    self._days[number] = self._added(rows, self._held[number])[0]
+                    self._days[number] = day = self._added(rows, self._held[number])[0]
+                    self._bytes += day.nbytes
                     self._forget(spared=(number, number - 1))
 
     # A day
 
-    def _add_day(self, tables: Tables, start_ms: int) -> None:
-        self._find_keys(tables, self._relation(tables, start_ms))
-        day, held = self._added(self._rows(tables, start_ms), self._held[-1])
+    def _add_day(self, tables: Tables, start_ms: int, is_eventful: bool) -> None:
+        """Days on which nothing changed are not asked for: one commit with a wrong date makes years of them."""
+        if is_eventful:
+            self._find_keys(tables, self._relation(tables, start_ms))
+        rows = self._rows(tables, start_ms) if is_eventful else [np.empty(0, np.int64)] * 4
+        day, held = self._added(rows, self._held[-1])
         with self._lock:
             self._held.append(held)
             self._days.append(day)
+            self._bytes += day.nbytes
             self._forget(spared=(len(self._days) - 1, len(self._days) - 2))
 
     def _forget(self, spared: tuple[int, ...]) -> None:
         """The oldest days, until the rest is small enough."""
-        total = sum(day.nbytes for day in self._days if day is not None)
+        if self._bytes <= self._most_bytes:
+            return
         for number, day in enumerate(self._days):
-            if total <= self._most_bytes:
+            if self._bytes <= self._most_bytes:
                 return
             if day is not None and number not in spared:
                 self._days[number] = None
-                total -= day.nbytes
+                self._bytes -= day.nbytes
 
     def _relation(self, tables: Tables, start_ms: int) -> str:
         return f"""(SELECT * FROM {tables.relation("lag_history")} r

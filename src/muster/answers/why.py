@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from muster.answers.findings import Finding, findings
 from muster.answers.status import GroupStatus, group_status
+from muster.patterns import exactly
 from muster.tables.reading import Tables
 
 REBALANCE, VERDICT, REWIND, DELETION = "rebalance", "verdict", "rewind", "deletion"
@@ -55,19 +56,14 @@ def why(tables: Tables, group_id: str, since_ms: int, as_of_ms: int | None = Non
     group = _group(tables, group_id, as_of_ms)
     if group is None:
         return None
-    (status,) = group_status(tables, [_literally(group_id)], as_of_ms)
+    (status,) = group_status(tables, [exactly(group_id)], as_of_ms)
     events = _events(tables, group_id, since_ms, as_of_ms)
-    told = findings(tables, [_literally(group_id)], as_of_ms=as_of_ms)
+    told = findings(tables, [exactly(group_id)], as_of_ms=as_of_ms)
     return Why(group, status, events[-MOST_EVENTS:], max(len(events) - MOST_EVENTS, 0), told)
 
 
-def _literally(group_id: str) -> str:
-    """A pattern that means this name alone."""
-    return "".join(f"\\{each}" if each in "*?\\" else each for each in group_id)
-
-
 def _group(tables: Tables, group_id: str, as_of_ms: int | None) -> Group | None:
-    only = [_literally(group_id)]
+    only = [exactly(group_id)]
     groups, offsets = (tables.relation(name, as_of_ms, only) for name in ("groups", "offsets"))
     rows = tables.asked(
         f"""SELECT g.group_id, g.type, g.state, g.generation, g.protocol, g.members,
@@ -82,7 +78,7 @@ def _group(tables: Tables, group_id: str, as_of_ms: int | None) -> Group | None:
 
 
 def _events(tables: Tables, group_id: str, since_ms: int, as_of_ms: int | None) -> list[Event]:
-    only = [_literally(group_id)]
+    only = [exactly(group_id)]
 
     def asked(table: str, sql: str) -> list[tuple[object, ...]]:
         relation = tables.relation(table, as_of_ms, only)

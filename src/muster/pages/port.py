@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, urlsplit
 from muster.errors import MusterError, Unexpected
 from muster.pages.runs import Runs
 from muster.pages.shell import STATIC, as_json, served_page, static_file
-from muster.pages.site import NotAsked, NotThere, Query, page
+from muster.pages.site import NotAsked, NotThere, Query, is_derived, page
 from muster.serving import HttpPort, Reply
 
 if TYPE_CHECKING:  # it takes libraries that are not needed without a cluster
@@ -70,7 +70,7 @@ def reply_to(runs: Runs, target: str, live: "LiveCluster | None" = None) -> Repl
 def _content(runs: Runs, name: str, query: Query) -> tuple[int, bytes]:
     """A page as JSON. What goes wrong is a page, too: one sentence."""
     try:
-        with runs.asked() as (shown, tables):
+        with runs.deriving() if is_derived(name, query) else runs.asked() as (shown, tables):
             key = name, tuple(sorted(query.items())), shown.totals and (shown.totals.run_id, shown.totals.done)
             return 200, shown.kept(key, lambda: as_json(page(name, tables, shown.totals, query)))
     except NotThere as error:

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from muster.answers.findings import Finding
 from muster.answers.group import group_facts, known_now
 from muster.answers.moments import Moments, Past, moments_of, past
 from muster.answers.overview import GroupLine, of_partitions, overview, verdicts_at
@@ -20,7 +21,7 @@ from muster.answers.timeline import NOBODY, Rebalance, Timeline, timelines
 from muster.answers.topic import Reader, TopicPartition, topic_partitions_by_topic
 from muster.answers.totals import UNKNOWN, Totals
 from muster.pages.shell import as_json, report_page
-from muster.pages.site import FINDINGS, listed, page
+from muster.pages.site import listed, page
 from muster.tables.reading import Tables
 
 FEWEST_MOMENTS = 48
@@ -127,7 +128,7 @@ class _Groups:
                 "left_out": drawn.left_out,
             },
             "partitions": listed(PartitionLine, lines),
-            "findings": {"columns": list(FINDINGS), "rows": self._findings.get(group_id, [])},
+            "findings": listed(Finding, self._findings.get(group_id, [])),
             "past": self._past.get(group_id),
             "said": self._said.get(group_id, []),
         }
@@ -136,7 +137,7 @@ class _Groups:
     def _by_group(findings: Sequence[Sequence[Any]]) -> dict[str, list[Any]]:
         found: dict[str, list[Any]] = defaultdict(list)
         for row in findings:
-            found[row[FINDINGS.index("group_id")]].append(row)
+            found[row[Finding._fields.index("group_id")]].append(row)
         return found
 
     @staticmethod

@@ -84,7 +84,7 @@ class Runs:
         with open_tables(address, storage_options) as tables:
             self._store, manifest = tables.store, tables.manifest
         self.current = Shown(self._store, manifest)
-        self._at_once = threading.Semaphore(AT_ONCE)
+        self._at_once, self._one_by_one = threading.Semaphore(AT_ONCE), threading.Lock()
         self._stopping, self._looked, self._looking = threading.Event(), threading.Condition(), threading.Lock()
         self._say = say
         self._thread = threading.Thread(target=self._follow, name="muster-runs", daemon=True)
@@ -93,6 +93,14 @@ class Runs:
     @contextmanager
     def asked(self) -> Iterator[tuple[Shown, Tables]]:
         with self._at_once, (shown := self.current).tables() as tables:
+            yield shown, tables
+
+    @contextmanager
+    def deriving(self) -> Iterator[tuple[Shown, Tables]]:
+        """The same, to derive from history what was at a moment: that takes seconds and memory, so it is one at a time,
+        beside the others, with tables that are forgotten afterwards.
+        """
+        with self._one_by_one, Tables(self._store, (shown := self.current).manifest) as tables:
             yield shown, tables
 
     def close(self) -> None:

@@ -1,8 +1,11 @@
 """What each page shows, as one JSON value: the page draws it, and its `.json` twin is it."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from muster.answers.expiring import Expiring, expiring
+from muster.answers.findings import Finding, findings
 from muster.answers.group import group_facts, known_now
 from muster.answers.overview import GroupLine, overview
 from muster.answers.partitions import PartitionLine, partitions
@@ -11,14 +14,14 @@ from muster.answers.timeline import Rebalance, timeline
 from muster.answers.topic import Reader, TopicPartition, readers, topic_partitions
 from muster.answers.totals import DAY_MS, Totals
 from muster.errors import BadInput
+from muster.patterns import exactly
 from muster.tables.clocks import parse_time, shown
 from muster.tables.reading import Tables
 
 Query = Mapping[str, str]
 RANGES_MS = {"1h": DAY_MS // 24, "6h": DAY_MS // 4, "24h": DAY_MS, "7d": 7 * DAY_MS, "all": 1 << 50}
 DEFAULT_RANGE = "24h"
-FINDINGS = ("severity", "kind", "group_id", "topic", "partition", "member_id", "since_ms", "sentence", "what_to_do",
-            "evidence")  # fmt: skip
+FOREVER_MS = 1 << 62
 
 
 class NotThere(BadInput):
@@ -30,7 +33,10 @@ class NotAsked(BadInput):
 
 
 def page(name: str, tables: Tables, totals: Totals | None, query: Query) -> dict[str, Any]:
-    """The content of a page. `BadInput` is a sentence for whoever asked."""
+    """The content of a page. `BadInput` is a sentence for whoever asked.
+
+    As of a moment, findings are on their own page alone: they are derived from history, which takes its time.
+    """
     made = {"overview": _overview, "group": _group, "topic": _topic, "findings": _findings}.get(name)
     if made is None:
         raise NotThere(f"there is no page called '{name}'.")
@@ -38,6 +44,11 @@ def page(name: str, tables: Tables, totals: Totals | None, query: Query) -> dict
     if totals is not None:
         totals.recall(tables, tables.manifest.known_until_ms if at_ms is None else at_ms)
     return {"page": name, **_head(tables, totals, at_ms), **made(tables, totals, query, at_ms)}
+
+
+def is_derived(name: str, query: Query) -> bool:
+    """Whether this takes seconds where history is long."""
+    return name == "findings" and bool(query.get("at"))
 
 
 def moment(tables: Tables, query: Query) -> int | None:
@@ -64,7 +75,6 @@ def listed(kind: type, rows: Sequence[Any]) -> dict[str, Any]:
 def _head(tables: Tables, totals: Totals | None, at_ms: int | None) -> dict[str, Any]:
     manifest = tables.manifest
     known = totals is not None and totals.first_ms is not None
-    found = tables.asked(f"SELECT severity, count(*) FROM {tables.relation('findings')} f GROUP BY severity")
     return {
         "at_ms": manifest.known_until_ms if at_ms is None else at_ms,
         "is_now": at_ms is None,
@@ -76,9 +86,13 @@ def _head(tables: Tables, totals: Totals | None, at_ms: int | None) -> dict[str,
             "last_ms": manifest.known_until_ms,
             "step_ms": totals.interval_ms if totals is not None and known else None,
         },
-        "findings_by_severity": dict(found),
+        "findings_by_severity": _counts(tables) if at_ms is None else None,
         "history_days": list(totals.done) if totals is not None else None,
     }
+
+
+def _counts(tables: Tables) -> dict[str, int]:
+    return dict(tables.asked(f"SELECT severity, count(*) FROM {tables.relation('findings')} f GROUP BY severity"))
 
 
 def _overview(tables: Tables, totals: Totals | None, query: Query, at_ms: int | None) -> dict[str, Any]:
@@ -112,7 +126,7 @@ def _group(tables: Tables, totals: Totals | None, query: Query, at_ms: int | Non
             "left_out": drawn.left_out,
         },
         "partitions": listed(PartitionLine, lines),
-        "findings": _findings_where(tables, "group_id = ?", [group_id], at_ms),
+        "findings": _findings_where(tables, "group_id = ?", [group_id]) if at_ms is None else None,
     }
 
 
@@ -133,24 +147,42 @@ def _topic(tables: Tables, totals: Totals | None, query: Query, at_ms: int | Non
         "topic": name,
         "readers": listed(Reader, found),
         "partitions": listed(TopicPartition, logs),
-        "findings": _findings_where(tables, "topic = ?", [name], at_ms),
+        "findings": _findings_where(tables, "topic = ?", [name]) if at_ms is None else None,
     }
 
 
 def _findings(tables: Tables, totals: Totals | None, query: Query, at_ms: int | None) -> dict[str, Any]:
-    return {"findings": _findings_where(tables, "TRUE", [], at_ms)}
+    """Of all groups; of one, with what expires of it."""
+    groups = [exactly(query["id"])] if "id" in query else []
+    found = findings(tables, groups, as_of_ms=at_ms)
+    if at_ms is not None and not found:
+        _refuse_unknown(tables, at_ms)
+    content: dict[str, Any] = {
+        "findings": listed(Finding, found),
+        "findings_by_severity": Counter(each.severity for each in found),
+    }
+    if groups:
+        now_ms = tables.manifest.known_until_ms if at_ms is None else at_ms
+        content["expiry"] = listed(Expiring, expiring(tables, FOREVER_MS, now_ms, groups, at_ms))
+    return content
 
 
-def _findings_where(tables: Tables, condition: str, values: list[str], at_ms: int | None) -> dict[str, Any]:
-    """Of now; of a moment, those of now that had begun by then."""
-    begun = "TRUE" if at_ms is None else f"since_ms <= {int(at_ms)}"
+def _refuse_unknown(tables: Tables, at_ms: int) -> None:
+    try:
+        tables.refuse_unknown(at_ms)
+    except BadInput as error:
+        raise NotAsked(str(error)) from None
+
+
+def _findings_where(tables: Tables, condition: str, values: list[str]) -> dict[str, Any]:
+    """Those of now."""
     order = "CASE severity WHEN 'error' THEN 0 WHEN 'warning' THEN 1 ELSE 2 END, since_ms DESC NULLS LAST, kind"
     rows = tables.asked(
-        f"SELECT {', '.join(FINDINGS)} FROM {tables.relation('findings')} f WHERE {condition} AND {begun} "
+        f"SELECT {', '.join(Finding._fields)} FROM {tables.relation('findings')} f WHERE {condition} "
         f"ORDER BY {order}, group_id, topic, partition",
         values,
     )
-    return {"columns": list(FINDINGS), "rows": rows}
+    return listed(Finding, rows)
 
 
 def _asked_for(query: Query, name: str, what: str) -> str:

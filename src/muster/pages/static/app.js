@@ -168,6 +168,7 @@
   try { const kept = localStorage.getItem('muster-theme'); if (kept === 'light' || kept === 'dark') document.documentElement.dataset.theme = kept; } catch { /* as above */ }
 
   muster.renewLive = (live, isDrawn) => { content.live = live; if (isDrawn) draw(); else muster.live.take(live); };
+  muster.redraw = () => { draw(); };
   muster.begin = () => { draw(); };
   if (muster.source.begin) muster.source.begin().then(() => show(muster.source.route())); else muster.begin();
 })();

@@ -93,7 +93,8 @@
       const found = await PAGES[route.page](route.params, place, await block(1 + place), isNow);
       if (!found) return { page: 'error', sentence: 'This is not in the file: there is no such group or topic.' };
       const { report, groups: unused, ...head } = first;
-      return { ...head, ...found, page: route.page, at_ms: moments[place], is_now: isNow };
+      const then = isNow ? {} : { findings_by_severity: null, findings_note: 'Of what was found at the last look, what had begun by then.' };
+      return { ...head, ...then, ...found, page: route.page, at_ms: moments[place], is_now: isNow };
     },
     note: () => muster.h('span', { class: 'faint' }, `${moments.length} moments are in this file, ${muster.duration(moments.length > 1 ? moments[1] - moments[0] : 0)} apart.`),
     begin: async () => {},

@@ -9,7 +9,7 @@ muster.views.group = (content, route) => {
     muster.h('h1', {}, group.group_id || '(no name)'),
     muster.h('div', { class: 'verdict' }, muster.pill(group.worst), ' ', sentenceOf(group, partitions, at)),
     facts(group, content), muster.factsNow(group.group_id),
-    content.findings.rows.length ? muster.h('section', {}, muster.h('h2', {}, 'Findings'), muster.findingList(content.findings, at, false)) : null,
+    muster.findingsOf(content, { id: group.group_id }, () => true, false),
     plots(content, route),
     muster.timeline(content),
     muster.h('section', {}, muster.h('h2', {}, `Partitions (${muster.number(partitions.length)})`), partitionTable(partitions, content)),
@@ -26,13 +26,20 @@ function sentenceOf(group, partitions, at) {
   return `${some.length} of ${partitions.length} partitions: ${meaning}${since}.`;
 }
 
+// When something of the group will be deleted first; of a past moment that comes later, with the findings.
+function firstExpiry(content) {
+  if (content.is_now) return content.group.expires_ms;
+  const times = muster.rows(content.expiry).map((each) => each.expires_at_ms);
+  return times.length ? Math.min(...times) : null;
+}
+
 function facts(group, content) {
   const at = content.at_ms;
   const told = [
     ['Behind', muster.duration(group.lag_ms)], ['Lag, records', muster.number(group.lag)], ['Members', muster.number(group.members)],
     group.state && ['State', `${group.state}, ${group.type}`], group.generation !== null && ['Generation', group.generation],
     group.protocol && ['Assignor', group.protocol], ['Last commit', muster.ago(group.last_commit_ms, at)],
-    content.is_now && ['Expires', group.expires_ms === null ? 'not foreseen' : muster.ago(group.expires_ms, at)],
+    (content.is_now || content.expiry) && ['Expires', firstExpiry(content) === null ? 'not foreseen' : muster.ago(firstExpiry(content), at)],
   ].filter(Boolean);
   return muster.h('dl', { class: 'facts' }, told.map(([name, value]) => muster.h('div', {}, muster.h('dt', {}, name), muster.h('dd', {}, value))));
 }
@@ -77,7 +84,8 @@ function plots(content, route) {
 }
 
 function partitionTable(partitions, content) {
-  const at = content.at_ms;
+  const at = content.at_ms, expiry = new Map((content.expiry ? muster.rows(content.expiry) : []).map((each) => [`${each.partition} ${each.topic}`, each]));
+  const then = (each) => expiry.get(`${each.partition} ${each.topic}`) || {};
   const columns = [
     { name: 'verdict', title: 'Verdict', cell: (each) => muster.summaryOf({ worst: each.verdict, since_ms: each.since_ms }, at) },
     { title: 'Topic', cell: (each) => muster.link({ page: 'topic', params: { name: each.topic } }, { class: 'row-link' }, `${each.topic}-${each.partition}`) },
@@ -89,12 +97,16 @@ function partitionTable(partitions, content) {
     { title: 'Last commit', wide: true, cell: (each) => muster.ago(each.last_commit_ms, at) },
     ...(content.is_now ? [
       { title: 'Lost', number: true, wide: true, cell: (each) => (each.lost_records ? muster.number(each.lost_records) : muster.NONE) },
-      { title: 'Expires', wide: true, cell: (each) => muster.h('span', { title: each.rule || '' }, muster.ago(each.expires_ms, at)) },
+      expires((each) => each.expires_ms, (each) => each.rule, at),
       { title: 'Who has it', wide: true, cell: (each) => (each.member_id === null ? muster.NONE : muster.h('span', { title: each.member_id }, `${each.client_id || each.member_id} ${each.client_host || ''}`)) },
       { title: 'Metadata', wide: true, cell: (each) => each.metadata || '' },
-    ] : []),
+    ] : content.expiry ? [expires((each) => then(each).expires_at_ms, (each) => then(each).rule, at)] : []),
   ];
   return muster.table(columns, partitions);
+}
+
+function expires(when, rule, at) {
+  return { name: 'expires', title: 'Expires', wide: true, cell: (each) => muster.h('span', { title: rule(each) || '' }, muster.ago(when(each), at)) };
 }
 
 function members(content) {

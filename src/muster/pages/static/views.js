@@ -1,7 +1,7 @@
 'use strict';
 // The list of groups, one topic, findings, and what went wrong.
 
-const FIRST_ROWS = 80, MORE_ROWS = 200, MOST_FINDINGS = 500;
+const FIRST_ROWS = 80, MORE_ROWS = 200, MOST_FINDINGS = 500, LATER_MS = 200;
 const SEVERITY = ['OK', 'WARN', 'EXPIRING', 'REWIND', 'STALLED', 'STOPPED', 'LOSING'];
 muster.views = {};
 
@@ -97,8 +97,27 @@ muster.findingList = (list, at, withGroup = true) => {
     each.evidence ? muster.h('details', {}, muster.h('summary', {}, 'Evidence'), muster.h('pre', {}, each.evidence)) : null)), left > 0 ? muster.h('li', {}, `${muster.number(left)} more are not shown here; findings.json has all.`) : null);
 };
 
+function noteOf(content) { return content.findings_note ? muster.h('p', { class: 'faint' }, content.findings_note) : null; }
+
+// Findings of a group or topic. Those of a past moment are derived from history, which may take seconds: they come later.
+muster.findingsOf = (content, params, fits, withGroup = true) => {
+  const section = (...children) => muster.h('section', { class: 'found' }, muster.h('h2', {}, 'Findings'), ...children);
+  if (content.findings_trouble) return section(muster.h('p', { role: 'alert' }, content.findings_trouble));
+  if (content.findings) return content.findings.rows.length ? section(noteOf(content), muster.findingList(content.findings, content.at_ms, withGroup)) : null;
+  const waiting = section(muster.h('p', { class: 'faint' }, 'What was found then is being worked out …'));
+  setTimeout(async () => {
+    if (!waiting.isConnected) return; // another moment is shown by now
+    const found = await muster.source.load({ page: 'findings', params: { at: String(content.at_ms), ...params } });
+    if (!waiting.isConnected) return;
+    const list = found.findings || { columns: [], rows: [] }, named = (row) => Object.fromEntries(list.columns.map((name, place) => [name, row[place]]));
+    Object.assign(content, { findings: { columns: list.columns, rows: list.rows.filter((row) => fits(named(row))) }, findings_trouble: found.sentence, expiry: found.expiry });
+    muster.redraw();
+  }, LATER_MS);
+  return waiting;
+};
+
 muster.views.findings = (content) => [muster.h('h1', {}, 'Findings'),
-  content.is_now ? null : muster.h('p', { class: 'faint' }, 'Of what is found now, what had begun by then.'), muster.findingList(content.findings, content.at_ms)];
+  noteOf(content), muster.findingList(content.findings, content.at_ms)];
 
 muster.views.topic = (content) => {
   const readers = muster.rows(content.readers), partitions = muster.rows(content.partitions), at = content.at_ms, live = muster.live;
@@ -126,7 +145,7 @@ muster.views.topic = (content) => {
     muster.h('p', { class: 'told' }, `${readers.length} groups read it; ${partitions.length} partitions with ${muster.number(written)} records.`),
     muster.h('section', {}, muster.h('h2', {}, 'Groups'), muster.table(columns, readers)),
     muster.h('section', {}, muster.h('h2', {}, 'Partitions'), muster.table(logs, partitions)),
-    content.findings.rows.length ? muster.h('section', {}, muster.h('h2', {}, 'Findings'), muster.findingList(content.findings, at)) : null];
+    muster.findingsOf(content, {}, (each) => each.topic === content.topic)];
 };
 
 muster.views.error = (content) => [muster.h('h1', {}, 'This cannot be shown'), muster.h('p', { class: 'sentence', role: 'alert' }, content.sentence), muster.liveOnly(content)];
