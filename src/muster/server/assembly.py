@@ -228,7 +228,8 @@ def assemble(
     steps = Steps()
     transaction_topic = TransactionTopic(cluster, topic_changes, transaction_leadership, server_log)
     ends = Ends(led_transactions, config.add_partitions_to_txn_retry_backoff_max_ms)
-    markers = Markers(data_partitions, led_partitions, led_transactions, ends, topics, steps, stats)
+    refused = RateLimitedLog(server_log, "transaction marker refused", loop.time)
+    markers = Markers(data_partitions, led_partitions, led_transactions, ends, topics, steps, refused, stats)
     led_transactions.write_markers = markers.write
     verification = Verification(led_transactions, ends, config.transaction_partition_verification_enable)
     timed_out = RateLimitedLog(server_log, "transaction timed out", loop.time)
@@ -268,7 +269,7 @@ def assemble(
     schedule.every(TICK_S, data_partitions.give_up_failed_logs)
     schedule.every(TICK_S, compaction.delete_replaced)
     schedule.every(TICK_S, connections.close_idle)
-    for limited in (connections.complaints, remarks, timed_out, fenced, faults):
+    for limited in (connections.complaints, remarks, timed_out, fenced, refused, faults):
         schedule.every(TICK_S, limited.summarize)
     schedule.every(CHECKPOINT_S, checkpoints.begin)
     schedule.every(FORGET_PRODUCERS_S, partial(forget_idle_producers, directory, config, clock), by_clock=True)

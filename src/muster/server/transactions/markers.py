@@ -9,8 +9,9 @@ again after a pause, until it can or is gone. If the coordinator is let go meanw
 load finds the decision in the log and asks again. A marker that is asked for again is not written where nothing of its
 producer is open, since that is how a log looks behind it.
 
-A partition may have heard of a later epoch of the producer, in a marker that somebody else has written. The end of a
-transaction that is decided now stays undone then, as in Kafka: the next load finds that nothing is open there.
+A partition may have heard of a later epoch of the producer, in a marker or a batch that somebody else has written. The
+end of a transaction that is decided now stays undone then, as in Kafka, and the log says so: the next load finds that
+nothing is open there.
 """
 
 import asyncio
@@ -29,9 +30,10 @@ from muster.segments.checkpoints import TopicPartition
 from muster.server.cluster.topics import OFFSETS_TOPIC, Topics
 from muster.server.led_partitions import LedGroups, LedTransaction, LedTransactions
 from muster.server.records.data_partitions import DataPartitions
-from muster.server.server_log import ABORTED, COMMITTED, Stats
+from muster.server.server_log import ABORTED, COMMITTED, RateLimitedLog, Stats
 from muster.server.transactions.ends import Ends
 from muster.server.transactions.steps import Step, Steps
+from muster.server.transactions.timeouts import LONGEST_ID
 
 RETRY_S = 0.1
 _IS_OVER = frozenset({ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
@@ -65,6 +67,7 @@ class Markers:
         ends: Ends,
         topics: Topics,
         steps: Steps,
+        refused: RateLimitedLog,
         stats: Stats,
     ) -> None:
         self._data = data
@@ -73,6 +76,7 @@ class Markers:
         self._ends = ends
         self._topics = topics
         self._steps = steps
+        self._refused = refused
         self._stats = stats
         self._loop = asyncio.get_running_loop()
         self._under_way = 0
@@ -139,7 +143,10 @@ class Markers:
 
     def _settled(self, end: _End, partition: Partition, error: ErrorCode) -> None:
         self._under_way -= 1
-        if not end.is_wanted or (error is ErrorCode.INVALID_PRODUCER_EPOCH and not end.is_repeated):
+        if not end.is_wanted:
+            return
+        if error is ErrorCode.INVALID_PRODUCER_EPOCH and not end.is_repeated:
+            self._say_refused(end.markers, partition)
             return
         if error not in _IS_OVER and error is not ErrorCode.INVALID_PRODUCER_EPOCH:
             end.is_repeated = True
@@ -151,6 +158,14 @@ class Markers:
         self._steps.reached(Step.FIRST_MARKER)
         if not end.left:
             self._loop.call_soon(self._all_are_safe, end)
+
+    def _say_refused(self, markers: WriteMarkers, partition: Partition) -> None:
+        shown_id, (topic, number) = markers.transactional_id[:LONGEST_ID], partition
+        self._refused.say(
+            f"transactional id {shown_id!r}: {topic}-{number} refuses the marker of its end, because somebody has "
+            "written there with a later epoch of its producer. It stays as it is until the server starts again",
+            transactional_id=shown_id,
+        )
 
     def _go_on(self) -> None:
         self._alarm = None

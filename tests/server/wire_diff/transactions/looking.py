@@ -1,5 +1,7 @@
 """Stories about looking at transactions, and about markers from outside: what `kafka-transactions` is made of."""
 
+from dataclasses import replace
+
 from tests.server.wire_diff.transactions.telling import TOPIC, Producer, Teller, story
 
 LIST, MARK = range(3), (1, 2)
@@ -191,6 +193,17 @@ def markers_for_what_is_not_there(tx: Teller) -> None:
 
 
 @story(MARK)
+def a_marker_among_the_transactions(tx: Teller) -> None:
+    """It is taken, and ends nothing."""
+    tx.init()
+    tx.add(tx.here)
+    tx.mark(True, 0, 1, v=tx.version, topic="__transaction_state")
+    tx.describe()
+    tx.end()
+    tx.ended()
+
+
+@story(MARK)
 def a_marker_for_pending_offsets(tx: Teller) -> None:
     tx.init()
     tx.add_offsets()
@@ -237,3 +250,18 @@ def what_the_cluster_says_it_can(tx: Teller) -> None:
     wanted = (0, 1, 10, 22, 24, 25, 26, 27, 28, 61, 65, 66)
     tx.side.note("features", {"transaction.version": features.get("transaction.version")})
     tx.side.note("versions", {str(key): keys.get(key) for key in wanted})
+
+
+@story()
+def a_later_epoch_of_a_stranger_in_a_partition_that_was_added(tx: Teller) -> None:
+    """The marker is refused there, and the end is not carried out."""
+    for number, version in enumerate((4, 5)):
+        one = replace(tx.other(f"-{number}"), here=tx.here + number)
+        one.init(v=version)
+        one.add(one.here, v=version - 1)
+        one.produce("a stranger's", producer=one.at_epoch(5), sequence=0, id=None, is_transactional=False)
+        one.end(v=version)
+        one.until("PrepareCommit")
+        one.init(v=version)
+        one.describe()
+        one.fetch()

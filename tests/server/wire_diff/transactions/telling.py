@@ -81,7 +81,7 @@ class Teller:
     def ask(self, api: str, version: int, message: Mapping[str, Any]) -> Message:
         """Post, hear and record; the answer as it came."""
         self.link.post(api, version, message)
-        answer = self.link.hear(api, version)
+        answer = self.link.hear(api, version, is_of_all=api == "OffsetFetch" and message["Topics"] is None)
         label, heard = self.side.heard[-1]
         self.side.heard[-1] = label, self._comparable(heard, api)
         if "connection" in answer:
