@@ -9,7 +9,7 @@ from typing import Any
 
 from muster.codec.error_codes import ErrorCode
 from muster.codec.transaction_log import TopicPartition
-from muster.core.events import ALL_COMMITTED, CommitAnswer, TxnOffsetCommit
+from muster.core.events import ALL_COMMITTED
 from muster.core.transactions.events import (
     AddAnswer,
     AddPartitions,
@@ -44,9 +44,6 @@ from muster.server.transactions.verification import Verification
 from muster.server.waiting_replies import Callback
 
 FIRST_COMMIT_THAT_ADDS = 5
-LEAST_COMMIT_BYTES = 40
-"""Of the record of an offset, whatever its group and topic are called."""
-UNLIMITED = 1 << 62
 
 
 class TransactionRequests:
@@ -201,9 +198,6 @@ class TransactionRequests:
         if not event.partitions:
             reply.answer(ALL_COMMITTED)
             return
-        if len(event.partitions) > self._most_commits(event):
-            reply.answer(CommitAnswer(ErrorCode.INVALID_COMMIT_OFFSET_SIZE))
-            return
         to_add = AddPartitions(
             None, asked.transactional_id, event.producer_id, event.producer_epoch, (self._partition_of_group(event),),
             Asker.TXN_OFFSET_COMMIT, request.version, verify_only=request.version < FIRST_COMMIT_THAT_ADDS,
@@ -223,11 +217,6 @@ class TransactionRequests:
                 reply.fail(problem)
 
         self._verification.prepare(to_add, commit, reply.fail)
-
-    def _most_commits(self, event: TxnOffsetCommit) -> int:
-        """As many as find room in a batch; more need not be looked at."""
-        led = self._groups.by_number.get(self._groups.router.partition_of(event))
-        return UNLIMITED if led is None else led.log.config.max_message_bytes // LEAST_COMMIT_BYTES
 
     def _goes_on(self, to_add: AddPartitions) -> bool:
         """Whether a producer has offsets open in the partition already: as with batches, nobody is asked then."""
