@@ -216,7 +216,7 @@ class KitVerbs(ABC):
         }
 
     def records(self, topic: str, partition: int | None = None) -> list[Record]:
-        """The records of a topic, or of one partition, as a consumer would see them."""
+        """The records of a topic, or of one partition, as a consumer with `read_uncommitted` sees them."""
         return [_record(one) for one in self.do("records", topic=topic, partition=partition)]
 
     def wait_for_members(self, group: str, members: int, within: float = 10.0) -> Group:

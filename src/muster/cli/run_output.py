@@ -80,6 +80,8 @@ def show(summary: "Summary") -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from muster.tables.reading import NOT_SHOWN
+
     rate = summary.records / summary.seconds if summary.seconds else 0
     if summary.records:
         say(
@@ -92,7 +94,8 @@ def show(summary: "Summary") -> None:
     table.add_column("table")
     table.add_column("rows", justify="right")
     table.add_column("new", justify="right")
-    for name in [*summary.new_rows, *(each for each in summary.rows if each not in summary.new_rows)]:
+    names = [*summary.new_rows, *(each for each in summary.rows if each not in summary.new_rows)]
+    for name in (each for each in names if each not in NOT_SHOWN):
         new = summary.new_rows.get(name)
         rows = summary.rows.get(name)
         table.add_row(name, "" if rows is None else f"{rows:,}", "" if new is None else f"+{new:,}")
