@@ -53,6 +53,15 @@ def test_every_commit_is_in_one_event(tables: Tables) -> None:
     assert commits == known == 10
 
 
+def test_a_step_back_of_a_group_that_never_had_members_is_a_reset(tmp_path: Path) -> None:
+    commits = [
+        at("new", "gone", 5, kind="commit", log_offset=place, timestamp_ms=EIGHT_MS + place, committed_offset=offset)
+        for place, offset in enumerate((9, 5))
+    ]
+    with open_tables(publish(tmp_path, commits=commits)) as tables:
+        assert [event.kind for event in history(tables, "new")] == ["commits", "reset"]
+
+
 def test_history_of_some_time(tables: Tables) -> None:
     since = history(tables, "orders-app", since_ms=EIGHT_MS - 30 * MINUTE_MS)
     assert [event.kind for event in since] == ["expired", "verdict", "commits"]

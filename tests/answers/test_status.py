@@ -74,7 +74,7 @@ def tables(folder: Path) -> Any:
 
 def test_the_worst_groups_come_first(tables: Tables) -> None:
     found = group_status(tables)
-    assert [(one.group_id, one.verdict, one.worst) for one in found] == [
+    assert [(one.group_id, one.overall, one.verdict) for one in found] == [
         ("losing", "ERR", "LOSING"),
         ("stuck", "ERR", "STALLED"),
         ("gone soon", "WARN", "EXPIRING"),
@@ -88,7 +88,8 @@ def test_the_worst_groups_come_first(tables: Tables) -> None:
 
 def test_a_group_is_told_by_its_worst_partition(tables: Tables) -> None:
     (found,) = group_status(tables, ["stuck"])
-    assert (found.where, found.verdict_since_ms) == ("orders-2", T - 5 * MINUTE)  # the one that is furthest behind
+    assert found.where == "orders-2"  # the one that is furthest behind
+    assert found.verdict_since_ms == T - 12 * MINUTE  # the first, as pages say of moments of the past
     assert (found.partitions, found.partitions_not_ok, found.lag, found.lag_ms) == (3, 2, 971, 748_000)
     assert (found.state, found.members) == ("Stable", 2)
 
@@ -115,7 +116,6 @@ def test_partitions(tables: Tables) -> None:
         (["EXPIRING"], Level.WARNING),
         (["WARN", "STALLED"], Level.ERROR),
         (["LOSING"], Level.ERROR),
-        (["ERR"], Level.ERROR),
     ],
 )
 def test_how_much_attention_verdicts_need(verdicts: list[str | None], level: Level) -> None:

@@ -215,7 +215,7 @@ def test_lag_and_status_are_what_kafkas_tool_says(
 
     status, groups = answers.ask("status")
     assert status == Status.ERROR
-    assert {row["group_id"]: row["worst"] for row in groups} == VERDICTS
+    assert {row["group_id"]: row["verdict"] for row in groups} == VERDICTS
     assert {row["group_id"]: row["lag"] for row in groups} == _lag_by_group(answers.ask("lag")[1])
     _, partitions = answers.ask("status", "--partitions")
     assert {_place(row): row["verdict"] for row in partitions} == {place: VERDICTS[place[0]] for place in found}

@@ -49,7 +49,7 @@ def test_facts_in_order(folder: Path) -> None:
         assert why(tables, "odd", 0) is None
     assert told is not None
     assert (told.group.generation, told.group.topics) == (7, ("orders",))
-    assert told.status.worst == "STALLED"
+    assert told.status.verdict == "STALLED"
     assert [(event.kind, event.what, event.number) for event in told.events] == [
         ("rebalance", "member left", 2),
         ("rewind", "2 times", 1200),

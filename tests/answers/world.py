@@ -137,12 +137,20 @@ HISTORY: Rows = {
 }  # fmt: skip
 
 
-def publish(path: Path, *left_out: str, **tables: list[dict[str, Any]]) -> Path:
-    """The tables of this world at a path, some left out, some others instead."""
+def publish(
+    path: Path,
+    *left_out: str,
+    read_at_ms: int = NOW_MS,
+    complete_since_ms: int | None = None,
+    **tables: list[dict[str, Any]],
+) -> Path:
+    """The tables of this world at a path, some left out, some others instead; it may be read later than it was."""
     with begin_run(TableStore(path), run_id="a-run", now_ms=NOW_MS) as run:
         for name, rows in (STATE | HISTORY | tables).items():
             if name not in left_out:
                 run.replace(name, made(name, *rows))
-        progress = {0: PartitionProgress(100, 0, 0, 0, None, NOW_MS)}
-        run.publish(progress, {"cluster_id": "abc", "observed_at_ms": NOW_MS}, now_ms=NOW_MS)
+        missing = 0 if complete_since_ms is None else 1
+        progress = {0: PartitionProgress(100, 0, 0, missing, complete_since_ms, NOW_MS)}
+        source = {"cluster_id": "abc", "observed_at_ms": read_at_ms, "moment_ms": NOW_MS}
+        run.publish(progress, source, now_ms=read_at_ms)
     return path

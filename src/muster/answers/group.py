@@ -71,8 +71,8 @@ def group_facts(
         return facts
     status = known.status
     return facts._replace(
-        verdict=status.verdict,
-        worst=status.worst,
+        verdict=status.overall,
+        worst=status.verdict,
         since_ms=status.verdict_since_ms,
         members=status.members,
         state=status.state,

@@ -7,8 +7,12 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from muster.patterns import exactly
 from muster.tables.reading import Tables
 
+FOREVER = 1 << 62
+FIRST_MEMBERS = "first members"
+"""The cause of a group's first rebalance."""
 MOST_ROWS = 20_000
 """Of each kind of event that is looked at, the newest: a limit on what a group that flaps for a year can cost."""
 
@@ -41,7 +45,7 @@ def history(
     tables: Tables, group_id: str, since_ms: int | None = None, until_ms: int | None = None, as_of_ms: int | None = None
 ) -> list[Event]:
     """The history of a group, oldest first; commits between two other events are one event."""
-    bounds = f"BETWEEN {since_ms or 0} AND {until_ms or (1 << 62)}"
+    bounds = f"BETWEEN {since_ms or 0} AND {until_ms or FOREVER}"
     events = _rebalances(tables, group_id, bounds, as_of_ms)
     events += _deletions(tables, group_id, bounds, as_of_ms)
     events += _steps_back(tables, group_id, bounds, as_of_ms, _empty_spans(tables, group_id, as_of_ms))
@@ -59,7 +63,7 @@ def _event(group_id: str, at_ms: int, kind: str, **more: Any) -> Event:
 def _rebalances(tables: Tables, group_id: str, bounds: str, as_of_ms: int | None) -> list[Event]:
     rows = tables.asked(
         f"""SELECT at_ms, generation, members, cause, joined, "left", commit_gap_ms
-        FROM {tables.relation("rebalances", as_of_ms, [literal_pattern(group_id)])} r WHERE at_ms {bounds}
+        FROM {tables.relation("rebalances", as_of_ms, [exactly(group_id)])} r WHERE at_ms {bounds}
         ORDER BY at_ms DESC LIMIT {MOST_ROWS}"""
     )
     names = ("generation", "members", "cause", "joined", "left", "commit_gap_ms")
@@ -75,7 +79,7 @@ def _deletions(tables: Tables, group_id: str, bounds: str, as_of_ms: int | None)
     """What was deleted at once of one topic is one event."""
     rows = tables.asked(
         f"""SELECT coalesce(timestamp_ms, previous_commit_timestamp_ms) AS ms, kind, topic, count(*), min(partition)
-        FROM {tables.relation("commits", as_of_ms, [literal_pattern(group_id)])} c
+        FROM {tables.relation("commits", as_of_ms, [exactly(group_id)])} c
         WHERE kind <> 'commit' AND coalesce(timestamp_ms, previous_commit_timestamp_ms) {bounds}
         GROUP BY ms, kind, topic ORDER BY ms DESC LIMIT {MOST_ROWS}"""
     )
@@ -92,7 +96,7 @@ def _steps_back(
         f"""SELECT ms, topic, partition, before, committed_offset FROM (
             SELECT coalesce(timestamp_ms, commit_timestamp_ms) AS ms, topic, partition, kind, committed_offset,
                 lag(committed_offset) OVER (PARTITION BY topic, partition ORDER BY log_offset) AS before
-            FROM {tables.relation("commits", as_of_ms, [literal_pattern(group_id)])} c
+            FROM {tables.relation("commits", as_of_ms, [exactly(group_id)])} c
             WHERE coalesce(txn_outcome, 'committed') = 'committed'
         ) s WHERE kind = 'commit' AND committed_offset < before AND ms {bounds} ORDER BY ms DESC LIMIT {MOST_ROWS}"""
     )
@@ -111,13 +115,24 @@ def _steps_back(
 
 
 def _empty_spans(tables: Tables, group_id: str, as_of_ms: int | None) -> list[tuple[int, int]]:
-    """When nobody was in the group."""
+    """When nobody was in the group: also before its first members came, and all the time where none ever did."""
     rows = tables.asked(
-        f"""SELECT at_ms, members FROM {tables.relation("rebalances", as_of_ms, [literal_pattern(group_id)])} r
+        f"""SELECT at_ms, members, cause FROM {tables.relation("rebalances", as_of_ms, [exactly(group_id)])} r
         WHERE at_ms IS NOT NULL ORDER BY at_ms, log_offset"""
     )
-    ends = [*(at_ms for at_ms, _ in rows[1:]), 1 << 62]
-    return [(at_ms, end) for (at_ms, members), end in zip(rows, ends, strict=True) if members == 0] if rows else []
+    if not rows:
+        return [(0, FOREVER)] if _has_no_members(tables, group_id, as_of_ms) else []
+    ends = [*(at_ms for at_ms, _, _ in rows[1:]), FOREVER]
+    spans = [(at_ms, end) for (at_ms, members, _), end in zip(rows, ends, strict=True) if members == 0]
+    return [(0, rows[0][0]), *spans] if rows[0][2] == FIRST_MEMBERS else spans
+
+
+def _has_no_members(tables: Tables, group_id: str, as_of_ms: int | None) -> bool:
+    """Of a group without rebalances: it commits from outside, unless what came before was lost to compaction."""
+    rows = tables.asked(
+        f"SELECT members FROM {tables.relation('groups', as_of_ms, [exactly(group_id)])} g WHERE members > 0"
+    )
+    return not rows
 
 
 def _verdicts(tables: Tables, group_id: str, bounds: str, as_of_ms: int | None) -> list[Event]:
@@ -125,7 +140,7 @@ def _verdicts(tables: Tables, group_id: str, bounds: str, as_of_ms: int | None) 
     until = "" if as_of_ms is None else f" AND at_ms <= {as_of_ms}"
     rows = tables.asked(
         f"""SELECT at_ms, topic, verdict, count(*), min(partition)
-        FROM {tables.relation("verdicts", None, [literal_pattern(group_id)])} v
+        FROM {tables.relation("verdicts", None, [exactly(group_id)])} v
         WHERE verdict IS NOT NULL AND at_ms {bounds}{until}
         GROUP BY at_ms, topic, verdict ORDER BY at_ms DESC LIMIT {MOST_ROWS}"""
     )
@@ -142,7 +157,7 @@ def _commits(tables: Tables, group_id: str, bounds: str, as_of_ms: int | None, b
         f"""SELECT ms // 1000 * 1000 AS second_ms, count(*), min(ms), max(ms) FROM (
             SELECT coalesce(timestamp_ms, commit_timestamp_ms) AS ms, kind, committed_offset,
                 lag(committed_offset) OVER (PARTITION BY topic, partition ORDER BY log_offset) AS before
-            FROM {tables.relation("commits", as_of_ms, [literal_pattern(group_id)])} c
+            FROM {tables.relation("commits", as_of_ms, [exactly(group_id)])} c
         ) s WHERE kind = 'commit' AND NOT coalesce(committed_offset < before, FALSE)
             AND ms {bounds} GROUP BY second_ms ORDER BY second_ms"""
     )
@@ -155,8 +170,3 @@ def _commits(tables: Tables, group_id: str, bounds: str, as_of_ms: int | None, b
         _event(group_id, first_ms, "commits", until_ms=last_ms, number=count)
         for first_ms, last_ms, count in spans.values()
     ]
-
-
-def literal_pattern(group_id: str) -> str:
-    """A pattern that this name alone matches."""
-    return "".join(f"\\{letter}" if letter in "*?\\" else letter for letter in group_id)

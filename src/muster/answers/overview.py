@@ -96,7 +96,7 @@ def _now(tables: Tables, totals: Totals | None) -> list[GroupLine]:
         lag, lag_ms, partitions, last_commit_ms, topics = behind.get(group.group_id, (None, None, 0, None, ()))
         rebalanced_ms, cause, _ = moved.get(group.group_id, (None, None, None))
         lines.append(GroupLine(
-            group.group_id, group.verdict, group.worst, group.verdict_since_ms, lag, lag_ms,
+            group.group_id, group.overall, group.verdict, group.verdict_since_ms, lag, lag_ms,
             trends.get(group.group_id, ""), partitions, group.members, group.state, rebalanced_ms, cause,
             last_commit_ms, group.expires_at_ms, tuple(topics),
         ))  # fmt: skip

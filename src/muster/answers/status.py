@@ -35,14 +35,12 @@ class PartitionStatus(NamedTuple):
 class GroupStatus(NamedTuple):
     group_id: str
     verdict: str | None
-    """OK, WARN or ERR for all partitions together; None: nothing to judge."""
-    worst: str | None
-    """The worst verdict on a partition."""
+    """The worst on any of its partitions; None: nothing to judge."""
     topic: str | None
     """Of the worst partition, and of its like the one that is furthest behind."""
     partition: int | None
     verdict_since_ms: int | None
-    """Since when the worst partition has its verdict."""
+    """Since when one of its partitions has that verdict: the first of those that have it now."""
     partitions: int
     partitions_not_ok: int
     lag: int | None
@@ -58,12 +56,18 @@ class GroupStatus(NamedTuple):
     @property
     def where(self) -> str | None:
         """The worst partition, if it is not OK."""
-        return None if self.worst in (None, "OK") else f"{self.topic}-{self.partition}"
+        return None if self.verdict in (None, "OK") else f"{self.topic}-{self.partition}"
+
+    @property
+    def overall(self) -> str | None:
+        """OK, WARN or ERR: Burrow's words for a group."""
+        found = None if self.verdict is None else of_group([Verdict(self.verdict)])
+        return None if found is None else found.value
 
 
 def level_of(verdicts: Iterable[str | None]) -> Level:
     found = set(verdicts)
-    if found & {*ERRORS, "ERR"}:
+    if found & set(ERRORS):
         return Level.ERROR
     return Level.WARNING if found & set(WARNINGS) else Level.WELL
 
@@ -88,37 +92,31 @@ def group_status(tables: Tables, groups: Sequence[str] = (), as_of_ms: int | Non
             SELECT s.*, {_rank("s.verdict")} AS rank, row_number() OVER (
                 PARTITION BY s.group_id
                 ORDER BY {_rank("s.verdict")}, s.lag DESC NULLS LAST, s.verdict_since_ms, s.topic, s.partition
-            ) AS place FROM {status} s
+            ) AS place, min(s.verdict_since_ms) OVER (PARTITION BY s.group_id, s.verdict) AS first_ms FROM {status} s
         ), summed AS (
             SELECT j.group_id, count(*) AS partitions, count(*) FILTER (WHERE j.verdict <> 'OK') AS not_ok,
-                sum(j.lag)::BIGINT AS lag, max(j.lag_ms) AS lag_ms, max(j.last_commit_ms) AS last_commit_ms,
-                list(DISTINCT j.verdict) AS verdicts
+                sum(j.lag)::BIGINT AS lag, max(j.lag_ms) AS lag_ms, max(j.last_commit_ms) AS last_commit_ms
             FROM judged j GROUP BY j.group_id
         ), expiring AS (
             SELECT e.group_id, min(e.expires_at_ms) AS expires_at_ms FROM {expiry} e GROUP BY e.group_id
         )
-        SELECT coalesce(g.group_id, u.group_id), u.verdicts, w.verdict, w.topic, w.partition, w.verdict_since_ms,
+        SELECT coalesce(g.group_id, u.group_id), w.verdict, w.topic, w.partition, w.first_ms,
             coalesce(u.partitions, 0), coalesce(u.not_ok, 0), u.lag, u.lag_ms, g.state, g.members,
             coalesce(u.last_commit_ms, g.last_commit_timestamp_ms), e.expires_at_ms
         FROM {known} g FULL JOIN summed u ON g.group_id = u.group_id
         LEFT JOIN judged w ON w.group_id = coalesce(g.group_id, u.group_id) AND w.place = 1
         LEFT JOIN expiring e ON e.group_id = coalesce(g.group_id, u.group_id)
         ORDER BY coalesce(w.rank, {len(WORST_FIRST)}), u.lag DESC NULLS LAST, 1""")
-    return [GroupStatus(row[0], _of_group(row[1]), *row[2:]) for row in rows]
+    return [GroupStatus(*row) for row in rows]
 
 
 def told(groups: Sequence[GroupStatus]) -> str:
     """All groups in a line: `12 groups: 9 OK, 1 WARN, 2 in error`."""
-    found = Counter(group.verdict for group in groups)
+    found = Counter(group.overall for group in groups)
     words = {"ERR": "in error", "WARN": "to be watched", "OK": "OK", None: "without a verdict"}
     parts = [f"{found[verdict]:,} {word}" for verdict, word in words.items() if found[verdict]]
     groups_told = "1 group" if len(groups) == 1 else f"{len(groups):,} groups"
     return f"{groups_told}: {', '.join(parts)}" if parts else groups_told
-
-
-def _of_group(verdicts: Sequence[str | None] | None) -> str | None:
-    verdict = of_group(Verdict(each) for each in verdicts or () if each is not None)
-    return None if verdict is None else verdict.value
 
 
 def _rank(verdict: str) -> str:

@@ -48,6 +48,8 @@ class Why(NamedTuple):
     """The oldest first."""
     events_before: int
     """That were left out since there were too many."""
+    commits: int
+    """In the same time."""
     findings: list[Finding]
 
 
@@ -59,7 +61,8 @@ def why(tables: Tables, group_id: str, since_ms: int, as_of_ms: int | None = Non
     (status,) = group_status(tables, [exactly(group_id)], as_of_ms)
     events = _events(tables, group_id, since_ms, as_of_ms)
     told = findings(tables, [exactly(group_id)], as_of_ms=as_of_ms)
-    return Why(group, status, events[-MOST_EVENTS:], max(len(events) - MOST_EVENTS, 0), told)
+    commits = _commits(tables, group_id, since_ms, as_of_ms)
+    return Why(group, status, events[-MOST_EVENTS:], max(len(events) - MOST_EVENTS, 0), commits, told)
 
 
 def _group(tables: Tables, group_id: str, as_of_ms: int | None) -> Group | None:
@@ -75,6 +78,15 @@ def _group(tables: Tables, group_id: str, as_of_ms: int | None) -> Group | None:
         return None
     row = rows[0]
     return Group(row[0], row[1], row[2], row[3], row[4], row[5], tuple(row[6] or ()), row[7])
+
+
+def _commits(tables: Tables, group_id: str, since_ms: int, as_of_ms: int | None) -> int:
+    relation = tables.relation("commits", as_of_ms, [exactly(group_id)])
+    ((found,),) = tables.asked(
+        f"SELECT count(*) FROM {relation} c WHERE kind = 'commit' AND coalesce(timestamp_ms, commit_timestamp_ms) >= ?",
+        [since_ms],
+    )
+    return int(found)
 
 
 def _events(tables: Tables, group_id: str, since_ms: int, as_of_ms: int | None) -> list[Event]:
@@ -108,9 +120,13 @@ def _events(tables: Tables, group_id: str, since_ms: int, as_of_ms: int | None) 
     events = [Event(at, REBALANCE, cause, members, gap, _who(joined, left))  # type: ignore[arg-type]
               for at, cause, members, gap, joined, left in rebalances]  # fmt: skip
     events += [Event(at, VERDICT, verdict, partitions) for at, verdict, partitions in verdicts]  # type: ignore[arg-type]
-    events += [Event(at, REWIND, f"{times} times", records) for at, records, times in rewinds]  # type: ignore[arg-type]
+    events += [Event(at, REWIND, _how_often(times), records) for at, records, times in rewinds]  # type: ignore[arg-type]
     events += [Event(at, DELETION, kind, offsets) for at, kind, offsets in deletions]  # type: ignore[arg-type]
     return sorted(events, key=lambda event: (event.at_ms or 0, event.kind))
+
+
+def _how_often(times: object) -> str:
+    return "once" if times == 1 else f"{times} times"
 
 
 def _who(joined: object, left: object) -> tuple[str, ...]:

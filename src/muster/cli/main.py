@@ -17,21 +17,11 @@ from muster.cli.exporter import EPILOG as EXPORTER_EPILOG
 from muster.cli.exporter import exporter
 from muster.cli.groups.commands import app as groups
 from muster.cli.options import DEBUG, wants_traceback
-from muster.cli.output import PipeClosed, say
+from muster.cli.output import PipeClosed, forget_stdout, say
 from muster.cli.pages import DASHBOARD_EPILOG, REPORT_EPILOG, dashboard, report
 from muster.cli.people import shown_lines
 from muster.cli.pipeline import app as pipeline
 from muster.cli.questions.commands import app as questions
-from muster.cli.questions.expiring import EPILOG as EXPIRING_EPILOG
-from muster.cli.questions.expiring import expiring
-from muster.cli.questions.findings import EPILOG as FINDINGS_EPILOG
-from muster.cli.questions.findings import findings
-from muster.cli.questions.sql import EPILOG as SQL_EPILOG
-from muster.cli.questions.sql import sql
-from muster.cli.questions.status import EPILOG as STATUS_EPILOG
-from muster.cli.questions.status import status
-from muster.cli.questions.why import EPILOG as WHY_EPILOG
-from muster.cli.questions.why import why
 from muster.cli.serve import EPILOG as SERVE_EPILOG
 from muster.cli.serve import partitions, serve
 from muster.cli.status import Status
@@ -52,12 +42,7 @@ app = typer.Typer(
 )
 app.command(no_args_is_help=True)(dump)
 app.command(epilog=SERVE_EPILOG)(serve)
-app.command(epilog=STATUS_EPILOG)(status)
-app.command(epilog=WHY_EPILOG)(why)
-app.command(epilog=FINDINGS_EPILOG)(findings)
-app.command(epilog=EXPIRING_EPILOG)(expiring)
 app.registered_commands += questions.registered_commands
-app.command(epilog=SQL_EPILOG, no_args_is_help=True)(sql)
 app.command(epilog=TABLE_EPILOG)(table)
 app.command(epilog=EXPORTER_EPILOG, no_args_is_help=True)(exporter)
 app.command(epilog=DASHBOARD_EPILOG, no_args_is_help=True)(dashboard)
@@ -97,7 +82,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     try:
         status = _command()(arguments, prog_name="muster", standalone_mode=False)
+        sys.stdout.flush()
     except PipeClosed:
+        return Status.OK
+    except (BrokenPipeError, SystemExit) as error:
+        if not _is_pipe_closed(error):
+            raise
+        forget_stdout()
         return Status.OK
     except (Exception, KeyboardInterrupt) as error:
         if wants_traceback("--debug" in arguments) and not isinstance(error, KeyboardInterrupt):
@@ -109,6 +100,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if status == Status.INTERRUPTED:  # typer's way to hand on a KeyboardInterrupt
         say("interrupted.")
     return Status(status or Status.OK)
+
+
+def _is_pipe_closed(error: BaseException) -> bool:
+    """Whether the reader of our output has gone; rich, which writes help, makes a SystemExit of that."""
+    return isinstance(error, BrokenPipeError) or isinstance(error.__context__, BrokenPipeError)
 
 
 def _command() -> Any:

@@ -1,5 +1,6 @@
-"""Why a group that was asked for is not among the rows of tables."""
+"""What is not among the rows of tables, and why: a group that was asked for, what compaction took."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from muster.cli.output import missing_group
@@ -8,6 +9,8 @@ from muster.patterns import is_wild, literal
 
 if TYPE_CHECKING:
     from muster.tables.reading import GroupEnd, Tables
+
+MOST_PARTITIONS_TOLD = 5
 
 
 def about_missing(tables: "Tables", pattern: str) -> str:
@@ -28,3 +31,17 @@ def _deleted(group: str, end: "GroupEnd") -> str:
     when = ", nobody saw when" if end.deleted_at_ms is None else f" at {shown_moment(end.deleted_at_ms)}"
     hint = "" if end.last_seen_ms is None else f" --as-of {end.last_seen_ms} shows it as it was last seen."
     return f"the group '{group}' {how.get(end.kind, 'was deleted')}{when}.{hint}"
+
+
+def about_compacted(complete_since: Mapping[int, int | None]) -> str:
+    """A sentence about partitions of the log whose history begins later than a moment (`Tables.incomplete`)."""
+    told = [
+        f"{number} (complete since {shown_moment(since) if since is not None else 'nobody knows when'})"
+        for number, since in list(complete_since.items())[:MOST_PARTITIONS_TOLD]
+    ]
+    more = len(complete_since) - len(told)
+    rest = f" and {more:,} more" if more else ""
+    return (
+        "the log had been compacted before it was first read, so of these partitions of __consumer_offsets not all is "
+        f"known of that moment: {', '.join(told)}{rest}. A key that is not shown is unknown, not absent."
+    )

@@ -35,7 +35,7 @@ def write_to_stdout(data: bytes) -> None:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
     except BrokenPipeError:
-        _forget_stdout()
+        forget_stdout()
         raise PipeClosed from None
 
 
@@ -44,7 +44,7 @@ def write_lines_to_stdout(lines: bytes) -> None:
     write_to_stdout(shown_bytes(lines))
 
 
-def _forget_stdout() -> None:
+def forget_stdout() -> None:
     """Point stdout at nothing, or Python complains once more when it flushes at the very end."""
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, sys.stdout.fileno())

@@ -66,6 +66,11 @@ def shown_duration(length_ms: int) -> str:
     raise AssertionError("a minute at least")
 
 
+def counted(number: int, thing: str) -> str:
+    """`1 record`, `4,210 records`."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """C0, DEL and C1 (U+009B begins an escape sequence by itself), what turns the direction of text, other line breaks, and
 halves of surrogate pairs."""

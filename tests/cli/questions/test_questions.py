@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ from muster.cli.questions import watching
 from muster.cli.questions.completion import complete_group
 from muster.cli.questions.lag import sparkline
 from muster.cli.status import Status
-from tests.answers.world import STATE, publish
-from tests.cli import plain, run, run_on_terminal
+from tests.answers.world import DAY_MS, EIGHT_MS, HISTORY, HOUR_MS, NOW_MS, STATE, at, publish
+from tests.cli import command, plain, run, run_on_terminal
 
 ROWS = ("status", "lag", "expiring", "findings")
 
@@ -125,12 +126,15 @@ def test_many_groups_are_not_all_shown(tmp_path: Path) -> None:
     path = publish(tmp_path, lag=some)
     status, out, err = run("lag", "--tables", path)
     assert (status, len(out.splitlines())) == (Status.OK, 41)
-    assert "10 more groups. --limit 0 shows all, --json and --csv do too." in err
+    assert "10 more rows. --limit 0 shows all, --json and --csv do too." in err
     assert len(run("lag", "--tables", path, "--limit", "0").out.splitlines()) == 51
     assert len(objects("lag", "--tables", path)) == 50
+    assert "muster: 48 more rows. --limit 0 shows all.\n" in run("lag", "--tables", path, "--json", "-n", "2").err
+    assert " ?  " in out  # there is no history of these
+    assert "? for BEHIND-SINCE: longer than history was looked through, or nobody saw it begin" in err
 
 
-@pytest.mark.parametrize("question", ["lag"])
+@pytest.mark.parametrize("question", [*ROWS, "why", "history"])
 def test_a_group_that_is_not_there(tables: Path, question: str) -> None:
     status, out, err = run(question, "order-app", "--tables", tables)
     assert (status, out) == (Status.NOTHING_MATCHED, "")
@@ -163,6 +167,114 @@ def test_again_and_again_until_it_is_stopped(tables: Path, question: str, monkey
     assert run_on_terminal(question, "--tables", tables, "--watch", "2s").out.count("\x1b[H\x1b[2J") == 3
     assert "does not go with --as-of" in run(question, "--tables", tables, "--watch", "9s", "--as-of", "1h").err
     assert run(question, "--tables", tables, "--watch", "0s").status == Status.USAGE
+
+
+@pytest.mark.parametrize("question", [*ROWS, "why", "history"])
+def test_a_pattern_that_no_group_is_like(tables: Path, question: str) -> None:
+    status, out, err = run(question, "zz*", "--tables", tables)
+    assert (status, out) == (Status.NOTHING_MATCHED, "")
+    assert "no group matches 'zz*'; there are 4." in err
+
+
+@pytest.mark.parametrize("question", ["why", "history"])
+def test_a_pattern_is_one_group_or_a_choice(tables: Path, question: str) -> None:
+    whole, short = (run(question, name, "--tables", tables) for name in ("orders-app", "ord*"))
+    assert short.out == whole.out
+    assert short.status == whole.status
+    several = run(question, "n*", "--tables", tables)
+    assert (several.status, several.out) == (Status.NOTHING_MATCHED, "")
+    assert "2 groups match 'n*'. Did you mean one of 'new', 'nightly-audit'?" in several.err
+
+
+@pytest.mark.parametrize("question", [*ROWS, "why"])
+def test_a_group_that_was_deleted(tmp_path: Path, question: str) -> None:
+    gone = [
+        at(
+            "gone",
+            "orders",
+            0,
+            kind=kind,
+            log_offset=500 + place,
+            timestamp_ms=EIGHT_MS + place,
+            committed_offset=offset,
+        )
+        for place, (kind, offset) in enumerate((("commit", 5), ("expired", None)))
+    ]
+    path = publish(tmp_path, commits=HISTORY["commits"] + gone)
+    status, _, err = run(question, "gone", "--tables", path)
+    assert status == Status.NOTHING_MATCHED
+    assert "the group 'gone' is gone: its offsets expired at 2026-11-17 08:00:00 UTC." in err
+    assert run("history", "gone", "--tables", path).status == Status.OK
+
+
+def test_groups_and_partitions_are_judged_in_the_same_words(tables: Path) -> None:
+    by_partition: dict[str, set[str | None]] = {}
+    for row in objects("status", "--partitions", "--tables", tables):
+        by_partition.setdefault(row["group_id"], set()).add(row["verdict"])
+    groups = {row["group_id"]: row["verdict"] for row in objects("status", "--tables", tables)}
+    assert groups["orders-app"] == "STALLED"
+    assert all(groups[name] in verdicts for name, verdicts in by_partition.items())
+
+
+def test_nothing_to_judge_is_not_well(tables: Path) -> None:
+    status, _, err = run("status", "new", "--tables", tables, "--json")
+    assert status == Status.OK
+    assert "nothing could be judged: no end of a log was seen" in err
+    assert "nothing could be judged" not in run("status", "--tables", tables).err
+
+
+def test_one_clock_for_all_of_an_answer(tables: Path, tmp_path: Path) -> None:
+    """A log that is read years later is as it was: nothing in an answer counts from another time."""
+    path = publish(tmp_path / "old", read_at_ms=NOW_MS + 1000 * DAY_MS)
+    for question in ("status", "lag", "findings", "expiring", "why orders-app"):
+        words = question.split()
+        late = run(*words, "--tables", path)
+        assert late.out == run(*words, "--tables", tables).out
+        assert "as of 2026-11-17 08:33:04 UTC, the newest record; read at 2029-08-13 08:33:04 UTC, " in late.err
+    assert "20 h" in run("expiring", "--tables", path).out
+    assert "What happened since 2026-11-16 08:33:04 UTC" in run("why", "orders-app", "--tables", path).out
+    events = run("history", "orders-app", "--tables", path, "--since", "30 min").out.splitlines()
+    assert [line.split()[2] for line in events[1:]] == ["commits"]
+
+
+def test_what_is_due_is_said_to_be(tmp_path: Path) -> None:
+    path = publish(tmp_path, expiry=[STATE["expiry"][-1] | {"expires_at_ms": NOW_MS - HOUR_MS}])
+    assert "  due  " in run("expiring", "--tables", path).out
+    assert objects("expiring", "--tables", path)[0]["in_ms"] == -HOUR_MS
+
+
+def test_what_compaction_took_is_told(tmp_path: Path, tables: Path) -> None:
+    path = publish(tmp_path, complete_since_ms=EIGHT_MS)
+    asked = ("status", "--as-of", str(EIGHT_MS - HOUR_MS)), ("history", "orders-app"), ("why", "orders-app")
+    for question in (*asked, ("compare", "2026-11-17T07:00")):
+        told = "the log had been compacted before it was first read"
+        assert told in run(*question, "--tables", path).err, question
+        assert told not in run(*question, "--tables", tables).err
+    assert "0 (complete since 2026-11-17 08:00:00 UTC)" in run("history", "orders-app", "--tables", path).err
+
+
+def test_words_agree_with_their_numbers(tables: Path) -> None:
+    assert "1 of 2 partitions is not OK." in run("why", "orders-app", "--tables", tables).out
+    billing = run("why", "billing", "--tables", tables)
+    assert "1 of 1 partition is not OK." in billing.out
+    assert "on 1 of 1 partition" in run("lag", "billing", "--tables", tables).err
+    assert "Nothing, and no commit either." in run("why", "new", "--tables", tables).out
+
+
+def test_nothing_but_commits(tmp_path: Path) -> None:
+    commits = [at("new", "gone", 5, kind="commit", log_offset=1, timestamp_ms=NOW_MS - HOUR_MS, committed_offset=9)]
+    path = publish(tmp_path, commits=commits)
+    assert "Nothing but 1 commit." in run("why", "new", "--tables", path).out
+    assert "no commit either" in run("why", "new", "--tables", path, "--since", "5 min").out
+
+
+def test_help_whose_reader_has_gone() -> None:
+    with subprocess.Popen(command("sql", "--help"), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait() == Status.OK
 
 
 class Typed:

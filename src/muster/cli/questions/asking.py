@@ -1,39 +1,34 @@
-"""What the commands that ask tables share: their options, opening the tables, and of which moment an answer is."""
+"""What the commands that ask tables share: opening them, groups asked for, and of which moment an answer is."""
 
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
 from muster.answers.levels import Level
-from muster.cli.options import OUTPUT, Format, option
-from muster.cli.output import missing_group, say
-from muster.cli.people import shown_duration, shown_moment
+from muster.cli.missing import about_compacted, about_missing
+from muster.cli.options import option
+from muster.cli.output import say
+from muster.cli.people import counted, shown_duration, shown_moment
 from muster.cli.status import Status
-from muster.cli.tabular import Column, Kind, Table
 from muster.errors import BadInput
 from muster.extras import TABLES, need
-from muster.patterns import is_wild, literal
-from muster.tables.clocks import parse_time
+from muster.patterns import is_wild, literal, regex
+from muster.tables.clocks import AGO, UNIT_MS, parse_time
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from muster.tables.reading import Tables
 
-MOST_ROWS = 200
-"""For people, unless they ask for more."""
-LENGTHS = frozenset({"lag_ms", "retention_ms", "in_ms"})
-"""Fields that end in `_ms` and are no moments."""
 OLD_MS = 3_600_000
 """Tables older than this may be of yesterday's trouble: they are said to be old."""
+MOST_NAMES = 8
+"""Groups that are offered where a pattern stands for several."""
 
 AS_OF = option(
     "--as-of", metavar="TIME", help="As of a moment: 14:05, 'yesterday 14:05', 2026-01-31T12:30, '2h ago', epoch ms."
 )
-LIMIT = option(
-    "--limit", "-n", panel=OUTPUT, metavar="N", min=0, help=f"At most N rows; 0 for all. Default: {MOST_ROWS}."
-)
-AS_JSON = option("--json", panel=OUTPUT, help="An object a line, with the names of the tables' columns.")
 EXITS = {Level.WELL: Status.OK, Level.WARNING: Status.WARNING, Level.ERROR: Status.ERROR}
 
 
@@ -46,6 +41,19 @@ def moment(text: str | None, name: str = "--as-of") -> int | None:
         return None if text is None else parse_time(text, now_ms())
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint=name) from None
+
+
+def since_when(text: str) -> tuple[int | None, int]:
+    """`--since` as a moment, or (None, and) as a length of time before the answer's own moment."""
+    length = AGO.fullmatch(text.strip())
+    if length:
+        return None, int(length[1]) * UNIT_MS[length[2]]
+    return moment(text, "--since"), 0
+
+
+def moment_of(tables: "Tables", as_of_ms: int | None) -> int:
+    """The one clock of an answer: the moment asked for, or that of the tables."""
+    return tables.manifest.moment_ms if as_of_ms is None else as_of_ms
 
 
 def opened(address: str, storage_options: dict[str, str]) -> "Tables":
@@ -69,19 +77,37 @@ def need_tables(tables: "Tables", *names: str) -> None:
     )
 
 
-def check_groups(tables: "Tables", groups: Sequence[str], found: Sequence[Any], as_of_ms: int | None = None) -> bool:
-    """Whether there is something to show; if not, it is said why."""
-    if found or not groups:
-        return bool(found)
-    known = [row[0] for row in tables.asked(f"SELECT group_id FROM {tables.relation('groups', as_of_ms)} g")]
-    for pattern in groups:
+def are_there(tables: "Tables", patterns: "Sequence[str]", as_of_ms: int | None) -> bool:
+    """Whether there is any group like these; of each pattern that none is like it is said why."""
+    known = _names(tables, as_of_ms)
+    missing = [pattern for pattern in patterns if not any(map(regex([pattern]).fullmatch, known))]
+    for pattern in missing:
         if is_wild(pattern):
             say(f"no group matches '{pattern}'; there are {len(known):,}.")
-        elif literal(pattern) not in known:
-            say(missing_group(literal(pattern), known, "`muster status` shows all"))
         else:
-            say(f"there is nothing to tell of {literal(pattern)}.")
-    return False
+            say(about_missing(tables, pattern) or f"the group '{literal(pattern)}' was not there then.")
+    return len(missing) < len(patterns)
+
+
+def one_group(tables: "Tables", pattern: str, as_of_ms: int | None) -> str | None:
+    """The group that is meant; None, and it is said why, for a pattern that no group or several are like."""
+    if not is_wild(pattern):
+        return literal(pattern)
+    found = [name for name in _names(tables, as_of_ms) if regex([pattern]).fullmatch(name)]
+    if len(found) == 1:
+        return found[0]
+    names = ", ".join(f"'{name}'" for name in found[:MOST_NAMES])
+    more = f" and {len(found) - MOST_NAMES:,} more" if len(found) > MOST_NAMES else ""
+    if found:
+        say(f"{len(found):,} groups match '{pattern}'. Did you mean one of {names}{more}?")
+    else:
+        are_there(tables, [pattern], as_of_ms)
+    return None
+
+
+def _names(tables: "Tables", as_of_ms: int | None) -> list[str]:
+    rows = tables.asked(f"SELECT group_id FROM {tables.relation('groups', as_of_ms)} g ORDER BY group_id")
+    return [name for (name,) in rows]
 
 
 def check_known(tables: "Tables", as_of_ms: int | None) -> None:
@@ -94,35 +120,34 @@ def check_known(tables: "Tables", as_of_ms: int | None) -> None:
 
 def tell_moment(tables: "Tables", as_of_ms: int | None) -> None:
     """Of which moment the answer is: on stderr in every format, so that rows stay rows."""
+    manifest = tables.manifest
     if as_of_ms is not None:
-        say(f"as of {shown_moment(as_of_ms)}.")
+        say(f"as of {shown_moment(as_of_ms)}{_newest(manifest.newest_record_ms, as_of_ms)}.")
+        tell_compacted(tables, as_of_ms)
         return
-    looked_ms = tables.manifest.observed_at_ms
+    looked_ms = manifest.observed_at_ms
     age_ms = max(now_ms() - looked_ms, 0)
+    if manifest.moment_ms != looked_ms:
+        read = f"read at {shown_moment(looked_ms)}, {shown_duration(age_ms)} ago"
+        say(f"as of {shown_moment(manifest.moment_ms)}, the newest record; {read}.")
+        return
     hint = " They are old: run `muster pipeline run` again, or with --follow." if age_ms > OLD_MS else ""
-    say(f"as of {shown_moment(looked_ms)}, {shown_duration(age_ms)} ago, when the pipeline last looked.{hint}")
+    newest = _newest(manifest.newest_record_ms, looked_ms)
+    say(f"as of {shown_moment(looked_ms)}, {shown_duration(age_ms)} ago, when the pipeline last looked{newest}.{hint}")
 
 
-def view(rows: Sequence[Any], fields: Sequence[str], columns: tuple[Column, ...], format: Format) -> Table:
-    """Rows as a table: for people in some columns, for programs in all fields, moments by their published names."""
-    if not format.is_for_people:
-        columns = tuple(_of_field(name) for name in fields)
-    return Table(columns, [tuple(_cell(row, column.key) for column in columns) for row in rows])
+def _newest(newest_ms: int | None, moment_ms: int) -> str:
+    is_before = newest_ms is not None and newest_ms < moment_ms
+    return f"; the newest record is of {shown_moment(newest_ms)}" if is_before else ""
 
 
-def _of_field(name: str) -> Column:
-    is_moment = name.endswith("_ms") and name not in LENGTHS
-    return Column("", name.removesuffix("_ms") if is_moment else name, Kind.TIME_MS if is_moment else Kind.NUMBER)
+def tell_compacted(tables: "Tables", since_ms: int) -> None:
+    """That not all is known since a moment, if so."""
+    incomplete = tables.incomplete(since_ms)
+    if incomplete:
+        say(about_compacted(incomplete))
 
 
-def _cell(row: Any, key: str) -> Any:
-    return getattr(row, key) if hasattr(row, key) else getattr(row, f"{key}_ms")
-
-
-def first(rows: Sequence[Any], limit: int | None, *, is_for_people: bool) -> Sequence[Any]:
-    """As many rows as are wanted; people are told of the others."""
-    most = limit if limit is not None else MOST_ROWS if is_for_people else 0
-    if not most or len(rows) <= most:
-        return rows
-    say(f"{len(rows) - most:,} more are not shown. --limit 0 shows all, --json and --csv do too.")
-    return rows[:most]
+def are_or_is(number: int, of: int, thing: str) -> str:
+    """`1 of 4 groups is`, `2 of 4 groups are`."""
+    return f"{number:,} of {counted(of, thing)} {'is' if number == 1 else 'are'}"

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from muster.cli.output import say
-from muster.cli.people import shown_moment
-from muster.cli.questions.answering import Asked, ask, nothing_found, say_how_many_more, write_rows
+from muster.cli.people import counted, shown_moment
+from muster.cli.questions.answering import Asked, ask, write_rows
+from muster.cli.questions.asking import are_there, moment_of, tell_compacted
 from muster.cli.status import Status
 from muster.cli.tabular import Column, Kind, Shown, Table
 from muster.patterns import is_wild
@@ -15,26 +16,28 @@ if TYPE_CHECKING:
     from muster.tables.reading import Tables
 
 
-def show_compared(asked: Asked, before_ms: int, after_ms: int | None, by_partition: bool) -> Status:
-    """Groups that changed, or partitions where one group is named."""
-    of_one = len(asked.groups) == 1 and not is_wild(asked.groups[0])
+def show_compared(
+    asked: Asked, groups_like: Sequence[str], before_ms: int, after_ms: int | None, by_partition: bool
+) -> Status:
+    """Groups that changed, or partitions where one group is named. One may be gone since, or not have been there."""
+    of_one = len(groups_like) == 1 and not is_wild(groups_like[0])
 
     def answer(tables: "Tables") -> Status:
-        from muster.answers.compare import group_changes, partition_changes
+        from muster.answers.compare import GroupChange, PartitionChange, group_changes, partition_changes
 
-        until_ms = tables.manifest.observed_at_ms if after_ms is None else after_ms
-        groups = group_changes(tables, before_ms, after_ms, asked.groups)
-        if not groups:
-            return nothing_found(tables, asked, "no group was there then, and none later.")
+        until_ms = moment_of(tables, after_ms)
+        groups = group_changes(tables, before_ms, after_ms, groups_like)
+        tell_compacted(tables, before_ms)
+        if not groups and groups_like:
+            are_there(tables, groups_like, after_ms)
+            return Status.NOTHING_MATCHED
         if of_one or by_partition:
-            partitions = partition_changes(tables, before_ms, after_ms, asked.groups)
-            write_rows(asked, partitions, _partition_table)
-            say_how_many_more(asked, len(partitions), "partitions")
+            partitions = partition_changes(tables, before_ms, after_ms, groups_like)
+            write_rows(asked, partitions, PartitionChange, _partition_table)
         else:
             changed = [group for group in groups if group.has_changed]
-            write_rows(asked, changed, _group_table)
-            say_how_many_more(asked, len(changed), "groups")
-            say(f"{len(changed):,} of {len(groups):,} groups changed.")
+            write_rows(asked, changed, GroupChange, _group_table)
+            say(f"{len(changed):,} of {counted(len(groups), 'group')} changed.")
         for group in groups if of_one else ():
             say(_members(group))
         say(f"from {shown_moment(before_ms)} to {shown_moment(until_ms)}.")

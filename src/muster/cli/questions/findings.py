@@ -4,140 +4,50 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from muster.cli.options import (
-    CSV,
-    CSV_EXACT,
-    DEBUG,
-    STORAGE_OPTION,
-    TABLES,
-    Format,
-    chosen_format,
-    option,
-    storage_options,
-)
+from muster.cli.options import Format
 from muster.cli.output import say, write_lines_to_stdout, write_to_stdout
-from muster.cli.people import iso_time, shown, shown_duration, shown_moment
-from muster.cli.questions.asking import (
-    AS_JSON,
-    AS_OF,
-    EXITS,
-    LIMIT,
-    check_groups,
-    check_known,
-    first,
-    moment,
-    need_tables,
-    opened,
-    tell_moment,
-    view,
-)
-from muster.cli.questions.completion import complete_group
-from muster.cli.questions.watching import WATCH, again, rows_on_screen, watch_s
+from muster.cli.people import shown, shown_duration, shown_moment
+from muster.cli.questions.answering import Asked, ask, published_row, say_how_many_more, write_rows
+from muster.cli.questions.asking import EXITS
 from muster.cli.status import Status
-from muster.cli.tabular import show
+from muster.cli.tabular import Table
 
 if TYPE_CHECKING:
     from muster.answers.findings import Finding
     from muster.tables.reading import Tables
 
-EPILOG = """
-[bold]Examples[/bold]
-
-What should be looked at, and what is to be done? Exit code 0 nothing, 10 a warning, 11 an error.
-  [cyan]muster findings --tables tables[/cyan]
-
-Errors alone, of some groups, for a program:
-  [cyan]muster findings 'orders-*' --tables tables --severity error --json[/cyan]
-"""
-
-GROUPS = typer.Argument(
-    metavar="GROUP",
-    autocompletion=complete_group,
-    help="Groups; * and ? are wildcards. Default: all.",
-    show_default=False,
-)
 COLOURS = {"error": "bold red", "warning": "yellow", "info": "dim"}
 INDENT = "    "
 MOST_PARTITIONS = 20
-LINES_OF_A_FINDING = 4
 
 
-class Severity(StrEnum):
-    ERROR = "error"
-    WARNING = "warning"
-    INFO = "info"
+def show_findings(asked: Asked, severities: Sequence[str]) -> Status:
+    """The gravest first."""
 
+    def answer(tables: "Tables") -> Status:
+        from muster.answers.findings import Finding, findings, level_of_findings
 
-SEVERITY = option("--severity", "-s", metavar="SEVERITY", help="error, warning or info; repeatable. Default: all.")
+        found = findings(tables, asked.groups, severities, asked.as_of_ms)
+        if asked.format.is_for_people:
+            _write(found[: asked.shown_rows])
+            say_how_many_more(asked, len(found))
+            say(_told(found))
+        elif asked.format is Format.JSON:
+            write_lines_to_stdout("".join(map(_json_line, found[: asked.limit])).encode("utf-8", "replace"))
+            say_how_many_more(asked, len(found))
+        else:
+            write_rows(asked, found, Finding, lambda _: Table((), ()))
+        return EXITS[level_of_findings(found)]
 
-
-def findings(
-    group: Annotated[list[str] | None, GROUPS] = None,
-    tables: Annotated[str, TABLES] = ...,  # type: ignore[assignment]  # typer's way to say that it is needed
-    storage_option: Annotated[list[str] | None, STORAGE_OPTION] = None,
-    severity: Annotated[list[Severity] | None, SEVERITY] = None,
-    as_of: Annotated[str | None, AS_OF] = None,
-    limit: Annotated[int | None, LIMIT] = None,
-    as_json: Annotated[bool, AS_JSON] = False,
-    as_csv: Annotated[bool, CSV] = False,
-    csv_exact: Annotated[bool, CSV_EXACT] = False,
-    watch: Annotated[str | None, WATCH] = None,
-    debug: Annotated[bool, DEBUG] = False,
-) -> Status:
-    """What should be looked at: stuck, rewound and flapping groups, lost records, damage; each with what to do."""
-    format, every_s = chosen_format(as_json, as_csv, csv_exact, False), watch_s(watch, as_of)
-    limit = rows_on_screen(limit, every_s, LINES_OF_A_FINDING)
-    groups, as_of_ms, options = group or [], moment(as_of), storage_options(storage_option)
-    severities = [each.value for each in severity or Severity]
-
-    def answer() -> Status:
-        with opened(tables, options) as found:
-            return _answer(found, groups, severities, as_of_ms, limit, format)
-
-    return again(every_s, answer)
-
-
-def _answer(
-    tables: "Tables", groups: list[str], severities: list[str], as_of_ms: int | None, limit: int | None, format: Format
-) -> Status:
-    from muster.answers.findings import Finding, findings, level_of_findings
-
-    need_tables(tables, "findings")
-    check_known(tables, as_of_ms)
-    found = findings(tables, groups, severities, as_of_ms)
-    if not found and groups and not _are_known(tables, groups, as_of_ms):
-        check_groups(tables, groups, found, as_of_ms)
-        return Status.NOTHING_MATCHED
-    tell_moment(tables, as_of_ms)
-    chosen = first(found, limit, is_for_people=format.is_for_people)
-    if format.is_for_people:
-        _write(chosen)
-        say(_told(found))
-    elif format is Format.JSON:
-        write_lines_to_stdout("".join(map(_json_line, chosen)).encode("utf-8", "replace"))
-    else:
-        show(view(chosen, Finding._fields, (), format), format)
-    return EXITS[level_of_findings(found)]
-
-
-def _are_known(tables: Any, groups: Sequence[str], as_of_ms: int | None) -> bool:
-    return bool(tables.asked(f"SELECT 1 FROM {tables.relation('groups', as_of_ms, groups)} g LIMIT 1"))
+    return ask(asked, answer, "findings")
 
 
 def _json_line(finding: "Finding") -> str:
     """An object, in which the evidence is one too."""
-    told = finding._asdict()
-    evidence = told.pop("evidence")
-    for name in ("since_ms", "at_ms"):
-        value = told.pop(name)
-        told[name.removesuffix("_ms")] = None if value is None else iso_time(value)
-    told["evidence"] = None if evidence is None else json.loads(evidence)
-    return json.dumps(told, ensure_ascii=False) + "\n"
+    evidence = None if finding.evidence is None else json.loads(finding.evidence)
+    return json.dumps(published_row(finding) | {"evidence": evidence}, ensure_ascii=False) + "\n"
 
 
 def _write(found: Sequence["Finding"]) -> None:

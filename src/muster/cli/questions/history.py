@@ -7,9 +7,10 @@ from muster.cli.missing import about_missing
 from muster.cli.output import say
 from muster.cli.people import short_members, shown_duration
 from muster.cli.questions.answering import Asked, ask, write_rows
+from muster.cli.questions.asking import moment_of, one_group, tell_compacted
 from muster.cli.status import Status
 from muster.cli.tabular import Column, Kind, Table
-from muster.patterns import literal
+from muster.patterns import exactly
 from muster.tables.clocks import zone_name
 
 if TYPE_CHECKING:
@@ -17,19 +18,24 @@ if TYPE_CHECKING:
     from muster.tables.reading import Tables
 
 
-def show_history(asked: Asked, since_ms: int | None) -> Status:
-    """Oldest first; people see the last events."""
-    group_id = literal(asked.groups[0])
+def show_history(asked: Asked, pattern: str, since_ms: int | None, length_ms: int) -> Status:
+    """Oldest first; people see the last events. Since a moment, or for a length of time; None and 0: all."""
 
     def answer(tables: "Tables") -> Status:
-        from muster.answers.history import history
+        from muster.answers.history import Event, history
 
-        events = history(tables, group_id, since_ms, as_of_ms=asked.as_of_ms)
+        group_id = one_group(tables, pattern, asked.as_of_ms)
+        if group_id is None:
+            return Status.NOTHING_MATCHED
+        from_ms = moment_of(tables, asked.as_of_ms) - length_ms if length_ms else since_ms
+        events = history(tables, group_id, from_ms, as_of_ms=asked.as_of_ms)
+        if asked.as_of_ms is None:
+            tell_compacted(tables, from_ms or 0)
         if not events:
-            say(about_missing(tables, asked.groups[0]) or f"nothing is known of {group_id} in that time.")
+            say(about_missing(tables, exactly(group_id)) or f"nothing is known of {group_id} in that time.")
             return Status.NOTHING_MATCHED
         most = asked.limit or len(events)
-        write_rows(asked, events[-most:], _table)
+        write_rows(asked, events[-most:], Event, _table)
         if len(events) > most:
             say(f"{len(events) - most:,} earlier events. --limit 0 shows all, --since TIME those of a time.")
         return Status.OK

@@ -1,21 +1,22 @@
 """`muster lag`: who is behind, since when, and how that came."""
 
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from muster.cli.output import say
-from muster.cli.people import shown_duration
-from muster.cli.questions.answering import Asked, ask, nothing_found, say_how_many_more, write_rows
+from muster.cli.people import counted, shown_duration
+from muster.cli.questions.answering import Asked, ask, write_rows
+from muster.cli.questions.asking import are_or_is, moment_of
 from muster.cli.status import Status
 from muster.cli.tabular import Column, Kind, Shown, Table
-from muster.patterns import is_wild
 from muster.tables.clocks import calendar_time, zone_name
 
 if TYPE_CHECKING:
     from muster.answers.lag import GroupLag, PartitionLag, Window
     from muster.tables.reading import Tables
 
+UNSEEN = "?"
+"""Behind, and nobody knows since when."""
 LEVELS = "▁▂▃▄▅▆▇█"
 MOST_TRENDS = 200
 """Groups of which history is looked through."""
@@ -23,61 +24,60 @@ MOST_TRENDS = 200
 
 def show_lag(asked: Asked, since_ms: int | None, length_ms: int, by_partition: bool) -> Status:
     """The furthest behind first: groups, or partitions where one group is named."""
-    of_one = len(asked.groups) == 1 and not is_wild(asked.groups[0])
 
     def answer(tables: "Tables") -> Status:
         from muster.answers.lag import Window
 
-        until_ms = tables.manifest.observed_at_ms if asked.as_of_ms is None else asked.as_of_ms
+        until_ms = moment_of(tables, asked.as_of_ms)
         window = Window(min(since_ms or until_ms - length_ms, until_ms), until_ms)
-        return _partitions(asked, tables, window) if of_one or by_partition else _groups(asked, tables, window)
+        return _partitions(asked, tables, window) if asked.is_of_one or by_partition else _groups(asked, tables, window)
 
     return ask(asked, answer)
 
 
 def _groups(asked: Asked, tables: "Tables", window: "Window") -> Status:
-    from muster.answers.lag import group_lags, with_trends
+    from muster.answers.lag import GroupLag, group_lags, with_trends
 
     lags = group_lags(tables, asked.groups, asked.as_of_ms)
-    if not lags:
-        return nothing_found(tables, asked, "no group has committed anything, or has anything assigned.")
     most = asked.shown_rows if asked.format.is_for_people else asked.limit
     shown = with_trends(tables, lags[:MOST_TRENDS][:most], window, asked.as_of_ms) + lags[MOST_TRENDS:most]
-    write_rows(asked, shown, lambda rows: _group_table(rows, window))
-    _sum_up(asked, lags)
+    write_rows(asked, [*shown, *lags[len(shown) :]], GroupLag, lambda rows: _group_table(rows, window))
+    _sum_up(asked, lags, shown)
     return Status.OK
 
 
 def _partitions(asked: Asked, tables: "Tables", window: "Window") -> Status:
-    from muster.answers.lag import group_lags, partition_lags
+    from muster.answers.lag import PartitionLag, group_lags, partition_lags
 
     lags = partition_lags(tables, asked.groups, window, asked.as_of_ms)
-    if not lags:
-        return nothing_found(tables, asked, "no group has committed anything, or has anything assigned.")
-    write_rows(asked, lags, lambda rows: _partition_table(rows, window))
-    if asked.format.is_for_people:
-        say_how_many_more(asked, len(lags), "partitions")
-        _sum_up(asked, group_lags(tables, asked.groups, asked.as_of_ms))
+    write_rows(asked, lags, PartitionLag, lambda rows: _partition_table(rows, window))
+    _sum_up(asked, group_lags(tables, asked.groups, asked.as_of_ms), lags[: asked.shown_rows])
     return Status.OK
 
 
-def _sum_up(asked: Asked, lags: Sequence["GroupLag"]) -> None:
+def _sum_up(asked: Asked, lags: Sequence["GroupLag"], shown: "Sequence[GroupLag | PartitionLag]") -> None:
     if not asked.format.is_for_people:
         return
-    if len(lags) == 1:
+    if any(each.lag and each.behind_since_ms is None for each in shown):
+        say(
+            f"{UNSEEN} for BEHIND-SINCE: longer than history was looked through, or nobody saw it begin; "
+            "--since 7d looks further back."
+        )
+    if not lags:
+        say("no group has committed anything, or has anything assigned.")
+    elif len(lags) == 1:
         say(f"in all: {_in_words(lags[0])}.")
-        return
-    say_how_many_more(asked, len(lags), "groups")
-    behind = sum(1 for each in lags if each.lag)
-    say(f"{behind:,} of {len(lags):,} groups are behind, by {sum(each.lag or 0 for each in lags):,} records in all.")
+    else:
+        behind = are_or_is(sum(1 for each in lags if each.lag), len(lags), "group")
+        say(f"{behind} behind, by {counted(sum(each.lag or 0 for each in lags), 'record')} in all.")
 
 
 def _in_words(lag: "GroupLag") -> str:
     if lag.lag is None:
-        return f"of none of its {lag.partitions:,} partitions is the lag known"
-    words = f"{lag.lag:,} records behind" if lag.lag else "not behind"
+        return f"of none of its {counted(lag.partitions, 'partition')} is the lag known"
+    words = f"{counted(lag.lag, 'record')} behind" if lag.lag else "not behind"
     words += f", {shown_duration(lag.lag_ms)}" if lag.lag and lag.lag_ms is not None else ""
-    words += f", on {lag.behind:,} of {lag.partitions:,} partitions"
+    words += f", on {lag.behind:,} of {counted(lag.partitions, 'partition')}"
     words += f"; {lag.lost_records:,} were lost" if lag.lost_records else ""
     return words + (f"; of {lag.unknown:,} it is not known" if lag.unknown else "")
 
@@ -131,7 +131,7 @@ def _common(each: "GroupLag | PartitionLag") -> tuple[Any, ...]:
 
 def _since(each: "GroupLag | PartitionLag") -> str | None:
     if each.behind_since_ms is None:
-        return None
+        return UNSEEN if each.lag else None
     return f"{'< ' if each.was_behind_before else ''}{calendar_time(each.behind_since_ms, '%m-%d %H:%M')}"
 
 
@@ -139,18 +139,3 @@ def sparkline(values: Sequence[int | None]) -> str:
     """A row of numbers as a row of blocks, the highest of them the full one; a space where nothing is known."""
     highest = max((value for value in values if value is not None), default=0) or 1
     return "".join(" " if value is None else LEVELS[value * (len(LEVELS) - 1) // highest] for value in values)
-
-
-def window_of(text: str | None) -> tuple[int | None, int]:
-    """`--since` as a moment, or as a length of time before the answer's own moment."""
-    import typer
-
-    from muster.tables.clocks import AGO, UNIT_MS, parse_time
-
-    length = AGO.fullmatch((text or "6h").strip())
-    if length:
-        return None, int(length[1]) * UNIT_MS[length[2]]
-    try:
-        return parse_time(text or "", time.time_ns() // 1_000_000), 0
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--since") from None

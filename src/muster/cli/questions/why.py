@@ -3,34 +3,21 @@
 import json
 import sys
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from muster.cli.missing import about_missing
-from muster.cli.options import DEBUG, STORAGE_OPTION, TABLES, option, storage_options
+from muster.cli.options import Format
 from muster.cli.output import say, write_lines_to_stdout, write_to_stdout
-from muster.cli.people import iso_time, short_members, shown, shown_duration, shown_moment, shown_time
-from muster.cli.questions.asking import AS_OF, EXITS, check_known, moment, need_tables, now_ms, opened, tell_moment
-from muster.cli.questions.completion import complete_group
+from muster.cli.people import counted, iso_time, short_members, shown, shown_duration, shown_moment, shown_time
+from muster.cli.questions.answering import Asked, ask
+from muster.cli.questions.asking import EXITS, are_or_is, moment_of, one_group, tell_compacted
 from muster.cli.status import Status
+from muster.patterns import exactly
 
 if TYPE_CHECKING:
     from muster.answers.why import Event, Why
+    from muster.tables.reading import Tables
 
-EPILOG = """
-[bold]Examples[/bold]
-
-What happened to a group, and what is to be done?
-  [cyan]muster why orders-app --tables tables[/cyan]
-
-And what would it have said yesterday, of the week before?
-  [cyan]muster why orders-app --tables tables --as-of 'yesterday 14:05' --since 7d[/cyan]
-"""
-
-GROUP = typer.Argument(metavar="GROUP", autocompletion=complete_group, help="The group.", show_default=False)
-SINCE = option("--since", metavar="TIME", help="From when on events are told: 6h, 14:05, yesterday. Default: 24h.")
-AS_JSON = option("--json", help="One object: the facts behind the words.")
 MOST_TOLD = 15
 """Events for people: the newest."""
 VERDICTS = {
@@ -44,39 +31,30 @@ VERDICTS = {
 }
 
 
-def why(
-    group: Annotated[str, GROUP],
-    tables: Annotated[str, TABLES] = ...,  # type: ignore[assignment]  # typer's way to say that it is needed
-    storage_option: Annotated[list[str] | None, STORAGE_OPTION] = None,
-    since: Annotated[str | None, SINCE] = None,
-    as_of: Annotated[str | None, AS_OF] = None,
-    as_json: Annotated[bool, AS_JSON] = False,
-    debug: Annotated[bool, DEBUG] = False,
-) -> Status:
-    """One page in words: what this group is, how it does and since when, what happened to it, and what to do.
+def show_why(asked: Asked, pattern: str, since_ms: int | None, length_ms: int) -> Status:
+    """What happened is told since a moment, or for a length of time before the moment of the answer."""
 
-    Exits like `muster status`: 0 all well, 10 a warning, 11 an error.
-    """
-    from muster.answers.status import level_of
-    from muster.answers.why import why as asked_why
+    def answer(tables: "Tables") -> Status:
+        from muster.answers.status import level_of
+        from muster.answers.why import why
 
-    as_of_ms = moment(as_of)
-    from_ms = moment(since or "24h", "--since") or 0
-    if as_of_ms is not None and since is None:
-        from_ms = as_of_ms - (now_ms() - from_ms)
-    with opened(tables, storage_options(storage_option)) as found:
-        need_tables(found, "status", "expiry", "verdicts", "findings")
-        check_known(found, as_of_ms)
-        told = asked_why(found, group, from_ms, as_of_ms)
-        if told is None:
-            say(about_missing(found, group) or f"the group '{group}' was not there then.")
+        group = one_group(tables, pattern, asked.as_of_ms)
+        if group is None:
             return Status.NOTHING_MATCHED
-        tell_moment(found, as_of_ms)
-    if as_json:
-        write_lines_to_stdout(_object(told).encode("utf-8", "replace"))
-    else:
-        _write(paragraphs(told, from_ms))
-    return EXITS[level_of([told.status.verdict])]
+        from_ms = moment_of(tables, asked.as_of_ms) - length_ms if since_ms is None else since_ms
+        told = why(tables, group, from_ms, asked.as_of_ms)
+        if told is None:
+            say(about_missing(tables, exactly(group)) or f"the group '{group}' was not there then.")
+            return Status.NOTHING_MATCHED
+        if asked.as_of_ms is None:
+            tell_compacted(tables, from_ms)
+        if asked.format is Format.JSON:
+            write_lines_to_stdout(_object(told).encode("utf-8", "replace"))
+        else:
+            _write(paragraphs(told, from_ms))
+        return EXITS[level_of([told.status.verdict])]
+
+    return ask(asked, answer, "status", "expiry", "verdicts", "findings")
 
 
 def paragraphs(told: "Why", from_ms: int) -> list[tuple[str, list[str]]]:
@@ -90,36 +68,40 @@ def paragraphs(told: "Why", from_ms: int) -> list[tuple[str, list[str]]]:
 
 def _what_it_is(told: "Why") -> str:
     group = told.group
-    members = _count(group.members, "member")
+    members = counted(group.members, "member")
     by = f", assigned by {group.protocol}" if group.protocol else ""
     generation = "" if group.generation is None else f", generation {group.generation}"
     topics = _listed(group.topics) or "nothing"
     return (
         f"{shown(group.group_id)} is a {group.type} group, {group.state}{generation}, with {members}{by}. "
-        f"It has committed for {_count(group.committed_partitions, 'partition')} of {topics}."
+        f"It has committed for {counted(group.committed_partitions, 'partition')} of {topics}."
     )
 
 
 def _how_it_does(told: "Why") -> list[str]:
     status = told.status
-    if status.worst is None:
+    if status.verdict is None:
         return ["Nobody can tell: the ends of its topics were not seen, or it has committed nothing."]
     since = "" if status.verdict_since_ms is None else f", since {shown_moment(status.verdict_since_ms)}"
     where = "" if status.where is None else f" in {shown(status.where)}"
-    lines = [f"{status.worst}{since}. {VERDICTS[status.worst]}{where}."]
+    lines = [f"{status.verdict}{since}. {VERDICTS[status.verdict]}{where}."]
     if status.partitions_not_ok:
-        lines.append(f"{status.partitions_not_ok} of {_count(status.partitions, 'partition')} are not OK.")
+        lines.append(f"{are_or_is(status.partitions_not_ok, status.partitions, 'partition')} not OK.")
     if status.lag is not None:
         behind = "" if status.lag_ms is None else f"; the oldest has waited {shown_duration(status.lag_ms)}"
-        lines.append("Nothing waits to be read." if not status.lag else f"{status.lag:,} records wait{behind}.")
+        lines.append("Nothing waits to be read." if not status.lag else f"{_waiting(status.lag)}{behind}.")
     if status.last_commit_ms is not None:
         lines.append(f"Its last commit was at {shown_moment(status.last_commit_ms)}.")
     return lines
 
 
+def _waiting(records: int) -> str:
+    return "1 record waits" if records == 1 else f"{records:,} records wait"
+
+
 def _what_happened(told: "Why") -> list[str]:
     if not told.events:
-        return ["Nothing but commits."]
+        return [f"Nothing but {counted(told.commits, 'commit')}." if told.commits else "Nothing, and no commit either."]
     names = short_members(who[1:] for event in told.events for who in event.who)
     lines = [f"{shown_time(event.at_ms)}  {_told(event, names)}" for event in told.events[-MOST_TOLD:]]
     earlier = told.events_before + max(len(told.events) - MOST_TOLD, 0)
@@ -131,14 +113,14 @@ def _told(event: "Event", names: dict[str, str]) -> str:
         case "rebalance":
             who = " ".join(f"{each[0]}{names[each[1:]]}" for each in event.who)
             gap = "" if not event.length_ms else f", nobody committed for {shown_duration(event.length_ms)}"
-            members = _count(event.number or 0, "member")
+            members = counted(event.number or 0, "member")
             return f"rebalance: {event.what}, {members} now{gap}{f'  {shown(who)}' if who else ''}"
         case "verdict":
-            return f"{event.what} on {_count(event.number or 0, 'partition')}"
+            return f"{event.what} on {counted(event.number or 0, 'partition')}"
         case "rewind":
-            return f"went back {event.number or 0:,} records ({event.what} within five minutes)"
+            return f"went back {counted(event.number or 0, 'record')} ({event.what} within five minutes)"
         case _:
-            return f"{_count(event.number or 0, 'offset')} {event.what}"
+            return f"{counted(event.number or 0, 'offset')} {event.what}"
 
 
 def _what_will_happen(told: "Why") -> str:
@@ -155,10 +137,6 @@ def _what_to_do(told: "Why") -> list[str]:
     for finding in told.findings:
         lines += [f"{finding.severity}: {shown(finding.sentence)}", f"  {shown(finding.what_to_do)}"]
     return list(dict.fromkeys(lines))
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def _listed(names: Sequence[str], most: int = 5) -> str:
@@ -200,6 +178,7 @@ def _object(told: "Why") -> str:
         "status": plain(told.status._asdict()),
         "events": [plain(event._asdict()) for event in told.events],
         "events_before": told.events_before,
+        "commits": told.commits,
         "findings": [
             plain(each._asdict()) | {"evidence": None if each.evidence is None else json.loads(each.evidence)}
             for each in told.findings

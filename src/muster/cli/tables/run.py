@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from muster.cli.lines import csv_lines, csv_value, json_lines
-from muster.cli.missing import about_missing
+from muster.cli.missing import about_compacted, about_missing
 from muster.cli.options import Format
 from muster.cli.output import say, write_lines_to_stdout, write_to_stdout
 from muster.cli.people import shown_duration, shown_moment
@@ -22,8 +22,6 @@ from muster.extras import TABLES, need
 
 if TYPE_CHECKING:
     from muster.tables.reading import Answer, TableFacts, Tables
-
-MOST_PARTITIONS_TOLD = 5
 
 
 def list_tables(request: Request) -> Status:
@@ -48,8 +46,8 @@ def show_table(request: Request) -> Status:
         answer = tables.read(name, request.as_of_ms, request.where, wanted)
         rows = _write(request, name, answer)
         _tell_moment(request, tables, answer)
-        if request.as_of_ms is not None:
-            _tell_unknown(answer)
+        if request.as_of_ms is not None and answer.complete_since:
+            say(about_compacted(answer.complete_since))
         if request.limit is not None and rows > request.limit:
             say(f"stopped after {request.limit:,} rows. --limit 0 shows all, --json and --csv do too.")
         not_kept = "" if rows else _not_kept(tables, name)
@@ -160,22 +158,6 @@ def _last_run(tables: "Tables") -> str:
     newest_ms = manifest.newest_record_ms
     newest = "" if newest_ms is None else f"; the newest record is of {shown_moment(newest_ms)}"
     return f"as of {shown_moment(manifest.observed_at_ms)}, the last run, {shown_duration(age_ms)} ago{newest}."
-
-
-def _tell_unknown(answer: "Answer") -> None:
-    """What is not among the rows may have been there all the same."""
-    if not answer.complete_since:
-        return
-    told = [
-        f"{number} (complete since {shown_moment(since) if since is not None else 'nobody knows when'})"
-        for number, since in list(answer.complete_since.items())[:MOST_PARTITIONS_TOLD]
-    ]
-    more = len(answer.complete_since) - len(told)
-    rest = f" and {more:,} more" if more else ""
-    say(
-        "the log had been compacted before it was first read, so of these partitions of __consumer_offsets not all is "
-        f"known of that moment: {', '.join(told)}{rest}. A key that is not shown is unknown, not absent."
-    )
 
 
 def _nothing_matched(tables: "Tables", name: str, request: Request) -> str:
