@@ -1,7 +1,8 @@
 """ListTransactions where there are many transactional ids, and with patterns that are much work."""
 
 import random
-import select
+import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,8 +12,10 @@ from muster.broker import Broker
 from muster.codec.error_codes import ErrorCode
 from muster.core.transactions.transactions import Transaction
 from muster.protocol.apis import ApiKey
+from muster.server.slices import Slices
+from muster.server.transactions import patterns, questions
 from tests.server.raw import Raw
-from tests.server.transactions.inside import inside
+from tests.server.transactions.inside import WITHIN_S, inside
 from tests.server.transactions.talking import Producer
 
 MANY = 3_000
@@ -64,9 +67,27 @@ def test_those_that_match_a_pattern(raw: Raw) -> None:
     assert answer["errorCode"] == ErrorCode.INVALID_REGULAR_EXPRESSION
 
 
-def test_a_pattern_that_is_too_much_work_is_given_up_and_others_are_served_meanwhile(broker: Broker, raw: Raw) -> None:
-    raw.send(ApiKey.LIST_TRANSACTIONS, 2, transactionalIdPattern=HOSTILE)
+def test_a_pattern_that_is_too_much_work_is_given_up(raw: Raw, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patterns, "MOST_LOOKED_AT", 50_000)
+    answer = raw.ask(ApiKey.LIST_TRANSACTIONS, 2, transactionalIdPattern=HOSTILE)
+    assert answer["errorCode"] == ErrorCode.POLICY_VIOLATION
+
+
+def test_others_are_served_while_ids_are_matched(broker: Broker, raw: Raw, monkeypatch: pytest.MonkeyPatch) -> None:
+    may_go_on = threading.Event()
+    matching = questions._matching
+
+    def held(*given: Any) -> Slices[Any]:
+        deadline = time.monotonic() + WITHIN_S
+        while not may_go_on.is_set():
+            assert time.monotonic() < deadline
+            yield
+        return (yield from matching(*given))
+
+    monkeypatch.setattr(questions, "_matching", held)
+    raw.send(ApiKey.LIST_TRANSACTIONS, 2, transactionalIdPattern="work.*")
     with Raw((broker.host, broker.port)) as other:
         assert other.ask(ApiKey.DESCRIBE_TRANSACTIONS, 0, transactionalIds=["worker"])["transactionStates"]
-    assert select.select([raw.socket], [], [], 0)[0] == [], "it is not done yet"
-    assert raw.hear(ApiKey.LIST_TRANSACTIONS, 2)[1]["errorCode"] == ErrorCode.POLICY_VIOLATION
+    may_go_on.set()
+    (told,) = raw.hear(ApiKey.LIST_TRANSACTIONS, 2)[1]["transactionStates"]
+    assert told["transactionalId"] == "worker"
