@@ -66,19 +66,27 @@ class Window(NamedTuple):
     until_ms: int
 
     @property
+    def step_ms(self) -> int:
+        return max((self.until_ms - self.since_ms) // (POINTS - 1), 1)
+
+    @property
     def points_ms(self) -> list[int]:
-        step = (self.until_ms - self.since_ms) / (POINTS - 1)
-        return [round(self.since_ms + place * step) for place in range(POINTS)]
+        return [self.until_ms - place * self.step_ms for place in reversed(range(POINTS))]
 
 
-class Step(NamedTuple):
-    """A lag from a moment on."""
+class Remembered(NamedTuple):
+    """What history has of one partition in a window, and in the day before it."""
 
-    at_ms: int
-    lag: int | None
+    lags: dict[int, int | None]
+    """By number of the first point of the window that is not before them: the last lag until that point."""
+    behind_since_ms: int | None
+    """The first look behind the last one without a lag."""
+    was_behind_before: bool
+    """Nobody saw it without a lag."""
 
 
 Key = tuple[str, str, int]
+NOTHING = Remembered({}, None, True)
 
 
 def partition_lags(
@@ -90,12 +98,12 @@ def partition_lags(
             member_id, client_id, client_host FROM {tables.relation("lag", as_of_ms, groups)} l
         ORDER BY lag DESC NULLS LAST, group_id, topic, partition""")
     lags = [PartitionLag(*row) for row in rows]
-    steps = _steps(tables, sorted({each.group_id for each in lags}), window)
+    remembered = _remembered(tables, sorted({each.group_id for each in lags}), window)
     found = []
     for each in lags:
-        own = steps.get((each.group_id, each.topic, each.partition), [])
+        own = remembered.get((each.group_id, each.topic, each.partition), NOTHING)
         since_ms, before = _behind_since(own, each.lag)
-        trend = _points(own, window, each.lag)
+        trend = _points(own, each.lag)
         found.append(each._replace(behind_since_ms=since_ms, was_behind_before=before, trend=trend))
     return found
 
@@ -121,14 +129,14 @@ def with_trends(
         f"SELECT group_id, topic, partition, lag FROM {relation} l WHERE group_id IN (SELECT unnest(?))", [names]
     ):
         now[group_id][group_id, topic, partition] = lag
-    steps = _steps(tables, names, window)
-    return [_with_trend(each, now[each.group_id], steps, window) for each in lags]
+    remembered = _remembered(tables, names, window)
+    return [_with_trend(each, now[each.group_id], remembered) for each in lags]
 
 
-def _with_trend(group: GroupLag, now: dict[Key, int | None], steps: dict[Key, list[Step]], window: Window) -> GroupLag:
-    all_since = (_behind_since(steps.get(key, []), lag) for key, lag in now.items())
+def _with_trend(group: GroupLag, now: dict[Key, int | None], remembered: dict[Key, Remembered]) -> GroupLag:
+    all_since = (_behind_since(remembered.get(key, NOTHING), lag) for key, lag in now.items())
     since_ms, before = min((each for each in all_since if each[0] is not None), default=(None, None))
-    trends = [_points(steps.get(key, []), window, lag) for key, lag in now.items()]
+    trends = [_points(remembered.get(key, NOTHING), lag) for key, lag in now.items()]
     return group._replace(
         behind_since_ms=since_ms,
         was_behind_before=before,
@@ -141,38 +149,44 @@ def _sum(lags: Iterable[int | None]) -> int | None:
     return sum(known) if known else None
 
 
-def _steps(tables: Tables, groups: Sequence[str], window: Window) -> dict[Key, list[Step]]:
-    """What is remembered of these groups in a window, and of the day before it."""
-    found: dict[Key, list[Step]] = defaultdict(list)
+def _remembered(tables: Tables, groups: Sequence[str], window: Window) -> dict[Key, Remembered]:
+    """Of these groups. Rows are added up where they are: a large cluster has thousands for each point."""
+    after = f"at_ms - {window.points_ms[0]} + {window.step_ms - 1}"
     rows = tables.asked(
-        f"""SELECT group_id, topic, partition, at_ms, lag FROM {tables.relation("lag_history")} h
-        WHERE interval_start_ms >= {window.since_ms - DAY_MS} AND at_ms <= {window.until_ms}
-            AND group_id IN (SELECT unnest(?)) ORDER BY at_ms""",
+        f"""SELECT group_id, topic, partition, greatest({after}, 0) // {window.step_ms} AS point,
+            max_by(coalesce(lag, -1), at_ms), min(at_ms) FILTER (at_ms > coalesce(zero_ms, -1)), any_value(zero_ms)
+        FROM (
+            SELECT group_id, topic, partition, at_ms, lag, max(CASE WHEN lag = 0 THEN at_ms END) OVER (
+                PARTITION BY group_id, topic, partition
+            ) AS zero_ms FROM {tables.relation("lag_history")} h
+            WHERE interval_start_ms >= {window.since_ms - DAY_MS} AND at_ms <= {window.until_ms}
+                AND group_id IN (SELECT unnest(?))
+        ) s GROUP BY group_id, topic, partition, point""",
         [groups],
     )
-    for group_id, topic, partition, at_ms, lag in rows:
-        found[group_id, topic, partition].append(Step(at_ms, lag))
+    found: dict[Key, Remembered] = {}
+    for group_id, topic, partition, point, lag, since_ms, zero_ms in rows:
+        key = group_id, topic, partition
+        known = found.get(key) or Remembered({}, since_ms, zero_ms is None)
+        known.lags[point] = None if lag < 0 else lag
+        seen = [each for each in (known.behind_since_ms, since_ms) if each is not None]
+        found[key] = known._replace(behind_since_ms=min(seen, default=None))
     return found
 
 
-def _points(steps: list[Step], window: Window, now: int | None) -> tuple[int | None, ...]:
+def _points(known: Remembered, now: int | None) -> tuple[int | None, ...]:
     """The lag at each point of a window; the last one is that of now."""
-    if not steps:
+    if not known.lags:
         return (now,) * POINTS
-    lags, place, held = [], 0, None
-    for point_ms in window.points_ms[:-1]:
-        while place < len(steps) and steps[place].at_ms <= point_ms:
-            held = steps[place].lag
-            place += 1
+    lags, held = [], None
+    for point in range(POINTS - 1):
+        held = known.lags.get(point, held)
         lags.append(held)
     return (*lags, now)
 
 
-def _behind_since(steps: list[Step], now: int | None) -> tuple[int, bool] | tuple[None, None]:
+def _behind_since(known: Remembered, now: int | None) -> tuple[int, bool] | tuple[None, None]:
     """Since when it has been behind at every look, and whether it was so before the first look that is known."""
-    since_ms = None
-    for step in reversed(steps if now else []):
-        if step.lag == 0:
-            return (None, None) if since_ms is None else (since_ms, False)
-        since_ms = step.at_ms
-    return (None, None) if since_ms is None else (since_ms, True)
+    if not now or known.behind_since_ms is None:
+        return None, None
+    return known.behind_since_ms, known.was_behind_before
