@@ -60,27 +60,45 @@ def add_relation(
         empty = ", ".join(_column(field, is_there=False) for field in fields)
         connection.execute(f"CREATE TEMP VIEW {name} AS SELECT {empty} WHERE FALSE")
         return
-    if is_local(address) and not GLOB_CHARACTERS & set(address):
-        rows = connection.read_parquet(list(files), union_by_name=True, filename=with_file)
-        rows.create_view(f"{name}_files")
-    else:  # duckdb would have to fetch an extension for an object store
-        from pyarrow import dataset
+    source = _source(connection, name, schema, files, address, options, with_file=with_file)
+    more = ["parse_filename(filename) AS file"] if with_file else []
+    made = f"CREATE TEMP VIEW {name} AS SELECT {{}} FROM {source} WHERE {condition}"
+    try:
+        connection.execute(made.format(", ".join([*(_column(field, is_there=True) for field in schema), *more])))
+    except duckdb.BinderException:  # to ask first would be to read the ends of all files once more
+        found = {row[0] for row in connection.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()}
+        columns = [_column(field, published_name(field.name) in found) for field in schema]
+        connection.execute(made.format(", ".join([*columns, *more])))
 
-        system, root = filesystem(address, options)
-        paths = [root + file.removeprefix(address) for file in files]
-        form = published_form(schema)
-        if with_file:  # as if files were partitions by their own names: a relation for each would take minutes
-            form, parquet = form.append(pa.field("filename", pa.string())), dataset.ParquetFileFormat()
-            named = dataset.field("filename")
-            parts = [parquet.make_fragment(path, system, partition_expression=named == path) for path in paths]
-            connection.register(f"{name}_files", dataset.FileSystemDataset(parts, form, parquet, system))
-        else:
-            rows = dataset.dataset(paths, schema=form, format="parquet", filesystem=system)
-            connection.register(f"{name}_files", rows)
-    found = {row[0] for row in connection.execute(f"DESCRIBE {name}_files").fetchall()}
-    columns = [_column(field, published_name(field.name) in found) for field in schema]
-    columns += ["parse_filename(filename) AS file"] if with_file else []
-    connection.execute(f"CREATE TEMP VIEW {name} AS SELECT {', '.join(columns)} FROM {name}_files WHERE {condition}")
+
+def _source(
+    connection: Any,
+    name: str,
+    schema: pa.Schema,
+    files: Sequence[str],
+    address: str,
+    options: Mapping[str, str],
+    *,
+    with_file: bool,
+) -> str:
+    """What the rows of files, as they are published, are selected from."""
+    if is_local(address) and not GLOB_CHARACTERS & set(address):
+        paths = ", ".join("'" + file.replace("'", "''") + "'" for file in files)
+        return f"read_parquet([{paths}], union_by_name = TRUE, filename = {with_file})"
+    from pyarrow import dataset  # duckdb would have to fetch an extension for an object store
+
+    system, root = filesystem(address, options)
+    inside = [root + file.removeprefix(address) for file in files]
+    form = published_form(schema)
+    if with_file:  # as if files were partitions by their own names: a relation for each would take minutes
+        form, parquet = form.append(pa.field("filename", pa.string())), dataset.ParquetFileFormat()
+        named = dataset.field("filename")
+        parts = [parquet.make_fragment(path, system, partition_expression=named == path) for path in inside]
+        rows = dataset.FileSystemDataset(parts, form, parquet, system)
+    else:
+        rows = dataset.dataset(inside, schema=form, format="parquet", filesystem=system)
+    connection.register(f"{name}_files", rows)
+    return f"{name}_files"
 
 
 def add_damage(connection: Any, found: Sequence[Mapping[str, Any]]) -> None:
