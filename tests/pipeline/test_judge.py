@@ -150,3 +150,15 @@ def moment_of(tables: Path) -> int:
     manifest = TableStore(tables).manifest()
     assert manifest is not None
     return manifest.moment_ms
+
+
+def test_several_tasks_make_what_one_makes(grown: tuple[Path, list[int]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """One task judges and looks for trouble in what it has made; of several, another looks into what they published."""
+    folder, _ = grown
+    made = (*MADE, "findings")
+    monkeypatch.setattr("muster.pipeline.judge.ROWS_A_TASK", 30)
+    run_here(folder / "shared", folder / "log", analytics=True)
+    one, several = (rows_of(folder / name, *made) for name in ("once", "shared"))
+    for table in made:
+        assert sorted(map(repr, several[table])) == sorted(map(repr, one[table])), table
+        assert one[table], table

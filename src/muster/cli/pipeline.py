@@ -164,7 +164,8 @@ def run_pipeline(
 
     extras.need(extras.PIPELINE, "`muster pipeline run`")
     from muster.pipeline.engine import SparkEngine
-    from muster.pipeline.job import Request, check_history, run
+    from muster.pipeline.job import Request, run
+    from muster.pipeline.request import check_history
     from muster.pipeline.sources import open_source
     from muster.tables.store import TableStore
     from muster.tables.upkeep import Keep

@@ -31,7 +31,6 @@ from muster.pipeline.interval_task import (
     Making,
     Place,
     Share,
-    limited_duckdb,
     make,
 )
 from muster.tables import hours, intervals
@@ -43,6 +42,7 @@ from muster.tables.intervals import INTERVAL_MS
 from muster.tables.relations import add_relation
 from muster.tables.retention import retained_of
 from muster.tables.schemas import ANALYTICS, REBALANCES, TABLES, TIMESTAMP, published_name
+from muster.tables.scratch import limited_duckdb
 
 BY_INTERVAL, BY_HOUR = ("lag_history", "rates"), ("group_hours",)
 """Tables that are made together, of the same rows."""

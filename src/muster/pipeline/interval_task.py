@@ -5,11 +5,9 @@ records of a group are in one partition of the offsets topic: so a task takes so
 some groups of one that is large. Where a log ended is told by rows of any group: for that a task looks into all.
 """
 
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import duckdb
 import pyarrow as pa
@@ -21,7 +19,8 @@ from muster.tables.files import TableWriter, WrittenFile
 from muster.tables.hours import DUCKDB_SIZE, HOUR_MS, LOOK_BACK_HOURS
 from muster.tables.intervals import Held
 from muster.tables.relations import add_relation
-from muster.tables.schemas import ANALYTICS, REBALANCES, TABLES, published_name
+from muster.tables.schemas import REBALANCES, TABLES, published_name
+from muster.tables.scratch import limited_duckdb
 
 STARTS = {"lag_history": "interval_start_ms", "rates": "interval_start_ms", "group_hours": "hour_ms"}
 FROM_THE_START = 0
@@ -60,7 +59,7 @@ class Place(NamedTuple):
     storage_options: tuple[tuple[str, str], ...]
     run_id: str
     memory_mb: int
-    edges_ms: tuple[int, ...]
+    edges_ms: tuple[int, ...] = ()
     """Rows of a file begin between two of these: the next run replaces the newest, and leaves other files alone."""
 
 
@@ -95,24 +94,10 @@ def make(work: Making | Keeping) -> list[WrittenFile]:
         if isinstance(work, Keeping):
             _add(connection, "held", work.table, work.files, work.place)
             kept = f"SELECT * FROM held WHERE {STARTS[work.table]} < {work.until_ms}"
-            return written(work.table, work.place, _rows(connection, kept, work.table))
+            return written(work.table, work.place, rows(connection, kept, work.table))
         _open(connection, work)
-        made = [written(table, work.place, _rows(connection, _query(work, table), table)) for table in work.tables]
+        made = [written(table, work.place, rows(connection, _query(work, table), table)) for table in work.tables]
         return [file for files in made for file in files]
-
-
-@contextmanager
-def limited_duckdb(memory_mb: int) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A duckdb that goes on in files where its memory ends."""
-    with tempfile.TemporaryDirectory(prefix="muster-") as spill:
-        config: dict[str, Any] = {
-            "temp_directory": spill,
-            "threads": 1,
-            "memory_limit": f"{memory_mb}MiB",
-            "preserve_insertion_order": "false",
-        }
-        with duckdb.connect(config=config) as connection:
-            yield connection
 
 
 # Relations
@@ -128,7 +113,7 @@ def _open(connection: duckdb.DuckDBPyConnection, work: Making) -> None:
         having = [f"SELECT {column} FROM named_{name}" for name in work.files if column in TABLES[table_of(name)].names]
         names = f"SELECT {column} FROM ({' UNION '.join(having)}) WHERE {column} IS NOT NULL ORDER BY {column}"
         if having:
-            connection.execute(f"CREATE TYPE {column}_number AS ENUM ({names})")
+            connection.execute(f"CREATE TEMP TYPE {column}_number AS ENUM ({names})")
     having = [f"SELECT group_id FROM named_{name}" for name in ("commits", "before_offsets") if name in work.files]
     connection.execute(f"CREATE TEMP VIEW own AS {' UNION '.join(having)}")
     for name in work.files:
@@ -215,14 +200,15 @@ def all_rebalances(rebalances: str, latest: str) -> str:
 # Files
 
 
-def _rows(connection: duckdb.DuckDBPyConnection, sql: str, table: str) -> Iterator[pa.Table]:
+def rows(connection: duckdb.DuckDBPyConnection, sql: str, table: str) -> Iterator[pa.Table]:
+    """The inner rows of a table that a query gives."""
     for batch in connection.sql(sql).to_arrow_reader():
-        yield pa.Table.from_batches([batch]).cast(ANALYTICS[table])
+        yield pa.Table.from_batches([batch]).cast(TABLES[table])
 
 
 def written(table: str, place: Place, rows: Iterable[pa.Table]) -> list[WrittenFile]:
     """Inner rows in files of the table, apart where the edges are."""
-    schema, directory = ANALYTICS[table], f"{place.tables}/{table}"
+    schema, directory = TABLES[table], f"{place.tables}/{table}"
     edges = sorted(place.edges_ms, reverse=True)
     writers = [
         TableWriter(table, schema, directory, place.storage_options, place.run_id) for _ in range(len(edges) + 1)

@@ -3,17 +3,17 @@
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
-from muster.errors import BadInput
 from muster.pipeline.analytics import bring_up, goes_on
+from muster.pipeline.assess import Assessed, assess
 from muster.pipeline.buckets import NOT_IN_BUCKETS, VERSION, HeldState, held, shares
 from muster.pipeline.engine import Engine, Reading
 from muster.pipeline.extract.partition import extract
-from muster.pipeline.finder import find, remembered_damage
-from muster.pipeline.judge import judge, was_judged
+from muster.pipeline.finder import remembered_damage
+from muster.pipeline.judge import was_judged
 from muster.pipeline.log_ends import ends_digest, moment_of, numbered
 from muster.pipeline.merge import MergeWork, merge_task
 from muster.pipeline.model import ExtractContext, PartitionReport, PartitionWork
@@ -32,83 +32,28 @@ from muster.pipeline.plan import (
     withdrawn,
 )
 from muster.pipeline.progress import Watch
+from muster.pipeline.request import Request, Summary, check_history
 from muster.pipeline.sources import open_source
 from muster.pipeline.spark.session import secrets_as_references
 from muster.pipeline.truncation import groups_cut, is_in_dropped_history
-from muster.segments.archives import DEFAULT_LIMIT, UnpackLimit
 from muster.tables.changes import Run, begin_run
 from muster.tables.clocks import shown
 from muster.tables.compact import join_small_files
 from muster.tables.files import WrittenFile
-from muster.tables.manifest import Manifest, PartitionProgress
+from muster.tables.manifest import PartitionProgress
 from muster.tables.retention import Retained, drop_history, horizon_ms, is_due, retained_of, texts
-from muster.tables.schemas import ANALYTICS, HISTORY, STATE
+from muster.tables.schemas import ANALYTICS, HISTORY, JUDGED, STATE
 from muster.tables.store import TableStore
-from muster.tables.upkeep import KEEP, Keep
+
+__all__ = ["Request", "Summary", "run"]
 
 GROUPS_AT_ONCE = 500
 """Whose rows are withdrawn by one statement."""
-WEEK_MS = 7 * 24 * 3600 * 1000
 JUDGED_FOR_MS = 5 * 60 * 1000
 """How long what was said holds where nothing is new: offsets expire, and transactions hang, by time alone."""
 FROM_THE_LOG = ("commits", "group_records", "markers")
 STATE_ALONE = ("offsets", "open_commits", "group_state", "groups", "members")
 IN_BUCKETS = tuple(table for table in STATE if table != NOT_IN_BUCKETS)
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What a run is asked to do."""
-
-    sources: Sequence[str]
-    tables: str
-    storage_options: Mapping[str, str] = field(default_factory=dict)
-    kafka_config: Mapping[str, str] = field(default_factory=dict)
-    history: bool = True
-    """False keeps state tables only: quicker, and nothing is remembered."""
-    offsets_retention_ms: int | None = None
-    """`offsets.retention.minutes` of the cluster: tells expired offsets from deleted ones, and when others will expire.
-    None: a live cluster is asked, else it is a week."""
-    unpack_limit: UnpackLimit = DEFAULT_LIMIT
-    """How much may come out of a source that is an archive."""
-    accept_truncation: bool = False
-    """Withdraw what the source's log does not have, even where no newer leader epoch says that it was cut."""
-    keep: Keep = KEEP
-    analytics: bool = True
-    """False leaves `lag_history`, `rates` and `group_hours` as they are."""
-
-
-@dataclass(slots=True)
-class Summary:
-    """How a run went."""
-
-    run_id: str
-    source: str
-    cluster_id: str | None
-    records: int = 0
-    size_bytes: int = 0
-    seconds: float = 0.0
-    partitions: int = 0
-    rows: dict[str, int] = field(default_factory=dict)
-    """Rows of each table, after the run."""
-    new_rows: dict[str, int] = field(default_factory=dict)
-    incomplete_partitions: int | None = None
-    """Partitions whose log had lost records before it was first read; None where no history is kept."""
-    complete_since_ms: int | None = None
-    """Since when nothing is missing in any of them; None: in none was, or nobody knows when."""
-    dropped_rows: dict[str, int] = field(default_factory=dict)
-    """Rows older than the history that is kept, which this run has dropped."""
-    history_since_ms: int | None = None
-    """Before this moment history was dropped, by this run or an earlier one; None: none was."""
-    offsets_retention_ms: int = WEEK_MS
-    offsets_retention_by: str = "default"
-    """Who says so: `told`, by the request; the `broker`; or Kafka's own `default`."""
-    notes: list[str] = field(default_factory=list)
-    """Anything odd: damage, gaps, truncation, partitions that were left alone, what could not be read."""
-    damaged: bool = False
-
-    def as_json(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__}
 
 
 def run(engine: Engine, request: Request, watch: Watch | None = None) -> Summary:
@@ -145,29 +90,13 @@ def _run(engine: Engine, request: Request, watch: Watch) -> Summary:
             job.observe_log_ends()
             job.merge_state()
             job.analyse()
-            job.judge()
-            job.find()
+            job.assess()
         elif job.look.is_live:
             job.observe_log_ends()  # or a later run would draw a line over the time in which nothing came
             if job.is_due_to_be_judged():
-                job.judge()
-                job.find()
+                job.assess()
         job.publish()
     return job.summary
-
-
-def check_history(manifest: Manifest, request: Request) -> None:
-    """Refuse a run with history over tables of state alone, and the other way round."""
-    if manifest.source.get("history") and not request.history:
-        raise BadInput(
-            f"the tables in {request.tables} keep history, and a run of state alone would leave a hole in it. "
-            "Run without --state-only, or write to another directory."
-        )
-    if manifest.source.get("history") is False and request.history:
-        raise BadInput(
-            f"the tables in {request.tables} are of state alone, and what was read for them is in no history. "
-            "Run with --state-only, or write to another directory: that reads the whole log."
-        )
 
 
 class _Job:
@@ -430,23 +359,17 @@ class _Job:
             self.analysed = made.remembered
             self.summary.new_rows |= made.rows
 
-    def judge(self) -> None:
-        """How well groups do, since when, and what will be deleted."""
+    def assess(self) -> None:
+        """How well groups do and since when, what will be deleted, what is wrong, and what to do about it."""
         self.judged = self._known("judged")
-        if self.request.history and self.request.analytics:
-            retention_ms = self.summary.offsets_retention_ms
-            made = judge(self.changes, self.engine, self.at_ms, retention_ms, bool(self.cuts), self._options)
-            self.judged, self.judged_at_ms = self.changes.number, self.at_ms
-            self.summary.rows |= {table: made[table] for table in ("status", "expiry")}
-            self.summary.new_rows["verdicts"] = made["verdicts"]
-
-    def find(self) -> None:
-        """What is wrong, and what to do about it."""
         self.damage = remembered_damage(self._known("damage") or (), self._reports(), self.at_ms)
         if self.request.history and self.request.analytics:
-            is_live = self.look.is_live
-            found = find(self.changes, self.engine, self.at_ms, is_live, self.damage, self._options)
-            self.summary.rows["findings"] = found
+            retention_ms, is_live = self.summary.offsets_retention_ms, self.look.is_live
+            asked = Assessed(self.at_ms, retention_ms, bool(self.cuts), is_live, self.damage)
+            made = assess(self.changes, self.engine, asked, self._options)
+            self.judged, self.judged_at_ms = self.changes.number, self.at_ms
+            self.summary.rows |= {table: made[table] for table in JUDGED}
+            self.summary.new_rows["verdicts"] = made["verdicts"]
 
     def publish(self) -> None:
         progress = dict(self.before)

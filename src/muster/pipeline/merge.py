@@ -5,12 +5,9 @@ All records of a group are in one partition of the offsets topic, so a partition
 it, and no row needs to move between tasks. The SQL is run by duckdb, which spills to disk what does not fit.
 """
 
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
 from typing import Any, NamedTuple
 
-import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -33,6 +30,7 @@ from muster.tables.schemas import (
     TABLES,
     TIMES,
 )
+from muster.tables.scratch import limited_duckdb
 
 
 class Activity(NamedTuple):
@@ -232,10 +230,7 @@ def merge_task(work: MergeWork, packets: Sequence[Sequence[Packet]]) -> MergeAns
 
     The packets of these partitions are of two readings: what is new, and the whole log of rebuilt ones.
     """
-    with (
-        tempfile.TemporaryDirectory() as spill,
-        closing(duckdb.connect(config=_config(spill, work.memory_mb))) as connection,
-    ):
+    with limited_duckdb(work.memory_mb) as connection:
         task = _Task(work, packets, connection)
         if work.is_new:
             task.begin()
@@ -247,15 +242,6 @@ def merge_task(work: MergeWork, packets: Sequence[Sequence[Packet]]) -> MergeAns
             task.keep()
         task.measure_lag()
         return MergeAnswer(tuple(task.files), task.unmeasured, task.behind)
-
-
-def _config(spill: str, memory_mb: int) -> dict[str, str | int]:
-    return {
-        "temp_directory": spill,
-        "threads": 1,
-        "preserve_insertion_order": "false",
-        "memory_limit": f"{memory_mb}MiB",
-    }
 
 
 class _Task:

@@ -3,7 +3,6 @@
 Everything is read in the versions that one manifest names, so an answer is of one run even while another is under way.
 """
 
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
@@ -16,7 +15,7 @@ import pyarrow as pa
 
 from muster.errors import BadInput
 from muster.patterns import is_wild, like, literal
-from muster.tables import queries
+from muster.tables import queries, scratch
 from muster.tables.clocks import shown
 from muster.tables.manifest import Manifest
 from muster.tables.relations import FROM_THE_LOG, Moment, add_damage, add_relation
@@ -105,7 +104,7 @@ class Tables:
     def __init__(self, store: TableStore, manifest: Manifest) -> None:
         self.store = store
         self.manifest = manifest
-        self._connection = duckdb.connect(config={"temp_directory": tempfile.gettempdir()})
+        self._connection = scratch.connect()
         self._opened: set[str] = set()
         self._moments: dict[tuple[int, str | None], Moment] = {}
 

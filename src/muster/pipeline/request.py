@@ -1,0 +1,80 @@
+"""What a run is asked to do, and how it went."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from muster.errors import BadInput
+from muster.segments.archives import DEFAULT_LIMIT, UnpackLimit
+from muster.tables.expiry import WEEK_MS
+from muster.tables.manifest import Manifest
+from muster.tables.upkeep import KEEP, Keep
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a run is asked to do."""
+
+    sources: Sequence[str]
+    tables: str
+    storage_options: Mapping[str, str] = field(default_factory=dict)
+    kafka_config: Mapping[str, str] = field(default_factory=dict)
+    history: bool = True
+    """False keeps state tables only: quicker, and nothing is remembered."""
+    offsets_retention_ms: int | None = None
+    """`offsets.retention.minutes` of the cluster: tells expired offsets from deleted ones, and when others will expire.
+    None: a live cluster is asked, else it is a week."""
+    unpack_limit: UnpackLimit = DEFAULT_LIMIT
+    """How much may come out of a source that is an archive."""
+    accept_truncation: bool = False
+    """Withdraw what the source's log does not have, even where no newer leader epoch says that it was cut."""
+    keep: Keep = KEEP
+    analytics: bool = True
+    """False leaves `lag_history`, `rates` and `group_hours` as they are."""
+
+
+@dataclass(slots=True)
+class Summary:
+    """How a run went."""
+
+    run_id: str
+    source: str
+    cluster_id: str | None
+    records: int = 0
+    size_bytes: int = 0
+    seconds: float = 0.0
+    partitions: int = 0
+    rows: dict[str, int] = field(default_factory=dict)
+    """Rows of each table, after the run."""
+    new_rows: dict[str, int] = field(default_factory=dict)
+    incomplete_partitions: int | None = None
+    """Partitions whose log had lost records before it was first read; None where no history is kept."""
+    complete_since_ms: int | None = None
+    """Since when nothing is missing in any of them; None: in none was, or nobody knows when."""
+    dropped_rows: dict[str, int] = field(default_factory=dict)
+    """Rows older than the history that is kept, which this run has dropped."""
+    history_since_ms: int | None = None
+    """Before this moment history was dropped, by this run or an earlier one; None: none was."""
+    offsets_retention_ms: int = WEEK_MS
+    offsets_retention_by: str = "default"
+    """Who says so: `told`, by the request; the `broker`; or Kafka's own `default`."""
+    notes: list[str] = field(default_factory=list)
+    """Anything odd: damage, gaps, truncation, partitions that were left alone, what could not be read."""
+    damaged: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+def check_history(manifest: Manifest, request: Request) -> None:
+    """Refuse a run with history over tables of state alone, and the other way round."""
+    if manifest.source.get("history") and not request.history:
+        raise BadInput(
+            f"the tables in {request.tables} keep history, and a run of state alone would leave a hole in it. "
+            "Run without --state-only, or write to another directory."
+        )
+    if manifest.source.get("history") is False and request.history:
+        raise BadInput(
+            f"the tables in {request.tables} are of state alone, and what was read for them is in no history. "
+            "Run with --state-only, or write to another directory: that reads the whole log."
+        )

@@ -1,0 +1,73 @@
+"""Connections of duckdb to work with for a while. What they make is TEMP, and goes with them.
+
+To start a duckdb takes 20 ms, which is much of what a question or a task of a small cluster costs. So a process keeps
+those that it has started, and hands out connections to them. A forked process starts its own: threads are not forked.
+"""
+
+import atexit
+import os
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+import duckdb
+
+
+def connect() -> duckdb.DuckDBPyConnection:
+    """A connection for questions, to the one duckdb of this process that uses all of the machine. Close it."""
+    return _of_process(os.getpid()).cursor()
+
+
+@cache
+def _of_process(pid: int) -> duckdb.DuckDBPyConnection:
+    return duckdb.connect(config={"temp_directory": tempfile.gettempdir()})
+
+
+class _Limited(NamedTuple):
+    duckdb: duckdb.DuckDBPyConnection
+    spill: Path
+    """Made by duckdb with the first file in it, and removed when it is closed."""
+
+
+_idle: defaultdict[tuple[int, int], list[_Limited]] = defaultdict(list)
+"""By process and memory; one more than were ever used at once there is not."""
+
+
+@contextmanager
+def limited_duckdb(memory_mb: int) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection to a duckdb that nobody else uses meanwhile: with one thread, and files where its memory ends."""
+    idle = _idle[os.getpid(), memory_mb]
+    limited = idle.pop() if idle else _started(memory_mb)
+    try:
+        with limited.duckdb.cursor() as connection:
+            yield connection
+    except BaseException:
+        limited.duckdb.close()
+        raise
+    if limited.spill.exists():
+        limited.duckdb.close()
+    else:
+        idle.append(limited)
+
+
+@atexit.register
+def _forget() -> None:
+    """What is left when the interpreter ends, duckdb complains of."""
+    _of_process.cache_clear()
+    _idle.clear()
+
+
+def _started(memory_mb: int) -> _Limited:
+    spill = Path(tempfile.gettempdir(), f"muster-{uuid4()}")
+    config: dict[str, Any] = {
+        "temp_directory": str(spill),
+        "threads": 1,
+        "memory_limit": f"{memory_mb}MiB",
+        "preserve_insertion_order": "false",
+    }
+    return _Limited(duckdb.connect(config=config), spill)
