@@ -15,13 +15,13 @@ from muster.pipeline.interval_task import Place, all_rebalances, rows, written
 from muster.pipeline.model import PartitionReport
 from muster.tables import queries
 from muster.tables.changes import Run
+from muster.tables.dialects import DUCKDB
 from muster.tables.files import WrittenFile
 from muster.tables.finding import Asked
 from muster.tables.findings import LOOKED_BACK, NEEDED, findings
 from muster.tables.findings_of_logs import DAMAGE_KEPT_MS
 from muster.tables.relations import add_damage, add_relation
 from muster.tables.schemas import TABLES, published_name
-from muster.tables.sentences import DUCKDB
 
 MOST_DAMAGE = 200
 """Partitions with damage that are remembered; the newest count."""

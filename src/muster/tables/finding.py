@@ -3,7 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from muster.tables.sentences import DAY_MS, SPARK, Speech, json_object
+from muster.tables.dialects import SPARK, Dialect
+from muster.tables.sentences import DAY_MS, json_object
 
 LOOK_BACK_MS = DAY_MS
 """How far kinds look back that look at history: what ended earlier is no longer to be looked at, and a run costs what a
@@ -24,7 +25,7 @@ class Asked(NamedTuple):
     """Of which moment findings are."""
     lists_all_topics: bool = False
     """Whether the source tells all topics of its cluster: the directories of some brokers do not."""
-    speech: Speech = SPARK
+    dialect: Dialect = SPARK
 
     @property
     def since_ms(self) -> int:

@@ -55,7 +55,7 @@ UUID = "-________-____-____-____-____________"
 
 
 def _flapping(of: Relations, asked: Asked) -> str:
-    say = asked.speech
+    say = asked.dialect
     silence = said(
         ", and nobody committed for {} of it",
         duration("t.interrupted_ms"),
@@ -103,7 +103,7 @@ def _flapping(of: Relations, asked: Asked) -> str:
 
 def _skewed(of: Relations, asked: Asked) -> str:
     """Members with the same subscription are compared, by what they are to have where that is told."""
-    say = asked.speech
+    say = asked.dialect
     held = f"""
         SELECT e.group_id, e.member_id, sum({say.size}(e.a.partitions)) AS partitions FROM (
             SELECT m.group_id, m.member_id, {say.explode}(coalesce(m.target_assignment, m.assignment)) AS a
@@ -155,7 +155,7 @@ def _skewed(of: Relations, asked: Asked) -> str:
 
 
 def _kicked(of: Relations, asked: Asked) -> str:
-    say = asked.speech
+    say = asked.dialect
     lately = f"FROM {of['rebalances']} r WHERE r.at_ms > {asked.since_ms}"
     names = f"CASE WHEN {{0}} LIKE '%{UUID}' THEN substring({{0}}, 1, length({{0}}) - {len(UUID)}) ELSE {{0}} END"
     turns = f"{KICKED_TURNS.value} * coalesce(s.members, 1)"
@@ -213,7 +213,7 @@ def _unfinished(of: Relations, asked: Asked) -> str:
     """Three signs: of newer groups the state, of those with owners a silence behind which records wait, and of both
     that nobody has anything.
     """
-    say = asked.speech
+    say = asked.dialect
     until_ms = asked.at_ms - UNFINISHED_MS.value
     state = said(
         "{} has been in state {} for {}: its rebalance has not come to an end.",
@@ -284,7 +284,7 @@ def _unfinished(of: Relations, asked: Asked) -> str:
 
 
 def _shared_static_id(of: Relations, asked: Asked) -> str:
-    say = asked.speech
+    say = asked.dialect
     lately = f"r.timestamp_ms > {asked.since_ms}"
     seats = f"""
         SELECT c.group_id, c.log_offset, c.timestamp_ms, c.m.instance_id AS instance_id,

@@ -27,7 +27,7 @@ OF_THE_LOG = "'__consumer_offsets'"
 
 
 def _unknown(of: Relations, asked: Asked) -> str:
-    say = asked.speech
+    say = asked.dialect
     kind = "CASE WHEN t.record_type IS NULL THEN 'without a type' ELSE 'of type ' || CAST(t.record_type AS STRING) END"
     told = row(
         f"CASE WHEN t.record_type <= {NEWEST_TYPE} THEN '{WARNING}' ELSE '{INFO}' END",
@@ -47,7 +47,7 @@ def _unknown(of: Relations, asked: Asked) -> str:
 
 
 def _damage(of: Relations, asked: Asked) -> str:
-    say = asked.speech
+    say = asked.dialect
     told = row(
         literal(ERROR),
         {"places": "t.places", "example": say.json_text("t.example"), "last_found_ms": "t.last_ms"},

@@ -26,7 +26,7 @@ HERE = place("t.topic", "t.partition")
 
 
 def _stuck(of: Relations, asked: Asked) -> str:
-    say = asked.speech
+    say = asked.dialect
     first_ms = f"({say.first.format('s.window')}).commit_ms"
     began = f"CASE WHEN s.verdict = 'STOPPED' THEN s.last_commit_ms ELSE {first_ms} END"
     since = f"coalesce({began}, s.verdict_since_ms)"
@@ -55,7 +55,7 @@ def _stuck(of: Relations, asked: Asked) -> str:
 
 
 def _rewound(of: Relations, asked: Asked) -> str:
-    say = asked.speech
+    say = asked.dialect
     behind = said(
         "{} went back in {} and has not made up for it: {}.",
         group("t.group_id"), HERE, say.counted("coalesce(t.lag, 0)", "record waits", "records wait"),
@@ -91,7 +91,7 @@ def _rewound(of: Relations, asked: Asked) -> str:
 
 
 def _storm(of: Relations, asked: Asked) -> str:
-    say = asked.speech
+    say = asked.dialect
     told = row(
         literal(WARNING),
         {"commits": "t.commits", "in_ms": "t.in_ms", "most_a_second": "t.most", "partitions": "t.partitions",
@@ -127,7 +127,7 @@ def _storm(of: Relations, asked: Asked) -> str:
 
 
 def _hanging(of: Relations, asked: Asked) -> str:
-    say = asked.speech
+    say = asked.dialect
     began = "coalesce(o.timestamp_ms, o.commit_timestamp_ms)"
     told = row(
         literal(ERROR),
@@ -152,7 +152,7 @@ def _hanging(of: Relations, asked: Asked) -> str:
 
 
 def _beyond(of: Relations, asked: Asked) -> str:
-    say = asked.speech
+    say = asked.dialect
     told = row(
         literal(ERROR),
         {"committed_offset": "t.committed_offset", "log_end_offset": "t.log_end_offset", "beyond": "t.beyond",
@@ -170,7 +170,7 @@ def _beyond(of: Relations, asked: Asked) -> str:
 
 
 def _below(of: Relations, asked: Asked) -> str:
-    say = asked.speech
+    say = asked.dialect
     told = row(
         literal(ERROR),
         {"committed_offset": "t.committed_offset", "log_start_offset": "t.log_start_offset",
@@ -191,7 +191,7 @@ def _below(of: Relations, asked: Asked) -> str:
 
 def _orphaned(of: Relations, asked: Asked) -> str:
     """The last look is that of the run with the highest number; what it does not know, an earlier one may have seen."""
-    say = asked.speech
+    say = asked.dialect
     is_missing = "k.topic IS NULL" if asked.lists_all_topics else "k.topic IS NULL AND e.seen_ms IS NOT NULL"
     gone = said("{} has offsets of {} of {}, a topic that the source does not have{}.", group("t.group_id"),
                 say.counted("t.partitions", "partition"), "t.topic",
@@ -228,7 +228,7 @@ def _orphaned(of: Relations, asked: Asked) -> str:
 
 
 def _expiring(of: Relations, asked: Asked) -> str:
-    say = asked.speech
+    say = asked.dialect
     later = said("in {}", duration("t.left_ms"))
     soon = f"CASE WHEN t.left_ms <= 0 THEN 'at any moment' ELSE {later} END"
     waiting = said(", and {} for it", say.counted("t.waiting", "record waits", "records wait"))

@@ -14,6 +14,7 @@ import pyarrow as pa
 from muster.errors import BadInput
 from muster.tables import queries
 from muster.tables.addresses import filesystem, is_local
+from muster.tables.dialects import DUCKDB
 from muster.tables.expiry import WEEK_MS, expiry
 from muster.tables.finding import Asked
 from muster.tables.findings import NEEDED, findings
@@ -22,7 +23,6 @@ from muster.tables.hours import HOUR_MS
 from muster.tables.judging import NOT_REMEMBERED, status_then
 from muster.tables.queries import DUCKDB_EXPLODE, lag
 from muster.tables.schemas import MOMENTS, TABLES, published_form, published_name
-from muster.tables.sentences import DUCKDB
 
 GLOB_CHARACTERS = frozenset("*?")
 """duckdb takes a path with one of these for a pattern."""

@@ -6,57 +6,12 @@ ours has an apostrophe or a backslash, which it reads unlike duckdb.
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
-
-from muster.tables.hours import DUCKDB_SIZE, SPARK_SIZE
-from muster.tables.queries import DUCKDB_EXPLODE, SPARK_EXPLODE
 
 SECOND_MS = 1000
 MINUTE_MS = 60 * SECOND_MS
 HOUR_MS = 60 * MINUTE_MS
 DAY_MS = 24 * HOUR_MS
 _UNITS = ((DAY_MS, "d"), (HOUR_MS, "h"), (MINUTE_MS, "min"), (SECOND_MS, "s"))
-
-
-class Speech(NamedTuple):
-    """How Spark or duckdb says what the other says in other words."""
-
-    explode: str
-    size: str
-    with_commas: str
-    """A number as text, in groups of three digits."""
-    quoted: str
-    """Text as a JSON string."""
-    first: str
-    """The first element of a list."""
-
-    def number(self, number: str) -> str:
-        """A number of things: 4,210."""
-        return self.with_commas.format(f"CAST({number} AS BIGINT)")
-
-    def counted(self, number: str, thing: str, things: str | None = None) -> str:
-        """A number with what it counts: 1 record, 4,210 records."""
-        return f"{self.number(number)} || CASE WHEN {number} = 1 THEN ' {thing}' ELSE ' {things or thing + 's'}' END"
-
-    def times(self, number: str) -> str:
-        """How often: once, 42 times."""
-        return f"CASE WHEN {number} = 1 THEN 'once' ELSE {self.number(number)} || ' times' END"
-
-    def json_text(self, expression: str) -> str:
-        """Any text as a JSON string."""
-        return self.quoted.format(expression)
-
-
-SPARK = Speech(
-    SPARK_EXPLODE,
-    SPARK_SIZE,
-    "format_number({0}, 0)",
-    "substring(to_json(array({0})), 2, length(to_json(array({0}))) - 2)",  # it takes no text alone
-    "try_element_at({0}, 1)",
-)
-DUCKDB = Speech(
-    DUCKDB_EXPLODE, DUCKDB_SIZE, "format('{{:,}}', {0})", "CAST(to_json({0}) AS STRING)", "list_extract({0}, 1)"
-)
 
 
 def said(sentence: str, *parts: str) -> str:
