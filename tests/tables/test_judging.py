@@ -5,6 +5,7 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -93,7 +94,9 @@ events = st.lists(
 )
 LOOK_MS = 30
 """From look to look."""
-runs = st.lists(st.tuples(events, st.none() | small), min_size=1, max_size=5)
+Runs = list[tuple[list[Event], int | None]]
+"""What happened before each run, and the end that it sees."""
+runs: st.SearchStrategy[Runs] = st.lists(st.tuples(events, st.none() | small), min_size=1, max_size=5)
 ALL = Rules(min_distance_ms=-LOOK_MS)
 """A commit whose clock has stepped back is one like any other."""
 EMPTY = {name: made(name) for name in ("lag", "expiry")}
@@ -152,11 +155,20 @@ def look(before: pa.Table, new: pa.Table, log_ends: pa.Table, offsets: pa.Table,
     return found[0].cast(TABLES["status"]), found[1].cast(TABLES["verdicts"]).to_pylist()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(runs)
-def test_run_after_run_it_is_as_if_all_commits_had_been_watched(
-    runs: list[tuple[list[Event], int | None]],
-) -> None:
+def test_run_after_run_it_is_as_if_all_commits_had_been_watched(runs: Runs) -> None:
+    check_run_after_run(runs)
+
+
+@pytest.mark.long
+@settings(max_examples=500, deadline=None)
+@given(runs)
+def test_run_after_run_of_many_kinds(runs: Runs) -> None:
+    check_run_after_run(runs)
+
+
+def check_run_after_run(runs: Runs) -> None:
     model, place = Model(), 0
     before, all_commits, ends = made("status"), list[dict[str, Any]](), list[dict[str, Any]]()
     said: dict[str, str | None] = {}
