@@ -17,7 +17,7 @@ import pytest
 from muster.pipeline import analytics
 from muster.pipeline.analytics import bring_up, goes_on, lots_of, may_have, shared_out
 from muster.pipeline.engine import LocalEngine
-from muster.pipeline.interval_task import STARTS, Place, Share, limited_duckdb, written
+from muster.pipeline.interval_task import STARTS, Place, Share, written
 from muster.tables import intervals, queries
 from muster.tables.changes import begin_run
 from muster.tables.compact import compact
@@ -35,6 +35,7 @@ from muster.tables.schemas import (
     REBALANCES,
     TABLES,
 )
+from muster.tables.scratch import limited_duckdb
 from muster.tables.store import TableStore
 from muster.tables.times import inner
 from tests.pipeline import interval_model as model

@@ -32,7 +32,7 @@ from muster.pipeline.plan import (
     withdrawn,
 )
 from muster.pipeline.progress import Watch
-from muster.pipeline.request import Request, Summary, check_history
+from muster.pipeline.request import Request, Summary, check_history, odd_things
 from muster.pipeline.sources import open_source
 from muster.pipeline.spark.session import secrets_as_references
 from muster.pipeline.truncation import groups_cut, is_in_dropped_history
@@ -156,7 +156,7 @@ class _Job:
         for report in self._reports():
             self.summary.records += report.records
             self.summary.size_bytes += report.size_bytes
-            self.summary.notes += self._odd(report)
+            self.summary.notes += odd_things(report, report.offsets_partition in self.before)
             self.summary.damaged |= bool(report.damage)
 
     def _withdraw(self, cut: Cut) -> None:
@@ -205,27 +205,6 @@ class _Job:
 
     def _reports(self) -> list[PartitionReport]:
         return joined(report for each in self.readings[0].found for report in each.reports)
-
-    def _odd(self, report: PartitionReport) -> list[str]:
-        notes = list(report.damage)
-        if report.untold_damage:
-            notes.append(f"{report.untold_damage} more places are damaged.")
-        if report.unread:
-            notes.append(
-                f"partition {report.offsets_partition}: {report.unread} records of a kind or version unknown here are "
-                "kept in group_records with their bytes."
-            )
-        if report.dated_ahead is not None:
-            notes.append(
-                f"partition {report.offsets_partition} has a record dated {shown(report.dated_ahead)}, and far earlier "
-                "ones behind it: that time counts for nothing."
-            )
-        if report.gaps and report.offsets_partition in self.before:
-            notes.append(
-                f"partition {report.offsets_partition}: {report.gaps} offsets behind the last run have no record any "
-                "more; its state was read from the whole log."
-            )
-        return notes
 
     def nothing_is_new(self) -> bool:
         """Whether the tables are right as they are: nothing was read, no end of the data has moved, and no lag in time

@@ -277,10 +277,9 @@ class _Task:
     def _view(self, name: str, schema: pa.Schema, files: Sequence[str], here_only: bool = True) -> None:
         """A relation over Parquet files: the rows of this task's partitions."""
         numbers = ", ".join(str(number) for number in self.work.partitions)
-        where = f"WHERE offsets_partition IN ({numbers})" if here_only else ""
-        work = self.work
-        add_relation(self.connection, f"{name}_all", schema, files, work.tables, dict(work.storage_options))
-        self._view_of(name, f"SELECT * FROM {name}_all {where}")
+        condition = f"offsets_partition IN ({numbers})" if here_only else "TRUE"
+        options = dict(self.work.storage_options)
+        add_relation(self.connection, name, schema, files, self.work.tables, options, condition=condition)
 
     def _view_of(self, name: str, sql: str) -> None:
         self.connection.execute(f"CREATE TEMP VIEW {name} AS {sql}")

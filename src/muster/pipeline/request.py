@@ -5,7 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from muster.errors import BadInput
+from muster.pipeline.model import PartitionReport
 from muster.segments.archives import DEFAULT_LIMIT, UnpackLimit
+from muster.tables.clocks import shown
 from muster.tables.expiry import WEEK_MS
 from muster.tables.manifest import Manifest
 from muster.tables.upkeep import KEEP, Keep
@@ -78,3 +80,26 @@ def check_history(manifest: Manifest, request: Request) -> None:
             f"the tables in {request.tables} are of state alone, and what was read for them is in no history. "
             "Run with --state-only, or write to another directory: that reads the whole log."
         )
+
+
+def odd_things(report: PartitionReport, was_read_before: bool) -> list[str]:
+    """What the notes of a run say about a partition."""
+    notes = list(report.damage)
+    if report.untold_damage:
+        notes.append(f"{report.untold_damage} more places are damaged.")
+    if report.unread:
+        notes.append(
+            f"partition {report.offsets_partition}: {report.unread} records of a kind or version unknown here are "
+            "kept in group_records with their bytes."
+        )
+    if report.dated_ahead is not None:
+        notes.append(
+            f"partition {report.offsets_partition} has a record dated {shown(report.dated_ahead)}, and far earlier "
+            "ones behind it: that time counts for nothing."
+        )
+    if report.gaps and was_read_before:
+        notes.append(
+            f"partition {report.offsets_partition}: {report.gaps} offsets behind the last run have no record any "
+            "more; its state was read from the whole log."
+        )
+    return notes
