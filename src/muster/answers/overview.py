@@ -1,7 +1,7 @@
 """All groups in one list, now or as of a moment: how well each does, how far it is behind, what happened last."""
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from functools import cache
 from typing import Any, NamedTuple
 
 from muster.answers.status import WARNINGS, WORST_FIRST, group_status
@@ -61,9 +61,12 @@ def of_partitions(said: Iterable[tuple[str | None, int | None]]) -> Verdict:
             worst, first_ms, rank = word, since_ms, word_rank
         elif since_ms is not None and (first_ms is None or since_ms < first_ms):
             first_ms = since_ms
-    if worst is None:
-        return NOTHING_SAID
-    return Verdict("OK" if worst == "OK" else "WARN" if worst in WARNINGS else "ERR", worst, first_ms)
+    return NOTHING_SAID if worst is None else Verdict(_of_group(worst), worst, first_ms)
+
+
+@cache
+def _of_group(worst: str) -> str:
+    return "OK" if worst == "OK" else "WARN" if worst in WARNINGS else "ERR"
 
 
 def overview(tables: Tables, totals: Totals | None, at_ms: int | None = None) -> list[GroupLine]:
@@ -107,8 +110,7 @@ def _now(tables: Tables, totals: Totals | None) -> list[GroupLine]:
 
 
 def _as_of(tables: Tables, totals: Totals | None, at_ms: int) -> list[GroupLine]:
-    said = _grouped(tables.asked(verdicts_at(tables, "group_id, nullif(verdict, ''), min(since_ms)", at_ms,
-                                             grouped="GROUP BY group_id, verdict")))  # fmt: skip
+    said = _said_at(tables, at_ms)
     moved, trends = _rebalances(tables, at_ms), _trends(totals, at_ms)
     behind = lags_by_group(totals, at_ms)
     lines = []
@@ -116,7 +118,7 @@ def _as_of(tables: Tables, totals: Totals | None, at_ms: int) -> list[GroupLine]
         lag, lag_ms, topics = behind.get(group_id, (None, None, ()))
         rebalanced_ms, cause, members = moved.get(group_id, (None, None, None))
         lines.append(GroupLine(
-            group_id, *of_partitions(said.get(group_id, ())), lag, lag_ms, trends.get(group_id, ""), None,
+            group_id, *said.get(group_id, NOTHING_SAID), lag, lag_ms, trends.get(group_id, ""), None,
             members, None, rebalanced_ms, cause, None, None, tuple(topics),
         ))  # fmt: skip
     return lines
@@ -149,11 +151,15 @@ def lags_by_group(totals: Totals | None, at_ms: int) -> dict[str, tuple[int | No
             for group_id, (lag, lag_ms, topics) in groups.items()}  # fmt: skip
 
 
-def _grouped(rows: Iterable[Sequence[Any]]) -> dict[str, list[tuple[str | None, int | None]]]:
-    found: dict[str, list[tuple[str | None, int | None]]] = defaultdict(list)
-    for group_id, word, since_ms in rows:
-        found[group_id].append((word, since_ms))
-    return found
+def _said_at(tables: Tables, at_ms: int) -> dict[str, Verdict]:
+    """`of_partitions` of all groups, by duckdb: there may be ten thousand."""
+    cases = " ".join(f"WHEN '{word}' THEN {rank}" for word, rank in RANKS.items())
+    columns = f"group_id, verdict, min(since_ms) AS since_ms, CASE verdict {cases} ELSE {len(RANKS)} END AS rank"
+    by_word = verdicts_at(tables, columns, at_ms, grouped="WHERE verdict <> '' GROUP BY group_id, verdict")
+    rows = tables.asked(
+        f"SELECT group_id, max_by(verdict, rank), max_by(since_ms, rank) FROM ({by_word}) b GROUP BY group_id"
+    )
+    return {group_id: Verdict(_of_group(worst), worst, since_ms) for group_id, worst, since_ms in rows}
 
 
 def _rebalances(tables: Tables, until_ms: int) -> dict[str, tuple[int | None, str | None, int | None]]:

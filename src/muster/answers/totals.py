@@ -76,7 +76,8 @@ def trends_of(lags: Numbers) -> list[str]:
     highest = np.maximum(lags.max(axis=1, initial=0, keepdims=True), 1)
     levels = np.where(lags < 0, len(LEVELS), lags * (len(LEVELS) - 1) // highest)
     blocks = np.array(list(LEVELS + NOT_KNOWN))[levels]
-    return ["".join(row) for row in blocks.tolist()]
+    joined: list[str] = blocks.view(f"U{lags.shape[1]}").ravel().tolist()
+    return joined
 
 
 class Day(NamedTuple):
