@@ -33,7 +33,7 @@ def _deleted(group: str, end: "GroupEnd") -> str:
     return f"the group '{group}' {how.get(end.kind, 'was deleted')}{when}.{hint}"
 
 
-def about_compacted(complete_since: Mapping[int, int | None]) -> str:
+def about_compacted(complete_since: Mapping[int, int | None], of_what: str = "of that moment") -> str:
     """A sentence about partitions of the log whose history begins later than a moment (`Tables.incomplete`)."""
     told = [
         f"{number} (complete since {shown_moment(since) if since is not None else 'nobody knows when'})"
@@ -43,5 +43,5 @@ def about_compacted(complete_since: Mapping[int, int | None]) -> str:
     rest = f" and {more:,} more" if more else ""
     return (
         "the log had been compacted before it was first read, so of these partitions of __consumer_offsets not all is "
-        f"known of that moment: {', '.join(told)}{rest}. A key that is not shown is unknown, not absent."
+        f"known {of_what}: {', '.join(told)}{rest}. A key that is not shown is unknown, not absent."
     )

@@ -246,7 +246,7 @@ def test_what_is_due_is_said_to_be(tmp_path: Path) -> None:
 def test_what_compaction_took_is_told(tmp_path: Path, tables: Path) -> None:
     path = publish(tmp_path, complete_since_ms=EIGHT_MS)
     asked = ("status", "--as-of", str(EIGHT_MS - HOUR_MS)), ("history", "orders-app"), ("why", "orders-app")
-    for question in (*asked, ("compare", "2026-11-17T07:00")):
+    for question in (*asked, ("lag",), ("compare", "2026-11-17T07:00")):
         told = "the log had been compacted before it was first read"
         assert told in run(*question, "--tables", path).err, question
         assert told not in run(*question, "--tables", tables).err

@@ -123,7 +123,7 @@ def tell_moment(tables: "Tables", as_of_ms: int | None) -> None:
     manifest = tables.manifest
     if as_of_ms is not None:
         say(f"as of {shown_moment(as_of_ms)}{_newest(manifest.newest_record_ms, as_of_ms)}.")
-        tell_compacted(tables, as_of_ms)
+        _tell_compacted(tables, as_of_ms, "of that moment")
         return
     looked_ms = manifest.observed_at_ms
     age_ms = max(now_ms() - looked_ms, 0)
@@ -141,11 +141,16 @@ def _newest(newest_ms: int | None, moment_ms: int) -> str:
     return f"; the newest record is of {shown_moment(newest_ms)}" if is_before else ""
 
 
-def tell_compacted(tables: "Tables", since_ms: int) -> None:
-    """That not all is known since a moment, if so."""
+def tell_compacted(tables: "Tables", since_ms: int, as_of_ms: int | None = None) -> None:
+    """That not all is known of the time since a moment, if so; of the answer's own moment it is told anyway."""
+    if as_of_ms is None:
+        _tell_compacted(tables, since_ms, "of that time")
+
+
+def _tell_compacted(tables: "Tables", since_ms: int, of_what: str) -> None:
     incomplete = tables.incomplete(since_ms)
     if incomplete:
-        say(about_compacted(incomplete))
+        say(about_compacted(incomplete, of_what))
 
 
 def are_or_is(number: int, of: int, thing: str) -> str:

@@ -29,8 +29,7 @@ def show_history(asked: Asked, pattern: str, since_ms: int | None, length_ms: in
             return Status.NOTHING_MATCHED
         from_ms = moment_of(tables, asked.as_of_ms) - length_ms if length_ms else since_ms
         events = history(tables, group_id, from_ms, as_of_ms=asked.as_of_ms)
-        if asked.as_of_ms is None:
-            tell_compacted(tables, from_ms or 0)
+        tell_compacted(tables, from_ms or 0, asked.as_of_ms)
         if not events:
             say(about_missing(tables, exactly(group_id)) or f"nothing is known of {group_id} in that time.")
             return Status.NOTHING_MATCHED

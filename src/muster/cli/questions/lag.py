@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from muster.cli.output import say
 from muster.cli.people import counted, shown_duration
 from muster.cli.questions.answering import Asked, ask, write_rows
-from muster.cli.questions.asking import are_or_is, moment_of
+from muster.cli.questions.asking import are_or_is, moment_of, tell_compacted
 from muster.cli.status import Status
 from muster.cli.tabular import Column, Kind, Shown, Table
 from muster.tables.clocks import calendar_time, zone_name
@@ -30,6 +30,7 @@ def show_lag(asked: Asked, since_ms: int | None, length_ms: int, by_partition: b
 
         until_ms = moment_of(tables, asked.as_of_ms)
         window = Window(min(since_ms or until_ms - length_ms, until_ms), until_ms)
+        tell_compacted(tables, window.since_ms, asked.as_of_ms)
         return _partitions(asked, tables, window) if asked.is_of_one or by_partition else _groups(asked, tables, window)
 
     return ask(asked, answer)

@@ -46,8 +46,7 @@ def show_why(asked: Asked, pattern: str, since_ms: int | None, length_ms: int) -
         if told is None:
             say(about_missing(tables, exactly(group)) or f"the group '{group}' was not there then.")
             return Status.NOTHING_MATCHED
-        if asked.as_of_ms is None:
-            tell_compacted(tables, from_ms)
+        tell_compacted(tables, from_ms, asked.as_of_ms)
         if asked.format is Format.JSON:
             write_lines_to_stdout(_object(told).encode("utf-8", "replace"))
         else:
