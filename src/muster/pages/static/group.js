@@ -61,7 +61,7 @@ muster.liveOnly = (content) => {
 function partitionsNow() {
   const number = (name) => (each) => muster.live.cell(() => muster.live.partition(each.partition, each.topic), (now) => muster.number(now[name]));
   return [
-    { title: 'Lag now', number: true, cell: number('lag') },
+    { title: 'Lag now', number: true, wide: true, cell: number('lag') },
     { title: 'Committed now', number: true, wide: true, cell: number('committed_offset') },
     { title: 'End now', number: true, wide: true, cell: number('log_end_offset') },
   ];

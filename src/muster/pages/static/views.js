@@ -127,7 +127,7 @@ muster.views.topic = (content) => {
     { title: 'Behind', number: true, cell: (each) => muster.duration(each.lag_ms) },
     { title: 'Lag, records', number: true, cell: (each) => muster.number(each.lag) },
     ...(live.isThere() ? [
-      { title: 'Lag now', number: true, cell: (each) => live.cell(() => live.group(each.group_id), (now) => muster.number(now.lag)) },
+      { title: 'Lag now', number: true, wide: true, cell: (each) => live.cell(() => live.group(each.group_id), (now) => muster.number(now.lag)) },
       { title: 'State now', wide: true, cell: (each) => live.cell(() => live.group(each.group_id), muster.stateNow) },
     ] : []),
     { title: 'Partitions', number: true, wide: true, cell: (each) => (each.partitions ? muster.number(each.partitions) : muster.NONE) },
@@ -136,7 +136,7 @@ muster.views.topic = (content) => {
     { title: 'Partition', number: true, cell: (each) => each.partition },
     { title: 'Begins', number: true, cell: (each) => muster.number(each.log_start_offset) },
     { title: 'Ends', number: true, cell: (each) => muster.number(each.log_end_offset) },
-    ...(live.isThere() ? [{ title: 'Ends now', number: true, cell: (each) => live.cell(() => live.partition(each.partition), (now) => muster.number(now.log_end_offset)) }] : []),
+    ...(live.isThere() ? [{ title: 'Ends now', number: true, wide: true, cell: (each) => live.cell(() => live.partition(each.partition), (now) => muster.number(now.log_end_offset)) }] : []),
     { title: 'Written in a day', number: true, wide: true, cell: (each) => muster.number(each.written_in_a_day) },
     { title: 'Observed', wide: true, cell: (each) => muster.ago(each.observed_at_ms, at) },
   ];
