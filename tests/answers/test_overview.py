@@ -41,7 +41,7 @@ def test_groups_now_are_what_the_tables_say_the_worst_first(tmp_path: Path) -> N
     for line in lines:
         assert line.lag == sum(row["lag"] for row in published if row["group_id"] == line.group_id)
     orders, others = lines[0], lines[1:]
-    assert (orders.verdict, orders.worst, orders.since_ms) == ("ERR", "STOPPED", world.STOPPED_MS + world.HOUR_MS)
+    assert (orders.overall, orders.verdict, orders.since_ms) == ("ERR", "STOPPED", world.STOPPED_MS + world.HOUR_MS)
     assert (orders.members, orders.cause, orders.topics) == (2, "member joined", ("clicks",))
     assert (orders.last_commit_ms, orders.expires_ms) == (world.STOPPED_MS, world.NOW_MS + world.DAY_MS)
     assert orders.trend.endswith("█")
@@ -59,7 +59,7 @@ def test_groups_as_of_a_moment_are_what_was_said_and_seen_then(tmp_path: Path) -
         with pytest.raises(BadInput, match="nothing is known of"):
             overview(tables, totals, world.NOW_MS + 1)
     assert (before["orders"].verdict, before["orders"].since_ms) == ("OK", world.START_MS)
-    assert (after["orders"].worst, after["orders"].since_ms) == ("STOPPED", world.STOPPED_MS + world.HOUR_MS)
+    assert (after["orders"].verdict, after["orders"].since_ms) == ("STOPPED", world.STOPPED_MS + world.HOUR_MS)
     assert away["orders"].members == 1
     assert away["orders"].cause == "member left"
 
@@ -71,11 +71,11 @@ def test_a_topic_has_the_groups_that_read_it(tmp_path: Path) -> None:
         totals.bring_up(tables)
         now, then = readers(tables, totals, "clicks"), readers(tables, totals, "clicks", world.NOW_MS - world.DAY_MS)
         logs = topic_partitions(tables, "clicks")
-    assert [(reader.group_id, reader.worst, reader.partitions) for reader in now] == [
+    assert [(reader.group_id, reader.verdict, reader.partitions) for reader in now] == [
         ("orders", "STOPPED", 2),
         ("billing", "OK", 2),
     ]
-    assert {(reader.group_id, reader.worst) for reader in then} == {("orders", "OK"), ("billing", "OK")}
+    assert {(reader.group_id, reader.verdict) for reader in then} == {("orders", "OK"), ("billing", "OK")}
     assert then[0].lag == sum(world.lag_at("orders", number, world.NOW_MS - world.DAY_MS - 1) for number in range(2))
     assert [(log.partition, log.log_start_offset, log.written_in_a_day) for log in logs] == [
         (0, 5, 30 * 3600),

@@ -94,7 +94,9 @@ def test_groups_are_as_the_command_line_tells_them(
     assert list(map(number, window.column("table", "Lag, records"))) == [each["lag"] for each in told]
     assert window.column("table", "Behind") == [shown_duration(each["lag_ms"]) for each in told]
     assert list(map(number, window.column("table", "Members"))) == [each["members"] for each in told]
-    assert [text.removesuffix("4 h") for text in window.column("table", "Verdict")] == [each["worst"] for each in told]
+    assert [text.removesuffix("4 h") for text in window.column("table", "Verdict")] == [
+        each["verdict"] for each in told
+    ]
 
 
 def test_a_group_has_plots_bars_and_partitions(window: Window, site: Site) -> None:

@@ -170,7 +170,7 @@ def test_a_cluster_that_is_away_is_unknown_and_pages_answer(tmp_path: Path, brow
             told = site.told_when("/group.json?id=orders", is_up=False)
             assert "group" not in told
             assert told["age_ms"] >= 0
-            assert site.content("/group.json?id=orders")["group"]["worst"] == "STOPPED", "the tables still answer"
+            assert site.content("/group.json?id=orders")["group"]["verdict"] == "STOPPED", "the tables still answer"
             shows_at_last(window, "unknown")
             assert "the last answer was" in window.text(".live-bar")
             server.start()

@@ -15,8 +15,8 @@ class GroupFacts(NamedTuple):
     """None: not known, or there is none."""
 
     group_id: str
+    overall: str | None
     verdict: str | None
-    worst: str | None
     since_ms: int | None
     lag: int | None
     lag_ms: int | None
@@ -71,8 +71,8 @@ def group_facts(
         return facts
     status = known.status
     return facts._replace(
-        verdict=status.overall,
-        worst=status.verdict,
+        overall=status.overall,
+        verdict=status.verdict,
         since_ms=status.verdict_since_ms,
         members=status.members,
         state=status.state,

@@ -17,9 +17,9 @@ class GroupLine(NamedTuple):
     """One group. What is None is not known, or there is none."""
 
     group_id: str
-    verdict: str | None
+    overall: str | None
     """ERR, WARN or OK."""
-    worst: str | None
+    verdict: str | None
     """What is said of its worst partition."""
     since_ms: int | None
     """Since when that is said of this partition; as of a moment, of the first of those it is said of."""
@@ -43,8 +43,8 @@ class GroupLine(NamedTuple):
 class Verdict(NamedTuple):
     """What is said of a group."""
 
+    overall: str | None = None
     verdict: str | None = None
-    worst: str | None = None
     since_ms: int | None = None
 
 
@@ -80,7 +80,7 @@ def overview(tables: Tables, totals: Totals | None, at_ms: int | None = None) ->
 
 
 def _urgency(line: GroupLine) -> tuple[Any, ...]:
-    rank = -1 if line.worst is None else RANKS.get(line.worst, len(RANKS))
+    rank = -1 if line.verdict is None else RANKS.get(line.verdict, len(RANKS))
     return -rank, -(-1 if line.lag is None else line.lag), line.group_id
 
 

@@ -13,8 +13,8 @@ class Reader(NamedTuple):
     """A group that has committed offsets of the topic. None: not known."""
 
     group_id: str
+    overall: str | None
     verdict: str | None
-    worst: str | None
     since_ms: int | None
     lag: int | None
     lag_ms: int | None

@@ -55,11 +55,11 @@
     const members = group.timeline.members.map((member) => ({ ...member, bars: member.bars.filter((bar) => bar.from_ms <= at).map((bar) => (bar.to_ms !== null && bar.to_ms > at ? { ...bar, to_ms: null } : bar)) })).filter((member) => member.bars.length);
     const when = group.timeline.rebalances.columns.indexOf('at_ms');
     const series = group.series && { ...group.series, lag: cut(group.series.lag), lag_ms: cut(group.series.lag_ms), commits: cut(group.series.commits), consumed: cut(group.series.consumed) };
-    const unknown = { verdict: null, worst: null, since_ms: null, lag: null, lag_ms: null };
-    const { verdict, worst, since_ms, lag, lag_ms } = line || unknown;
+    const unknown = { overall: null, verdict: null, since_ms: null, lag: null, lag_ms: null };
+    const { overall, verdict, since_ms, lag, lag_ms } = line || unknown;
     const there = members.filter((member) => member.bars[member.bars.length - 1].to_ms === null).length;
     return {
-      group: { ...group.group, verdict, worst, since_ms, lag, lag_ms, members: there, state: null, type: null, generation: null, protocol: null, last_commit_ms: null, expires_ms: null },
+      group: { ...group.group, overall, verdict, since_ms, lag, lag_ms, members: there, state: null, type: null, generation: null, protocol: null, last_commit_ms: null, expires_ms: null },
       series, timeline: { ...group.timeline, members, rebalances: { columns: group.timeline.rebalances.columns, rows: group.timeline.rebalances.rows.filter((row) => row[when] <= at) } },
       partitions: { columns: group.partitions.columns, rows: partitionsAt(group, place, at) }, findings: begun(group.findings, at, false),
     };

@@ -7,7 +7,7 @@ muster.views.group = (content, route) => {
   const group = content.group, at = content.at_ms, partitions = muster.rows(content.partitions);
   return [
     muster.h('h1', {}, group.group_id || '(no name)'),
-    muster.h('div', { class: 'verdict' }, muster.pill(group.worst), ' ', sentenceOf(group, partitions, at)),
+    muster.h('div', { class: 'verdict' }, muster.pill(group.verdict), ' ', sentenceOf(group, partitions, at)),
     facts(group, content), muster.factsNow(group.group_id),
     muster.findingsOf(content, { id: group.group_id }, () => true, false),
     plots(content, route),
@@ -18,10 +18,10 @@ muster.views.group = (content, route) => {
 };
 
 function sentenceOf(group, partitions, at) {
-  if (!group.worst) return 'Nobody can say how it does: no end of its logs was observed, or no run has judged it.';
-  const some = partitions.filter((each) => each.verdict === group.worst);
-  if (group.worst === 'OK') return `All ${partitions.length} partitions are well.`;
-  const meaning = { WARN: 'the lag only grows', STALLED: 'commits go on with the same offset', STOPPED: 'nothing is committed any more', REWIND: 'an offset went back', LOSING: 'records are gone before they were read', EXPIRING: 'the offset will be deleted soon' }[group.worst] || '';
+  if (!group.verdict) return 'Nobody can say how it does: no end of its logs was observed, or no run has judged it.';
+  const some = partitions.filter((each) => each.verdict === group.verdict);
+  if (group.verdict === 'OK') return `All ${partitions.length} partitions are well.`;
+  const meaning = { WARN: 'the lag only grows', STALLED: 'commits go on with the same offset', STOPPED: 'nothing is committed any more', REWIND: 'an offset went back', LOSING: 'records are gone before they were read', EXPIRING: 'the offset will be deleted soon' }[group.verdict] || '';
   const since = group.since_ms === null ? '' : ` for ${muster.duration(at - group.since_ms)}, since ${muster.fullTime(group.since_ms)}`;
   return `${some.length} of ${partitions.length} partitions: ${meaning}${since}.`;
 }
@@ -87,7 +87,7 @@ function partitionTable(partitions, content) {
   const at = content.at_ms, expiry = new Map((content.expiry ? muster.rows(content.expiry) : []).map((each) => [`${each.partition} ${each.topic}`, each]));
   const then = (each) => expiry.get(`${each.partition} ${each.topic}`) || {};
   const columns = [
-    { name: 'verdict', title: 'Verdict', cell: (each) => muster.summaryOf({ worst: each.verdict, since_ms: each.since_ms }, at) },
+    { name: 'verdict', title: 'Verdict', cell: (each) => muster.summaryOf({ verdict: each.verdict, since_ms: each.since_ms }, at) },
     { title: 'Topic', cell: (each) => muster.link({ page: 'topic', params: { name: each.topic } }, { class: 'row-link' }, `${each.topic}-${each.partition}`) },
     { title: 'Behind', number: true, cell: (each) => muster.duration(each.lag_ms) },
     { title: 'Lag', number: true, cell: (each) => (each.lag === null && each.lag_unknown ? muster.h('span', { class: 'faint' }, each.lag_unknown) : muster.number(each.lag)) },

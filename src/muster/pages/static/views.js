@@ -7,27 +7,27 @@ muster.views = {};
 
 muster.summaryOf = (group, at) => {
   const since = group.since_ms === null ? null : muster.h('span', { class: 'since', title: `since ${muster.fullTime(group.since_ms)}` }, muster.duration(at - group.since_ms));
-  return [muster.pill(group.worst), group.worst && group.worst !== 'OK' ? since : null];
+  return [muster.pill(group.verdict), group.verdict && group.verdict !== 'OK' ? since : null];
 };
 
 muster.stateNow = (now) => `${now.state || 'unknown'}, ${now.members === 1 ? '1 member' : `${muster.number(now.members)} members`}`;
 
 const ORDERS = {
-  verdict: (group) => SEVERITY.indexOf(group.worst), group: (group) => group.group_id, lag: (group) => group.lag ?? -1,
+  verdict: (group) => SEVERITY.indexOf(group.verdict), group: (group) => group.group_id, lag: (group) => group.lag ?? -1,
   behind: (group) => group.lag_ms ?? -1, members: (group) => group.members ?? -1, rebalance: (group) => group.rebalanced_ms ?? -1,
   commit: (group) => group.last_commit_ms ?? -1, expires: (group) => -(group.expires_ms ?? Infinity),
   lagnow: (group) => muster.live.group(group.group_id)?.lag ?? -1, now: (group) => muster.live.group(group.group_id)?.state ?? '',
 };
 
 // A group that began after the last run.
-const NOT_IN_TABLES = { verdict: null, worst: null, since_ms: null, lag: null, lag_ms: null, trend: '', members: null, state: null, rebalanced_ms: null, cause: null, last_commit_ms: null, expires_ms: null, topics: [] };
+const NOT_IN_TABLES = { overall: null, verdict: null, since_ms: null, lag: null, lag_ms: null, trend: '', members: null, state: null, rebalanced_ms: null, cause: null, last_commit_ms: null, expires_ms: null, topics: [] };
 
 muster.views.overview = (content, route) => {
   const told = muster.rows(content.groups), at = content.at_ms, live = muster.live;
   const groups = [...told, ...live.others(new Set(told.map((group) => group.group_id))).map((each) => ({ ...NOT_IN_TABLES, group_id: each.group_id }))];
   const counts = { ERR: 0, WARN: 0, OK: 0, unknown: 0 };
   let lag = 0;
-  for (const group of groups) { counts[group.verdict || 'unknown'] += 1; lag += group.lag || 0; }
+  for (const group of groups) { counts[group.overall || 'unknown'] += 1; lag += group.lag || 0; }
   const body = muster.h('tbody', {});
   const found = muster.h('p', { class: 'told', role: 'status' });
   const search = muster.h('input', { type: 'search', id: 'search', placeholder: 'Search groups and topics   /', 'aria-label': 'Search groups and topics', value: route.params.q || '', autocomplete: 'off', spellcheck: 'false' });
@@ -73,8 +73,8 @@ muster.views.overview = (content, route) => {
 
 function chosen(groups, params) {
   const words = (params.q || '').toLowerCase().split(/\s+/).filter(Boolean);
-  const fits = (group) => { const text = `${group.group_id}\n${group.topics.join('\n')}\n${group.worst || ''}`.toLowerCase(); return words.every((word) => text.includes(word)); };
-  let found = groups.filter((group) => (!words.length || fits(group)) && (!params.verdict || (group.verdict || 'unknown') === params.verdict));
+  const fits = (group) => { const text = `${group.group_id}\n${group.topics.join('\n')}\n${group.verdict || ''}`.toLowerCase(); return words.every((word) => text.includes(word)); };
+  let found = groups.filter((group) => (!words.length || fits(group)) && (!params.verdict || (group.overall || 'unknown') === params.verdict));
   const by = ORDERS[params.sort];
   if (by) {
     const direction = (params.up ? 1 : -1) * (params.sort === 'group' ? -1 : 1);
