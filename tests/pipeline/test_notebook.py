@@ -39,12 +39,17 @@ def test_its_cells_run_and_show_something() -> None:
         timeout=900,
     )
     assert ended.returncode == 0, ended.stderr
-    prepared, made, opened, in_sql, rebalanced, then, by_interval, known, plotted = ended.stdout.split(mark)
+    prepared, made, opened, in_sql, rebalanced, found, expiring, then, by_interval, known, plotted = ended.stdout.split(
+        mark
+    )
     assert prepared.strip() == ""
     assert "records," in made
     assert opened.count("|") > 20
     assert "'lag_history'" in in_sql
     assert "member joined" in rebalanced or "first members" in rebalanced
+    assert "stuck-partition" in found
+    assert found.splitlines()[-1].endswith("."), "a sentence, and what to do"
+    assert expiring.count("|") > 20
     now, end = [int(word) for word in then.split() if word.isdigit()]
     assert 0 < now <= end
     assert by_interval.count("+") > 20
