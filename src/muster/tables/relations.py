@@ -4,7 +4,7 @@ Columns come and never go: a file of an earlier muster lacks some, and its rows 
 derived from history as of a moment is made when it is first asked for.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -62,13 +62,16 @@ def add_relation(
         return
     source = _source(connection, name, schema, files, address, options, with_file=with_file)
     more = ["parse_filename(filename) AS file"] if with_file else []
-    made = f"CREATE TEMP VIEW {name} AS SELECT {{}} FROM {source} WHERE {condition}"
+
+    def select(columns: Iterable[str]) -> None:
+        listed = ", ".join([*columns, *more])
+        connection.execute(f"CREATE TEMP VIEW {name} AS SELECT {listed} FROM {source} WHERE {condition}")
+
     try:
-        connection.execute(made.format(", ".join([*(_column(field, is_there=True) for field in schema), *more])))
+        select(_column(field, is_there=True) for field in schema)
     except duckdb.BinderException:  # to ask first would be to read the ends of all files once more
         found = {row[0] for row in connection.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()}
-        columns = [_column(field, published_name(field.name) in found) for field in schema]
-        connection.execute(made.format(", ".join([*columns, *more])))
+        select(_column(field, published_name(field.name) in found) for field in schema)
 
 
 def _source(
