@@ -112,7 +112,8 @@ def _has_controls(lines: bytes) -> bool:
         return len(lines.translate(None, _C0)) != len(lines)
     import numpy as np  # is there already where so much is written, and six times as quick
 
-    return bool(np.count_nonzero(np.frombuffer(lines, np.uint8) < 0x20) != lines.count(b"\n"))
+    data = np.frombuffer(lines, np.uint8)
+    return bool(np.count_nonzero(data < 0x20) != np.count_nonzero(data == 0x0A))
 
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")

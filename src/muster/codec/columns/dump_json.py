@@ -30,6 +30,7 @@ from muster.codec.columns.lines import (
     in_order,
     joined,
     longs,
+    made_ahead,
     named,
     numbers,
     repeated,
@@ -81,11 +82,14 @@ def json_pieces(
     `rows` are the records to show, ascending; lines about whole batches are then left out.
     """
     start, segment = f'{{"partition":{json.dumps(partition)}', f',"segment":{json.dumps(segment_file)}'
-    for stretch in stretches(chunk, rows):
+
+    def lines_of(stretch: Stretch) -> bytes:
         lines = _record_lines(chunk, stretch, start, segment)
         is_alone = chunk.batches[stretch.batches, B_RECORDS] == 0
         alone = _lone_batch_lines(chunk, stretch.batches[is_alone], start + segment)
-        yield in_order((alone, stretch.batch_places[is_alone]), *lines)
+        return in_order((alone, stretch.batch_places[is_alone]), *lines)
+
+    yield from made_ahead(lines_of, stretches(chunk, rows))
 
 
 def _lone_batch_lines(chunk: Chunk, chosen: Longs, start: str) -> Array:

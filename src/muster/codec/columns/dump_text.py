@@ -33,6 +33,7 @@ from muster.codec.columns.lines import (
     either,
     in_order,
     joined,
+    made_ahead,
     numbers,
     repeated,
     sequences,
@@ -98,8 +99,11 @@ def text_pieces(
     if is_first:
         start = int(PurePosixPath(segment_name).name.split(".")[0])
         yield f"Dumping {segment_name}\nLog starting offset: {start}\n".encode()
-    for stretch in stretches(chunk, rows):
-        yield in_order(*_batch_lines(chunk, stretch, file_position), *_record_lines(chunk, stretch))
+
+    def lines_of(stretch: Stretch) -> bytes:
+        return in_order(*_batch_lines(chunk, stretch, file_position), *_record_lines(chunk, stretch))
+
+    yield from made_ahead(lines_of, stretches(chunk, rows))
 
 
 def invalid_bytes_line(file_name: str, byte_count: int) -> bytes:
