@@ -15,7 +15,7 @@ from muster.pipeline import datasource
 from muster.pipeline.engine import LocalEngine, Reading, SparkEngine
 from muster.pipeline.job import Request, run
 from muster.pipeline.merge import MergeAnswer
-from muster.tables.schemas import COMMITS
+from muster.tables.schemas import COMMITS, published_form
 from tests.cli.test_follow import following
 from tests.kit.kafka import KafkaBroker
 from tests.pipeline.test_live import described, measured
@@ -141,7 +141,7 @@ def test_the_data_source_and_its_stream(spark: "SparkSession", ordinary: KafkaBr
     batch = spark.read.format("muster").options(**options).load()
     assert committed_in(batch.toArrow().to_pylist()) == COMMITTED
     stream = spark.readStream.format("muster").options(**options).load()
-    assert stream.columns == COMMITS.names
+    assert stream.columns == published_form(COMMITS).names
     query = (
         stream.writeStream.format("memory").queryName("ordinary").option("checkpointLocation", str(tmp_path))
         .trigger(availableNow=True).start()
