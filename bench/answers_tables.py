@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from muster.tables.changes import begin_run
-from muster.tables.files import TableWriter
-from muster.tables.manifest import PartitionProgress
 from muster.tables.schemas import PUBLISHED, TABLES
-from muster.tables.store import TableStore
+from muster.tables.storage.changes import begin_run
+from muster.tables.storage.files import TableWriter
+from muster.tables.storage.manifest import PartitionProgress
+from muster.tables.storage.store import TableStore
 
 DAY_MS, MINUTE_MS = 86_400_000, 60_000
 NOW_MS = 1_794_960_000_000

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from muster.answers.timeline import Bar, assigned_text, timeline
-from muster.tables.changes import begin_run
 from muster.tables.reading import open_tables
-from muster.tables.store import TableStore
+from muster.tables.storage.changes import begin_run
+from muster.tables.storage.store import TableStore
 from tests.pages import world
 from tests.tables.made import made
 

@@ -12,9 +12,9 @@ from muster.answers.overview import overview
 from muster.answers.partitions import partitions
 from muster.answers.series import all_series, group_series
 from muster.answers.totals import DAY_MS, UNKNOWN, Totals, carried_on, trends_of
-from muster.tables.changes import begin_run
 from muster.tables.reading import Tables, open_tables
-from muster.tables.store import TableStore
+from muster.tables.storage.changes import begin_run
+from muster.tables.storage.store import TableStore
 from tests.pages import world
 from tests.tables.made import made
 

@@ -9,9 +9,9 @@ new          an offset that nobody can judge: the end of its topic is not known
 from pathlib import Path
 from typing import Any
 
-from muster.tables.changes import begin_run
-from muster.tables.manifest import PartitionProgress
-from muster.tables.store import TableStore
+from muster.tables.storage.changes import begin_run
+from muster.tables.storage.manifest import PartitionProgress
+from muster.tables.storage.store import TableStore
 from tests.tables.made import made
 
 NOW_MS = 1_794_904_384_000  # 2026-11-17 08:33:04 UTC

@@ -21,9 +21,9 @@ from muster.cli.tables.command import complete_name
 from muster.cli.tables.run import SHOWN
 from muster.pipeline import job
 from muster.pipeline.engine import LocalEngine
-from muster.tables.manifest import PartitionProgress
 from muster.tables.reading import ORDERS
 from muster.tables.schemas import ANALYTICS, JUDGED, MOMENTS, PUBLISHED, TABLES, published_form
+from muster.tables.storage.manifest import PartitionProgress
 from tests.cli import corpus, plain, run, run_on_terminal, run_process
 from tests.pipeline.world import run_here, unpacked
 from tests.tables.history import PUBLISHED_AT_MS, published, state_at_the_end

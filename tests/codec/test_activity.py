@@ -14,7 +14,6 @@ from muster.codec.columns.chunks import Chunk, Scratch, decode_chunk, with_slack
 from muster.codec.columns.latest import LatestTable
 from muster.codec.columns.scan import R_OFFSET
 from muster.codec.columns.select import in_force
-from muster.codec.columns.transactions import Markers
 from muster.codec.offsets_topic import (
     GroupKey,
     GroupValue,
@@ -25,6 +24,7 @@ from muster.codec.offsets_topic import (
     offset_key,
 )
 from muster.codec.records import TRANSACTIONAL, Record
+from muster.codec.transaction_outcomes import Markers
 from tests.codec.strategies import bounded
 
 ABORTED, COMMITTED, OPEN = 5, 6, 7

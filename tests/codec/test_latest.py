@@ -20,9 +20,9 @@ from muster.codec.columns.chunks import Chunk, Scratch, decode_chunk, with_slack
 from muster.codec.columns.commits import C_KIND, C_TYPE, C_VERSION, K_CONTROL, T_COMMITS
 from muster.codec.columns.kernels import SLACK
 from muster.codec.columns.latest import LatestTable, batch_offsets
-from muster.codec.columns.transactions import ABORTED, COMMITTED, NO_TRANSACTION, OPEN, Markers
 from muster.codec.offsets_topic import OffsetKey, OffsetValue, decode_key, decode_value, encode_key, encode_offset_value
 from muster.codec.records import TRANSACTIONAL, Record
+from muster.codec.transaction_outcomes import ABORTED, COMMITTED, NO_TRANSACTION, OPEN, Markers
 from muster.errors import CodecError
 from muster.segments.reader import read_partition
 from muster.segments.sources import Sources

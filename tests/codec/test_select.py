@@ -14,8 +14,8 @@ from muster.codec.columns.chunks import Chunk, Scratch, decode_chunk, with_slack
 from muster.codec.columns.latest import LatestTable
 from muster.codec.columns.scan import B_OUTCOME, R_BATCH, R_OFFSET
 from muster.codec.columns.select import CONTROL_TYPE, Selection, in_force
-from muster.codec.columns.transactions import Markers
 from muster.codec.records import TRANSACTIONAL, Record
+from muster.codec.transaction_outcomes import Markers
 from tests.segments import START_MS, commit, tombstone
 
 

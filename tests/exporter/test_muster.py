@@ -14,7 +14,7 @@ from muster.exporter.from_tables import FromTables
 from muster.exporter.limits import Wanted
 from muster.exporter.page import Page
 from muster.exporter.poll import Plan, Poller
-from muster.tables.store import TableStore
+from muster.tables.storage.store import TableStore
 from tests.exporter.pages import read, value
 from tests.kit.kafka import free_ports
 from tests.real.drive import QUIET, poll_until

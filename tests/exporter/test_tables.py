@@ -8,10 +8,10 @@ import pytest
 from muster.exporter.beginnings import read_beginnings
 from muster.exporter.from_tables import FromTables
 from muster.exporter.limits import Wanted
-from muster.tables.changes import begin_run
-from muster.tables.manifest import PartitionProgress
 from muster.tables.reading import open_tables
-from muster.tables.store import TableStore
+from muster.tables.storage.changes import begin_run
+from muster.tables.storage.manifest import PartitionProgress
+from muster.tables.storage.store import TableStore
 from muster.verdicts import Commit
 from tests.exporter.pages import read, value
 from tests.exporter.test_muster import Here, asking, commit, in_this_process

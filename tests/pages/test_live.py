@@ -14,7 +14,7 @@ from muster.pages import live
 from muster.pages.live import LiveCluster
 from muster.pages.port import PagesPort
 from muster.pages.runs import Runs
-from muster.tables.store import TableStore
+from muster.tables.storage.store import TableStore
 from tests.exporter.test_muster import commit, in_this_process, write
 from tests.kit.kafka import free_ports
 from tests.pages import world

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from muster.tables.changes import begin_run
-from muster.tables.manifest import PartitionProgress
-from muster.tables.store import TableStore
+from muster.tables.storage.changes import begin_run
+from muster.tables.storage.manifest import PartitionProgress
+from muster.tables.storage.store import TableStore
 from tests.tables.made import made
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000

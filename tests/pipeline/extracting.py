@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 from muster.pipeline.extract.partition import extract
 from muster.pipeline.model import ExtractContext, Extracted, PartitionReport, PartitionWork
 from muster.pipeline.packets import KINDS, rows_of
-from muster.pipeline.replicas import describe_partition
+from muster.pipeline.sources.replicas import describe_partition
 from muster.segments.sources import partitions_under
 from muster.tables.schemas import COMMITS, GROUP_RECORDS, MARKERS
 from muster.tables.times import inner

@@ -9,7 +9,7 @@ import pytest
 from muster.pipeline import buckets, job
 from muster.pipeline.buckets import HeldState, count_of, shares
 from muster.tables.schemas import PUBLISHED, STATE, TABLES
-from muster.tables.store import TableStore
+from muster.tables.storage.store import TableStore
 from tests.pipeline.test_job import sorted_rows, without
 from tests.pipeline.world import GrowingLog, rows_of, run_here, unpacked
 

@@ -13,10 +13,10 @@ import pytest
 
 from muster.errors import BadInput
 from muster.pipeline import register_views
-from muster.tables.changes import begin_run
 from muster.tables.reading import ORDERS, open_tables
 from muster.tables.schemas import PUBLISHED
-from muster.tables.store import TableStore
+from muster.tables.storage.changes import begin_run
+from muster.tables.storage.store import TableStore
 from tests.kit.kafka import REPOSITORY
 from tests.kit.spark import delta_conf, require_delta
 from tests.pipeline.world import GrowingLog, run_here, unpacked

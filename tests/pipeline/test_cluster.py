@@ -18,7 +18,7 @@ import pytest
 
 from muster.cli.status import Status
 from muster.tables.schemas import ANALYTICS
-from muster.tables.store import TableStore
+from muster.tables.storage.store import TableStore
 from tests.cli import Ran, command, run_process
 from tests.kit.kafka import REPOSITORY
 from tests.kit.spark import BASE_PYTHON, SparkCluster, bare_environment, connect_server, require_java

@@ -26,8 +26,8 @@ from muster.codec.records import TRANSACTIONAL, Record
 from muster.errors import BadInput
 from muster.pipeline.extract import rows as extract_rows
 from muster.pipeline.model import PartitionWork
-from muster.tables import files as extract_files
 from muster.tables.schemas import ACTIVITY, OFFSETS, published_form
+from muster.tables.storage import files as extract_files
 from muster.tables.times import published
 from tests.codec.corpus_records import CORPORA, NAMES
 from tests.pipeline.extracting import DAY_MS, HISTORY, Found, Row, context_in, run, works_of

@@ -9,7 +9,7 @@ import pytest
 
 from muster.codec.batches import encode_batch
 from muster.codec.columns.chunks import Scratch
-from muster.codec.columns.transactions import Markers
+from muster.codec.transaction_outcomes import Markers
 from muster.errors import LogDamaged
 from muster.pipeline.extract import ranges
 from muster.pipeline.extract.partition import Gaps

@@ -13,9 +13,9 @@ from muster.pipeline.engine import LocalEngine
 from muster.pipeline.extract.partition import extract
 from muster.pipeline.model import LiveLog, PartitionWork, SegmentFiles
 from muster.pipeline.packets import rows_of
-from muster.pipeline.replicas import describe_partition
-from muster.tables.files import is_local, open_store
+from muster.pipeline.sources.replicas import describe_partition
 from muster.tables.reading import open_tables
+from muster.tables.storage.files import is_local, open_store
 from tests.pipeline.extracting import context_in, run
 from tests.pipeline.world import unpacked
 from tests.segments import batch

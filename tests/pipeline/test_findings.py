@@ -8,13 +8,13 @@ import pytest
 
 from muster.pipeline.finder import READ, _files, remembered_damage
 from muster.pipeline.model import PartitionReport
-from muster.tables.changes import begin_run
-from muster.tables.findings import KINDS, LOOKED_BACK
-from muster.tables.findings_of_logs import DAMAGE_KEPT_MS
-from muster.tables.findings_of_offsets import STUCK_MS
+from muster.tables.findings.kinds import KINDS, LOOKED_BACK
+from muster.tables.findings.of_logs import DAMAGE_KEPT_MS
+from muster.tables.findings.of_offsets import STUCK_MS
 from muster.tables.reading import open_tables
 from muster.tables.schemas import TABLES
-from muster.tables.store import TableStore
+from muster.tables.storage.changes import begin_run
+from muster.tables.storage.store import TableStore
 from muster.tables.times import inner
 from tests.pipeline.world import rows_of, run_here, unpacked
 

@@ -18,12 +18,6 @@ from muster.pipeline import analytics
 from muster.pipeline.analytics import bring_up, goes_on, lots_of, may_have, shared_out
 from muster.pipeline.engine import LocalEngine
 from muster.pipeline.interval_task import STARTS, Place, Share, written
-from muster.tables import intervals, queries
-from muster.tables.changes import begin_run
-from muster.tables.compact import compact
-from muster.tables.ends import first_observed
-from muster.tables.hours import DUCKDB_SIZE, HOUR_MS, first_told, group_hours, hours_before
-from muster.tables.intervals import INTERVAL_MS
 from muster.tables.reading import open_tables
 from muster.tables.schemas import (
     ANALYTICS,
@@ -36,7 +30,13 @@ from muster.tables.schemas import (
     TABLES,
 )
 from muster.tables.scratch import limited_duckdb
-from muster.tables.store import TableStore
+from muster.tables.sql import intervals, queries
+from muster.tables.sql.ends import first_observed
+from muster.tables.sql.hours import DUCKDB_SIZE, HOUR_MS, first_told, group_hours, hours_before
+from muster.tables.sql.intervals import INTERVAL_MS
+from muster.tables.storage.changes import begin_run
+from muster.tables.storage.compact import compact
+from muster.tables.storage.store import TableStore
 from muster.tables.times import inner
 from tests.pipeline import interval_model as model
 from tests.pipeline.world import GrowingLog, run_here, unpacked

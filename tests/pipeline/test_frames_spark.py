@@ -13,14 +13,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from muster.pipeline.interval_task import Making, Place, Share, make, table_of
-from muster.tables.dialects import DUCKDB
-from muster.tables.finding import Asked
-from muster.tables.findings import findings
-from muster.tables.hours import HOUR_MS
-from muster.tables.intervals import INTERVAL_MS
+from muster.tables.findings.finding import Asked
+from muster.tables.findings.kinds import findings
 from muster.tables.reading import open_tables
 from muster.tables.schemas import ANALYTICS, COMMITS, TABLES, published_form
-from muster.tables.store import TableStore
+from muster.tables.sql.dialects import DUCKDB
+from muster.tables.sql.hours import HOUR_MS
+from muster.tables.sql.intervals import INTERVAL_MS
+from muster.tables.storage.store import TableStore
 from muster.tables.times import inner, published
 from tests.pipeline.test_frames import in_order
 from tests.pipeline.world import run_here, unpacked

@@ -10,9 +10,9 @@ import pytest
 
 from muster.errors import BadInput
 from muster.pipeline.plan import Look
-from muster.pipeline.sources import LogDirectories, open_source
+from muster.pipeline.sources.offsets_topic import LogDirectories, open_source
 from muster.tables.schemas import TABLES
-from muster.tables.store import TableStore
+from muster.tables.storage.store import TableStore
 from tests.cli import corpus
 from tests.codec.corpus_records import NAMES
 from tests.pipeline.world import GrowingLog, Rows, rows_of, run_here, unpacked

@@ -8,9 +8,9 @@ import pytest
 
 from muster.pipeline.job import Request
 from muster.pipeline.plan import Look
-from muster.pipeline.sources import LogDirectories
+from muster.pipeline.sources.offsets_topic import LogDirectories
 from muster.tables.reading import open_tables
-from muster.tables.store import TableStore
+from muster.tables.storage.store import TableStore
 from tests.pipeline.world import GrowingLog, rows_of, run_here, unpacked
 
 KEY = ("group_id", "topic", "partition")

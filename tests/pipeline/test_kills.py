@@ -16,9 +16,9 @@ import pytest
 
 from muster.cli.status import Status
 from muster.errors import BadInput
-from muster.tables.changes import begin_run
 from muster.tables.reading import open_tables
-from muster.tables.store import TableStore
+from muster.tables.storage.changes import begin_run
+from muster.tables.storage.store import TableStore
 from tests.cli import command, run
 from tests.pipeline.test_job import HISTORY, STATE, sorted_rows
 from tests.pipeline.world import GrowingLog, rows_of, run_here, unpacked
@@ -181,7 +181,7 @@ import os, resource, signal, sys
 from muster.cli.main import main
 from muster.pipeline import engine
 from muster.pipeline.spark import session
-from muster.tables.store import TableStore
+from muster.tables.storage.store import TableStore
 class Stopped:
     def stop(self): pass
 engine.SparkEngine, session.spark_session = lambda _: engine.LocalEngine(), lambda *_: Stopped()

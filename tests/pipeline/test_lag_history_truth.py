@@ -23,7 +23,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from muster.pipeline import analytics
-from muster.tables.intervals import INTERVAL_MS
+from muster.tables.sql.intervals import INTERVAL_MS
 from tests.cli import command
 from tests.kit.java.compiled import ConsumerGroups
 from tests.kit.kafka import KafkaBroker

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from muster.live import cluster as live_cluster
-from muster.pipeline import live_source
-from muster.pipeline.live_source import LiveSource
 from muster.pipeline.plan import Plan, plan
+from muster.pipeline.sources.live_cluster import LiveSource
+from muster.pipeline.sources.offsets_topic import live_cluster as live_source
 from muster.protocol.apis import ApiKey
-from muster.tables.manifest import PartitionProgress
+from muster.tables.storage.manifest import PartitionProgress
 from tests.live.fake import TOPIC, FakeCluster, FakeLog, batch
 
 READ = PartitionProgress(10, 5, 0, 0, None, None)

@@ -17,7 +17,7 @@ from muster.codec.batches import encode_batch, encode_marker, read_header
 from muster.codec.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from muster.codec.records import TRANSACTIONAL, Record
 from muster.log.producers import ProducerStates
-from muster.pipeline.log_ends import log_ends, times_table, timestamps_at
+from muster.pipeline.sources.log_ends import log_ends, times_table, timestamps_at
 from muster.segments.checkpoints import LOG_STARTS, PARTITION_METADATA, TopicPartition, write_offsets
 from muster.segments.files import REAL_FILES
 from muster.segments.indexes import OFFSET_ENTRY, TIME_ENTRY

@@ -12,11 +12,11 @@ from muster.pipeline import job
 from muster.pipeline.engine import SparkEngine
 from muster.pipeline.model import Extracted
 from muster.pipeline.packets import Packet
-from muster.tables import compact as compact_module
-from muster.tables.compact import compact
 from muster.tables.reading import open_tables
-from muster.tables.store import TableStore
-from muster.tables.upkeep import Keep
+from muster.tables.storage import compact as compact_module
+from muster.tables.storage.compact import compact
+from muster.tables.storage.store import TableStore
+from muster.tables.storage.upkeep import Keep
 from tests.pipeline.test_life import DAY_MS, Life
 from tests.pipeline.test_observations import produce
 from tests.pipeline.world import batch_ends, rows_of, run_here, unpacked

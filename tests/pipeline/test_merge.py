@@ -6,8 +6,8 @@ import duckdb
 import pyarrow as pa
 
 from muster.pipeline import merge
-from muster.tables import queries
 from muster.tables.schemas import COMMITS, MARKERS, OFFSETS
+from muster.tables.sql import queries
 
 Rows = list[dict[str, Any]]
 

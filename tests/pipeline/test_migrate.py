@@ -18,10 +18,10 @@ import pytest
 from muster.errors import BadInput
 from muster.pipeline import migrate as module
 from muster.pipeline.migrate import migrate
-from muster.tables.changes import Run, begin_run, vacuum
 from muster.tables.reading import open_tables
 from muster.tables.schemas import HISTORY, PUBLISHED, STATE
-from muster.tables.store import TableStore
+from muster.tables.storage.changes import Run, begin_run, vacuum
+from muster.tables.storage.store import TableStore
 from tests.cli import run as run_muster
 from tests.pipeline.test_job import sorted_rows
 from tests.pipeline.world import GrowingLog, rows_of, run_here, unpacked

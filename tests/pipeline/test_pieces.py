@@ -303,7 +303,7 @@ def all_rows(tables: Path, *names: str) -> dict[str, list[str]]:
 
 
 def progress_of(tables: Path) -> Any:
-    from muster.tables.store import TableStore
+    from muster.tables.storage.store import TableStore
 
     manifest = TableStore(str(tables), {}).manifest()
     assert manifest is not None

@@ -20,7 +20,7 @@ from muster.pipeline.plan import (
     thinned,
     withdrawn,
 )
-from muster.tables.manifest import PartitionProgress as Progress
+from muster.tables.storage.manifest import PartitionProgress as Progress
 
 FILES = SegmentFiles(("somewhere",), ())
 

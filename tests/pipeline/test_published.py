@@ -14,10 +14,10 @@ from muster.errors import BadInput
 from muster.pipeline import datasource, views
 from muster.pipeline.spark import published
 from muster.pipeline.spark.published import TableReader, struct_of_table
-from muster.tables.changes import begin_run
 from muster.tables.reading import ORDERS, open_tables
 from muster.tables.schemas import PUBLISHED, TABLES, published_form
-from muster.tables.store import TableStore
+from muster.tables.storage.changes import begin_run
+from muster.tables.storage.store import TableStore
 from tests.pipeline.test_job import sorted_rows
 from tests.pipeline.test_stream import Log
 from tests.pipeline.world import GrowingLog, run_here, unpacked
@@ -245,7 +245,7 @@ def test_a_missing_extra_is_named(tables: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_tables_of_layout_1_are_refused_with_the_way_out(tables: Path, tmp_path: Path, monkeypatch: Any) -> None:
-    from muster.tables import manifest
+    from muster.tables.storage import manifest
 
     shutil.copytree(tables, tmp_path / "tables")
     some: Any = Spark()

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muster.codec.columns.transactions import Markers
+from muster.codec.transaction_outcomes import Markers
 from muster.pipeline.extract.shape import shape
 from muster.pipeline.rebalances.causes import rebalance_batches, rebalances_of, snapshot_of, with_first_commit
 from muster.segments.reader import record_batches

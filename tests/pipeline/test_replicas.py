@@ -9,7 +9,7 @@ from muster.codec.batches import encode_batch, encode_marker
 from muster.codec.records import TRANSACTIONAL, Record
 from muster.errors import BadInput
 from muster.pipeline.model import PartitionWork
-from muster.pipeline.replicas import DescribedPartition, agreeing, describe_partition, epochs_at
+from muster.pipeline.sources.replicas import DescribedPartition, agreeing, describe_partition, epochs_at
 from muster.segments.checkpoints import LeaderEpochs, write_epochs
 from muster.segments.files import RealFiles
 from tests.pipeline.extracting import Found, context_in, run

@@ -19,14 +19,14 @@ from muster.codec.offsets_topic import GroupKey, GroupValue, MemberValue, encode
 from muster.codec.records import TRANSACTIONAL, Record
 from muster.errors import BadInput
 from muster.pipeline.job import Summary
-from muster.tables.changes import begin_run
-from muster.tables.compact import compact
-from muster.tables.files import TableWriter
-from muster.tables.manifest import Manifest, PartitionProgress
-from muster.tables.retention import LONGER_MS, drop_history, horizon_ms
 from muster.tables.schemas import ANALYTICS, HISTORY, STATE, published_name
-from muster.tables.store import TableStore
-from muster.tables.upkeep import Keep
+from muster.tables.storage.changes import begin_run
+from muster.tables.storage.compact import compact
+from muster.tables.storage.files import TableWriter
+from muster.tables.storage.manifest import Manifest, PartitionProgress
+from muster.tables.storage.retention import LONGER_MS, drop_history, horizon_ms
+from muster.tables.storage.store import TableStore
+from muster.tables.storage.upkeep import Keep
 from tests.cli import run
 from tests.pipeline.test_job import sorted_rows
 from tests.pipeline.world import batch_ends, rows_of, run_here

@@ -13,12 +13,13 @@ from pyspark import cloudpickle
 from muster.config.client import SECRETS_FILE, read_client_properties, with_secrets, without_secrets
 from muster.errors import BadInput
 from muster.live.settings import client_settings
-from muster.pipeline import live_source, sources
 from muster.pipeline.engine import LocalEngine, Reading
 from muster.pipeline.job import Request, run
 from muster.pipeline.merge import MergeAnswer
 from muster.pipeline.model import LiveLog
 from muster.pipeline.plan import PartitionState
+from muster.pipeline.sources.offsets_topic import live_cluster as live_source
+from muster.pipeline.sources.offsets_topic import log_directories as sources
 from muster.pipeline.spark.session import secrets_as_references
 from muster.references import is_secret, resolved
 from tests.cli import corpus

@@ -15,9 +15,9 @@ import pytest
 from muster.codec.batches import encode_batch, encode_marker
 from muster.codec.columns.arrow import decode, markers_in
 from muster.codec.columns.chunks import with_slack
-from muster.codec.columns.transactions import Markers
 from muster.codec.consumer_protocol import decode_assignment, decode_subscription
 from muster.codec.records import TRANSACTIONAL, Record
+from muster.codec.transaction_outcomes import Markers
 from muster.errors import CodecError
 from muster.pipeline.extract.shape import Shaped, first_after, shape
 from muster.segments.reader import read_markers, record_batches

@@ -13,11 +13,11 @@ from muster.cli.status import Status
 from muster.errors import BadInput
 from muster.pipeline.engine import SparkEngine
 from muster.pipeline.job import Request, run
-from muster.pipeline.log_ends import moment_of, numbered
-from muster.pipeline.sources import LogDirectories
+from muster.pipeline.sources.log_ends import moment_of, numbered
+from muster.pipeline.sources.offsets_topic import LogDirectories
 from muster.pipeline.spark.session import complaint, in_one_line, spark_session
-from muster.tables import queries
 from muster.tables.schemas import GROUPS, LAG, LOG_ENDS, MEMBERS, OFFSETS, TABLES, TIMES, published_form
+from muster.tables.sql import queries
 from muster.tables.times import inner, published
 from tests.cli import corpus, run_process
 from tests.pipeline.test_job import HISTORY, STATE, sorted_rows

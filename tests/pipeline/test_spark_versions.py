@@ -15,7 +15,7 @@ import pytest
 
 from muster.errors import BadInput
 from muster.pipeline.spark.session import check_supported, spark_session
-from muster.tables.store import TableStore
+from muster.tables.storage.store import TableStore
 from tests.kit.kafka import REPOSITORY
 from tests.kit.spark import DELTA, delta_conf, require_delta, require_environment
 from tests.pipeline.test_cluster import digests

@@ -8,11 +8,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from muster.errors import BadInput
-from muster.tables import changes as changes_module
-from muster.tables.changes import begin_run
 from muster.tables.reading import open_tables
 from muster.tables.schemas import ANALYTICS, PUBLISHED, TABLES, published_name
-from muster.tables.store import TableStore
+from muster.tables.storage import changes as changes_module
+from muster.tables.storage.changes import begin_run
+from muster.tables.storage.store import TableStore
 from muster.tables.times import inner
 from tests.pipeline.world import GrowingLog, Rows, rows_of, run_here, unpacked
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 from muster.codec.batches import encode_batch
 from muster.codec.columns.chunks import Scratch
-from muster.codec.columns.transactions import Markers
 from muster.codec.offsets_topic import OffsetValue, encode_key, encode_offset_value, offset_key
 from muster.codec.records import Record
+from muster.codec.transaction_outcomes import Markers
 from muster.segments.reader import CHUNK_BYTES, Damage, read_segment
 from muster.segments.sources import SegmentFile
 

@@ -9,8 +9,8 @@ import pytest
 
 from muster.codec.batches import encode_batch, encode_marker
 from muster.codec.columns.chunks import Scratch
-from muster.codec.columns.transactions import ABORTED, COMMITTED, OPEN
 from muster.codec.records import TRANSACTIONAL
+from muster.codec.transaction_outcomes import ABORTED, COMMITTED, OPEN
 from muster.segments import reader
 from muster.segments.reader import Damage, read_markers, read_partition, read_segment
 from muster.segments.sources import SegmentFile, Sources

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from muster.errors import BadInput, SourceMissing
-from muster.pipeline.sources import LogDirectories
+from muster.pipeline.sources.offsets_topic import LogDirectories
 from muster.segments.archives import DEFAULT_LIMIT, UnpackLimit, parse_limit
 from muster.segments.sources import Sources
 from tests.segments import CORPORA, batch, write_segment

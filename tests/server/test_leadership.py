@@ -191,8 +191,8 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """How logs are read."""
     if request.param == "columns":
-        monkeypatch.setattr("muster.server.group_loading.COLUMNS_FROM_BYTES", 0)
-        monkeypatch.setattr("muster.server.group_loading.ROWS_UP_TO_BYTES", 0)
+        monkeypatch.setattr("muster.server.groups.loading.COLUMNS_FROM_BYTES", 0)
+        monkeypatch.setattr("muster.server.groups.loading.ROWS_UP_TO_BYTES", 0)
     return str(request.param)
 
 
@@ -343,7 +343,7 @@ async def test_any_exception_of_a_load_is_told_once_and_the_load_tried_again(
         before = await commit_all(server)
         server.parts.leadership.resign(0)
         with monkeypatch.context() as patch:
-            patch.setattr("muster.server.group_loading.replay_batches", mistaken)
+            patch.setattr("muster.server.groups.loading.replay_batches", mistaken)
             server.parts.leadership.elect(0)
             await until(lambda: len(tries) == 2, told)
             assert await list_groups(server) == 0, "lists go without it"
@@ -412,7 +412,7 @@ async def test_a_server_whose_port_is_taken_loads_nothing(tmp_path: Path, monkey
     with socket.create_server(("127.0.0.1", 0)) as other:
         loads: list[Any] = []
         with monkeypatch.context() as patch:
-            patch.setattr("muster.server.group_loading.load", lambda *arguments, **named: loads.append(arguments))
+            patch.setattr("muster.server.groups.loading.load", lambda *arguments, **named: loads.append(arguments))
             with pytest.raises(ConfigError, match="is taken"):
                 async with serving(
                     tmp_path / "data", WatchedFiles(), told, listeners=f"PLAINTEXT://127.0.0.1:{other.getsockname()[1]}"
@@ -460,7 +460,7 @@ async def test_an_operator_ends_the_tries_or_hastens_them(tmp_path: Path, monkey
         before = await commit_all(server)
         server.parts.leadership.resign(0)
         with monkeypatch.context() as patch:
-            patch.setattr("muster.server.group_loading.replay_batches", mistaken)
+            patch.setattr("muster.server.groups.loading.replay_batches", mistaken)
             server.parts.leadership.elect(0)
             await until(lambda: state(server) is Ownership.FAILED, told)
             assert (await ask(data, {"do": "list"}))["partitions"][0]["state"] == "failed"
@@ -495,7 +495,7 @@ async def test_an_operator_who_loads_a_partition_begins_its_pauses_anew(
     async with serving(data, WatchedFiles(), told) as server:
         before = await commit_all(server)
         with monkeypatch.context() as patch:
-            patch.setattr("muster.server.group_loading.replay_batches", mistaken)
+            patch.setattr("muster.server.groups.loading.replay_batches", mistaken)
             for what in ("unload", "load") * 12:
                 seen = len(tries)
                 await ask(data, {"do": what, "partition": 0})

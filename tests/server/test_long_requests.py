@@ -11,9 +11,10 @@ import pytest
 
 from muster.broker import Broker
 from muster.protocol.apis import ApiKey
-from muster.server import cluster_requests, connection, group_requests, long_requests
+from muster.server import cluster_requests, connection, long_requests
 from muster.server.cluster import list_offsets as list_of_many
 from muster.server.connection import Connection, PendingReply
+from muster.server.groups import requests as group_requests
 from muster.server.long_requests import LongRequests
 from muster.server.records import waiting_fetches
 from muster.server.slices import Slices

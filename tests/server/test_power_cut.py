@@ -25,7 +25,7 @@ from muster.protocol.messages import decode_response, encode_request
 from muster.segments.checkpoints import TopicPartition
 from muster.segments.sources import OFFSETS_TOPIC
 from muster.server.cluster.topic_storage import log_config
-from muster.server.group_loading import load
+from muster.server.groups.loading import load
 from muster.server.server import Server
 from muster.server.server_log import ServerLog
 from muster.server.settings import Settings, settings_from

@@ -60,7 +60,7 @@ os.fdatasync = os.fsync = slow_sync
 """
 
 LOAD = """
-import muster.server.group_loading as group_loading
+import muster.server.groups.loading as group_loading
 import muster.server.leadership as leadership
 
 load, leadership.LOAD_AT_START_BYTES = group_loading.load, 0

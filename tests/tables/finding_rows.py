@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from muster.tables.findings import NEEDED
-from muster.tables.findings_of_logs import DAMAGE
+from muster.tables.findings.kinds import NEEDED
+from muster.tables.findings.of_logs import DAMAGE
 from muster.tables.schemas import TABLES
 
 Row = dict[str, Any]

@@ -1,4 +1,4 @@
-"""The kinds of findings in `docs/findings.md`, made of `muster.tables.findings`.
+"""The kinds of findings in `docs/findings.md`, made of `muster.tables.findings.kinds`.
 
 `python -m tests.tables.findings_page docs/findings.md` brings the page up to date; a test compares it.
 """
@@ -6,9 +6,9 @@
 import sys
 from pathlib import Path
 
-from muster.tables.finding import Kind, Threshold
-from muster.tables.findings import KINDS
-from muster.tables.sentences import DAY_MS, HOUR_MS, MINUTE_MS
+from muster.tables.findings.finding import Kind, Threshold
+from muster.tables.findings.kinds import KINDS
+from muster.tables.sql.sentences import DAY_MS, HOUR_MS, MINUTE_MS
 
 MARK = "## The kinds\n"
 

@@ -13,12 +13,12 @@ import pyarrow.compute as pc
 from muster.pipeline.extract.shape import Shaped, shape
 from muster.segments.reader import read_markers, record_batches
 from muster.segments.sources import SourcePartition, Sources
-from muster.tables import queries
-from muster.tables.changes import begin_run
-from muster.tables.manifest import PartitionProgress
-from muster.tables.queries import DUCKDB_EXPLODE
 from muster.tables.schemas import COMMITS, GROUP_RECORDS, GROUPS, MARKERS, MEMBERS, OFFSETS
-from muster.tables.store import TableStore
+from muster.tables.sql import queries
+from muster.tables.sql.queries import DUCKDB_EXPLODE
+from muster.tables.storage.changes import begin_run
+from muster.tables.storage.manifest import PartitionProgress
+from muster.tables.storage.store import TableStore
 from tests.codec.corpus_records import CORPORA
 
 History = dict[str, pa.Table]

@@ -19,9 +19,12 @@ from muster.pipeline import buckets
 from muster.pipeline.engine import LocalEngine
 from muster.pipeline.job import Request
 from muster.pipeline.job import run as run_job
-from muster.tables import compact as module
-from muster.tables.changes import begin_run
-from muster.tables.compact import (
+from muster.tables.reading import open_tables
+from muster.tables.schemas import ANALYTICS, LOG_ENDS, MEMBERS, OFFSETS, TABLES
+from muster.tables.sql.queries import DUCKDB_EXPLODE, lag
+from muster.tables.storage import compact as module
+from muster.tables.storage.changes import begin_run
+from muster.tables.storage.compact import (
     ENOUGH,
     HOUR_MS,
     OF_AGE,
@@ -33,12 +36,9 @@ from muster.tables.compact import (
     join_small_files,
     thinned,
 )
-from muster.tables.queries import DUCKDB_EXPLODE, lag
-from muster.tables.reading import open_tables
-from muster.tables.schemas import ANALYTICS, LOG_ENDS, MEMBERS, OFFSETS, TABLES
-from muster.tables.store import TableStore
+from muster.tables.storage.store import TableStore
+from muster.tables.storage.upkeep import Keep
 from muster.tables.times import inner
-from muster.tables.upkeep import Keep
 from tests.cli import run
 from tests.pipeline.world import GrowingLog, rows_of, run_here, unpacked
 from tests.tables.history import asked

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from muster.tables.delta import OneTable
-from muster.tables.store import TableStore
+from muster.tables.storage.delta import OneTable
+from muster.tables.storage.store import TableStore
 from tests.pipeline.test_life import Life
 from tests.pipeline.world import GrowingLog, rows_of, run_here, unpacked
 
@@ -100,7 +100,7 @@ def test_a_commit_that_a_power_cut_left_empty_is_no_commit(table: str, tmp_path:
 def test_tasks_describe_their_files_and_the_driver_opens_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = GrowingLog(unpacked("k26", tmp_path / "corpus"), tmp_path / "log", Random(2))
     log.grow(all_of_it=True)
-    monkeypatch.setattr("muster.tables.delta.pq.read_metadata", lambda *_: pytest.fail("a footer was read"))
+    monkeypatch.setattr("muster.tables.storage.delta.pq.read_metadata", lambda *_: pytest.fail("a footer was read"))
     run_here(tmp_path / "tables", log.target)
     facts = pa.table(DeltaTable(str(tmp_path / "tables" / "commits")).get_add_actions(flatten=True))
     rows = rows_of(tmp_path / "tables", "commits")["commits"]

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster.codec.offsets_topic import GroupKey, OffsetKey
-from muster.tables.expiry import expiry
-from muster.tables.queries import DUCKDB_EXPLODE
+from muster.tables.sql.expiry import expiry
+from muster.tables.sql.queries import DUCKDB_EXPLODE
 from tests.core.test_offsets import BAR_0, FOO_0, FOO_1, NOW_MS, RETENTION_MS, Bench, a_group
 from tests.tables.made import made
 

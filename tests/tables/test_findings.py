@@ -7,10 +7,10 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from muster.tables.dialects import DUCKDB
-from muster.tables.finding import Asked
-from muster.tables.findings import KINDS, LOOKED_BACK, NEEDED, findings
+from muster.tables.findings.finding import Asked
+from muster.tables.findings.kinds import KINDS, LOOKED_BACK, NEEDED, findings
 from muster.tables.schemas import TABLES
+from muster.tables.sql.dialects import DUCKDB
 from tests.tables.finding_rows import CASES, HEALTHY, NOW_MS, ODD, PLACE, Case, Row, look, plain, tables_of
 from tests.tables.findings_page import kinds_of
 

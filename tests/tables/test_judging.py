@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muster.tables.dialects import DUCKDB
-from muster.tables.judging import (
+from muster.tables.schemas import TABLES
+from muster.tables.sql.dialects import DUCKDB
+from muster.tables.sql.judging import (
     changes,
     deletions,
     judged,
@@ -20,7 +21,6 @@ from muster.tables.judging import (
     windows,
     with_lags,
 )
-from muster.tables.schemas import TABLES
 from muster.verdicts import DEFAULT_RULES, Commit, Rules, evaluate, lag_at_arrival, with_commit
 from tests.tables.made import made
 

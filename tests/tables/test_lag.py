@@ -6,8 +6,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from muster.tables.queries import DUCKDB_EXPLODE, lag
 from muster.tables.schemas import LAG, LOG_ENDS, MEMBERS, OFFSETS, TIMES
+from muster.tables.sql.queries import DUCKDB_EXPLODE, lag
 from tests.codec.corpus_records import NAMES
 from tests.tables.history import answers, asked, state_at_the_end
 

@@ -15,14 +15,14 @@ from muster.pipeline.engine import LocalEngine
 from muster.pipeline.job import Request
 from muster.pipeline.job import run as run_job
 from muster.pipeline.migrate import migrate
-from muster.tables.addresses import filesystem
-from muster.tables.changes import Run, begin_run, vacuum
-from muster.tables.compact import ENOUGH
-from muster.tables.delta import TableMoved
 from muster.tables.reading import open_tables
 from muster.tables.schemas import COMMITS
-from muster.tables.store import TableStore
-from muster.tables.upkeep import LONGEST_RUN_MS, Keep, remove
+from muster.tables.storage.addresses import filesystem
+from muster.tables.storage.changes import Run, begin_run, vacuum
+from muster.tables.storage.compact import ENOUGH
+from muster.tables.storage.delta import TableMoved
+from muster.tables.storage.store import TableStore
+from muster.tables.storage.upkeep import LONGEST_RUN_MS, Keep, remove
 from tests.tables.years import Years
 
 LAYOUT_1 = Path(__file__).parent / "layout-1.tar.zst"
@@ -136,7 +136,7 @@ def test_a_run_asks_no_more_of_the_store_the_more_runs_were_before_it(
     options: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     every = 2
-    monkeypatch.setattr("muster.tables.upkeep.CHECKPOINT_EVERY", every)
+    monkeypatch.setattr("muster.tables.storage.upkeep.CHECKPOINT_EVERY", every)
     store = TableStore("s3://bucket/many", options, Keep(runs=2, grace_ms=0))
     asked: list[int] = []
     for number in range(10):

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from muster.cli.status import Status
 from muster.errors import BadInput
-from muster.tables.addresses import checked
-from muster.tables.changes import begin_run, vacuum
 from muster.tables.reading import open_tables
 from muster.tables.relations import add_relation
 from muster.tables.schemas import COMMITS
-from muster.tables.store import TableStore
+from muster.tables.storage.addresses import checked
+from muster.tables.storage.changes import begin_run, vacuum
+from muster.tables.storage.store import TableStore
 from tests.cli import run
 from tests.pipeline.world import run_here, unpacked
 

@@ -8,11 +8,11 @@ import pytest
 from deltalake import DeltaTable
 
 from muster.errors import BadInput
-from muster.tables.changes import begin_run
-from muster.tables.manifest import PartitionProgress
 from muster.tables.reading import NOT_SHOWN, ORDERS, Tables, open_tables
 from muster.tables.schemas import COMMITS, LOG_ENDS, PUBLISHED, TABLES
-from muster.tables.store import TableStore
+from muster.tables.storage.changes import begin_run
+from muster.tables.storage.manifest import PartitionProgress
+from muster.tables.storage.store import TableStore
 from muster.tables.times import inner
 from tests.tables.history import PUBLISHED_AT_MS, History, history_of, published, state_at_the_end
 from tests.tables.made import made
@@ -196,7 +196,7 @@ def test_lag_of_a_moment_is_against_the_ends_known_by_then(tmp_path: Path) -> No
 
 
 def test_files_of_an_older_schema_have_nulls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from muster.tables import changes as module
+    from muster.tables.storage import changes as module
 
     with monkeypatch.context() as patch:
         patch.setattr(module, "PUBLISHED", PUBLISHED | {"offsets": pa.schema(list(PUBLISHED["offsets"])[:-3])})

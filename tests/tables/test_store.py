@@ -16,13 +16,13 @@ import pytest
 from deltalake import DeltaTable
 
 from muster.errors import BadInput, MusterError
-from muster.tables.changes import RowsFile, Run, begin_run, vacuum
-from muster.tables.delta import TableMoved
-from muster.tables.manifest import PartitionProgress
 from muster.tables.schemas import COMMITS, MARKERS, published_form
-from muster.tables.store import TableStore
+from muster.tables.storage.changes import RowsFile, Run, begin_run, vacuum
+from muster.tables.storage.delta import TableMoved
+from muster.tables.storage.manifest import PartitionProgress
+from muster.tables.storage.store import TableStore
+from muster.tables.storage.upkeep import CHECKPOINT_EVERY, Keep
 from muster.tables.times import published
-from muster.tables.upkeep import CHECKPOINT_EVERY, Keep
 from tests.tables.made import made
 
 PROGRESS = {0: PartitionProgress(10, 3, 0, 4, None, 1_000), 7: PartitionProgress(0, -1, 0, 0, None, None)}
@@ -182,7 +182,7 @@ def test_a_published_run_is_over(store: TableStore) -> None:
 
 
 def test_a_newer_schema_adds_its_columns_to_an_older_table(store: TableStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    from muster.tables import changes as module
+    from muster.tables.storage import changes as module
 
     older = {**module.PUBLISHED, "commits": pa.schema(list(module.PUBLISHED["commits"])[:-2])}
     with monkeypatch.context() as patch:
@@ -423,14 +423,14 @@ def test_a_file_system_without_hard_links_is_refused(store: TableStore, monkeypa
     def refuse(*_: Any) -> None:
         raise OSError(95, "Operation not supported")
 
-    monkeypatch.setattr("muster.tables.changes.link", refuse)
+    monkeypatch.setattr("muster.tables.storage.changes.link", refuse)
     with pytest.raises(BadInput, match="knows no hard links"), begin_run(store):
         pass
 
 
 def test_tables_of_a_newer_muster_are_refused(store: TableStore, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("muster.tables.manifest.FORMAT_VERSION", 99)
+        patch.setattr("muster.tables.storage.manifest.FORMAT_VERSION", 99)
         publish(store, 1)
     with pytest.raises(BadInput, match=r"layout 99, this muster knows 2\. Use a newer muster"):
         store.manifest()
@@ -438,8 +438,8 @@ def test_tables_of_a_newer_muster_are_refused(store: TableStore, monkeypatch: py
 
 ENDLESS_RUNS = """
 import sys
-from muster.tables.changes import begin_run
-from muster.tables.store import TableStore
+from muster.tables.storage.changes import begin_run
+from muster.tables.storage.store import TableStore
 from tests.tables.made import made
 store = TableStore(sys.argv[1])
 while True:

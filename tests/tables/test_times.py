@@ -8,10 +8,10 @@ import pytest
 from deltalake import DeltaTable
 
 from muster.tables.about import ABOUT
-from muster.tables.changes import begin_run
 from muster.tables.reading import open_tables
 from muster.tables.schemas import COMMITS, MOMENTS, PUBLISHED, TABLES, TIMESTAMP, published_form
-from muster.tables.store import TableStore
+from muster.tables.storage.changes import begin_run
+from muster.tables.storage.store import TableStore
 from muster.tables.times import LAST_MS, as_text, inner, published, text_of
 from tests.tables.made import made
 

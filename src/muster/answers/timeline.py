@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from muster.tables.queries import CURRENTS, SEATS
 from muster.tables.reading import Tables
+from muster.tables.sql.queries import CURRENTS, SEATS
 
 CLASSIC = 2
 MOST_RECORDS = 20_000

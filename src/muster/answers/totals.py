@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from muster.tables.addresses import is_local
 from muster.tables.reading import Tables
+from muster.tables.storage.addresses import is_local
 
 Numbers = npt.NDArray[np.int64]
 

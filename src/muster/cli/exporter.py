@@ -150,7 +150,7 @@ def _from_tables(address: str, storage: dict[str, str], groups: Iterable[str]) -
     need(TABLES_EXTRA, "`muster exporter --tables`")
     from muster.exporter.from_tables import FromTables
     from muster.exporter.limits import Wanted
-    from muster.tables.store import TableStore
+    from muster.tables.storage.store import TableStore
 
     return FromTables(TableStore(address, storage), Wanted(groups), say)
 

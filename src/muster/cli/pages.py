@@ -128,7 +128,7 @@ def _live(config: dict[str, str], tables: str, storage: dict[str, str]) -> "Live
 
     need(COLUMNS, "`muster dashboard --bootstrap-server`")
     from muster.pages.live import LiveCluster
-    from muster.tables.store import TableStore
+    from muster.tables.storage.store import TableStore
 
     return LiveCluster(config, TableStore(tables, storage), say)
 

@@ -166,9 +166,9 @@ def run_pipeline(
     from muster.pipeline.engine import SparkEngine
     from muster.pipeline.job import Request, run
     from muster.pipeline.request import check_history
-    from muster.pipeline.sources import open_source
-    from muster.tables.store import TableStore
-    from muster.tables.upkeep import Keep
+    from muster.pipeline.sources.offsets_topic import open_source
+    from muster.tables.storage.store import TableStore
+    from muster.tables.storage.upkeep import Keep
 
     keep = Keep(runs=keep_runs, history_ms=history_ms)
     request = Request(
@@ -328,8 +328,8 @@ def compact_tables(
       [cyan]muster pipeline compact --tables tables[/cyan]
     """
     extras.need(extras.TABLES, "`muster pipeline compact`")
-    from muster.tables.compact import compact
-    from muster.tables.store import TableStore
+    from muster.tables.storage.compact import compact
+    from muster.tables.storage.store import TableStore
 
     store = TableStore(tables, storage_options(storage_option))
     if store.manifest() is None:

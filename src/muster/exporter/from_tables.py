@@ -14,10 +14,10 @@ from muster.exporter.groups import Beginning
 from muster.exporter.limits import Wanted
 from muster.exporter.view import TablesRun
 from muster.pipeline.plan import check_same_cluster
-from muster.tables.findings import KINDS
-from muster.tables.manifest import Manifest
+from muster.tables.findings.kinds import KINDS
 from muster.tables.reading import Tables
-from muster.tables.store import TableStore
+from muster.tables.storage.manifest import Manifest
+from muster.tables.storage.store import TableStore
 
 LOOK_EVERY_S, LONGEST_END_S = 10.0, 2.0
 DAMAGE = "damage"

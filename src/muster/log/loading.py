@@ -42,7 +42,6 @@ from muster.codec.columns.scan import (
     R_VALUE,
     R_VALUE_LENGTH,
 )
-from muster.codec.columns.transactions import ABORTED, NO_TRANSACTION, OPEN
 from muster.codec.offsets_topic import (
     GroupKey,
     GroupValue,
@@ -60,6 +59,7 @@ from muster.codec.partition_state import (
     encode_commit,
     no_collections,
 )
+from muster.codec.transaction_outcomes import ABORTED, NO_TRANSACTION, OPEN
 from muster.errors import CodecError, UnsupportedVersion
 from muster.segments.reader import Damage, read_partition
 from muster.segments.sources import SourcePartition

@@ -16,8 +16,8 @@ from muster.exporter.poll import Plan, Poller
 from muster.exporter.view import View
 from muster.pages.live_rows import LiveRows, is_whole
 from muster.pages.site import Query
-from muster.tables.manifest import Manifest
-from muster.tables.store import TableStore
+from muster.tables.storage.manifest import Manifest
+from muster.tables.storage.store import TableStore
 
 ASK_EVERY_S = 10.0
 LONGEST_END_S = 2.0

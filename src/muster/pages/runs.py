@@ -13,9 +13,9 @@ from typing import Any
 
 from muster.answers.totals import Totals
 from muster.errors import MusterError
-from muster.tables.manifest import Manifest
 from muster.tables.reading import Tables, open_tables
-from muster.tables.store import TableStore
+from muster.tables.storage.manifest import Manifest
+from muster.tables.storage.store import TableStore
 
 AT_ONCE = 4
 """Requests that ask the tables at the same time; others wait."""

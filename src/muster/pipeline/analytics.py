@@ -33,16 +33,16 @@ from muster.pipeline.interval_task import (
     Share,
     make,
 )
-from muster.tables import hours, intervals
-from muster.tables.changes import Run
-from muster.tables.ends import LOOK_BACK_MS, first_observed
-from muster.tables.files import Options
-from muster.tables.hours import HOUR_MS, LOOK_BACK_HOURS
-from muster.tables.intervals import INTERVAL_MS
 from muster.tables.relations import add_relation
-from muster.tables.retention import retained_of
 from muster.tables.schemas import ANALYTICS, REBALANCES, TABLES, TIMESTAMP, published_name
 from muster.tables.scratch import limited_duckdb
+from muster.tables.sql import hours, intervals
+from muster.tables.sql.ends import LOOK_BACK_MS, first_observed
+from muster.tables.sql.hours import HOUR_MS, LOOK_BACK_HOURS
+from muster.tables.sql.intervals import INTERVAL_MS
+from muster.tables.storage.changes import Run
+from muster.tables.storage.files import Options
+from muster.tables.storage.retention import retained_of
 
 BY_INTERVAL, BY_HOUR = ("lag_history", "rates"), ("group_hours",)
 """Tables that are made together, of the same rows."""

@@ -11,9 +11,9 @@ from muster.pipeline.engine import Engine
 from muster.pipeline.finder import Finding, find_in, finding
 from muster.pipeline.interval_task import Place
 from muster.pipeline.judge import OPENED, Judging, judge_in, judgings
-from muster.tables.changes import Run
-from muster.tables.files import Options, WrittenFile
 from muster.tables.scratch import limited_duckdb
+from muster.tables.storage.changes import Run
+from muster.tables.storage.files import Options, WrittenFile
 
 
 class Assessed(NamedTuple):

@@ -17,7 +17,7 @@ they are (`merge`).
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from muster.tables.changes import Run
+from muster.tables.storage.changes import Run
 
 ROWS_A_BUCKET = 200_000
 QUIET_AT_ONCE = 8

@@ -13,15 +13,15 @@ import duckdb
 
 from muster.pipeline.interval_task import Place, all_rebalances, rows, written
 from muster.pipeline.model import PartitionReport
-from muster.tables import queries
-from muster.tables.changes import Run
-from muster.tables.dialects import DUCKDB
-from muster.tables.files import WrittenFile
-from muster.tables.finding import Asked
-from muster.tables.findings import LOOKED_BACK, NEEDED, findings
-from muster.tables.findings_of_logs import DAMAGE_KEPT_MS
+from muster.tables.findings.finding import Asked
+from muster.tables.findings.kinds import LOOKED_BACK, NEEDED, findings
+from muster.tables.findings.of_logs import DAMAGE_KEPT_MS
 from muster.tables.relations import add_damage, add_relation
 from muster.tables.schemas import TABLES, published_name
+from muster.tables.sql import queries
+from muster.tables.sql.dialects import DUCKDB
+from muster.tables.storage.changes import Run
+from muster.tables.storage.files import WrittenFile
 
 MOST_DAMAGE = 200
 """Partitions with damage that are remembered; the newest count."""
@@ -34,7 +34,7 @@ class Finding(NamedTuple):
     files: Mapping[str, Sequence[str]]
     """By table; others that are needed are in the task's duckdb already."""
     damage: Sequence[Mapping[str, Any]]
-    """Rows of `findings_of_logs.DAMAGE`."""
+    """Rows of `of_logs.DAMAGE`."""
     at_ms: int
     lists_all_topics: bool
     place: Place

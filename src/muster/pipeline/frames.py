@@ -18,15 +18,12 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType, TimestampType
 
 from muster.codec.batches import encode_batch
-from muster.codec.columns.transactions import Markers
 from muster.codec.records import Record
+from muster.codec.transaction_outcomes import Markers
 from muster.errors import BadInput
 from muster.segments.sources import OFFSETS_TOPIC
-from muster.tables import findings as finding_kinds
-from muster.tables import hours, intervals, judging, queries
-from muster.tables.ends import observed_since
-from muster.tables.expiry import expiry as forecast
-from muster.tables.finding import Asked
+from muster.tables.findings import kinds as finding_kinds
+from muster.tables.findings.finding import Asked
 from muster.tables.relations import FROM_THE_LOG
 from muster.tables.schemas import (
     COMMITS,
@@ -46,6 +43,9 @@ from muster.tables.schemas import (
     published_form,
     published_name,
 )
+from muster.tables.sql import hours, intervals, judging, queries
+from muster.tables.sql.ends import observed_since
+from muster.tables.sql.expiry import expiry as forecast
 from muster.tables.times import published
 
 KEY = ("group_id", "topic", "partition")
@@ -226,7 +226,7 @@ def findings(tables: Mapping[str, DataFrame], moment: datetime, lists_all_topics
     (`all_rebalances`), `open_commits` without those that a deletion has ended.
 
     Kinds whose tables are not all given are left out. `lists_all_topics`: what `log_ends` does not have, the cluster
-    does not have. There is one table more than are published: `damage` (`findings_of_logs.DAMAGE`).
+    does not have. There is one table more than are published: `damage` (`of_logs.DAMAGE`).
     """
     given = {name: tables[name] for name in finding_kinds.NEEDED if name in tables}
     sql = finding_kinds.findings({name: f"{{{name}}}" for name in given}, Asked(_since_ms(moment), lists_all_topics))

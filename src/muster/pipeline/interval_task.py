@@ -13,14 +13,14 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from muster.tables import hours, intervals
-from muster.tables.ends import observed_since
-from muster.tables.files import TableWriter, WrittenFile
-from muster.tables.hours import DUCKDB_SIZE, HOUR_MS, LOOK_BACK_HOURS
-from muster.tables.intervals import Held
 from muster.tables.relations import add_relation
 from muster.tables.schemas import REBALANCES, TABLES, published_name
 from muster.tables.scratch import limited_duckdb
+from muster.tables.sql import hours, intervals
+from muster.tables.sql.ends import observed_since
+from muster.tables.sql.hours import DUCKDB_SIZE, HOUR_MS, LOOK_BACK_HOURS
+from muster.tables.sql.intervals import Held
+from muster.tables.storage.files import TableWriter, WrittenFile
 
 STARTS = {"lag_history": "interval_start_ms", "rates": "interval_start_ms", "group_hours": "hour_ms"}
 FROM_THE_START = 0

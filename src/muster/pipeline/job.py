@@ -14,7 +14,6 @@ from muster.pipeline.engine import Engine, Reading
 from muster.pipeline.extract.partition import extract
 from muster.pipeline.finder import remembered_damage
 from muster.pipeline.judge import was_judged
-from muster.pipeline.log_ends import ends_digest, moment_of, numbered
 from muster.pipeline.merge import MergeWork, merge_task
 from muster.pipeline.model import ExtractContext, PartitionReport, PartitionWork
 from muster.pipeline.pieces import in_pieces, joined
@@ -33,17 +32,18 @@ from muster.pipeline.plan import (
 )
 from muster.pipeline.progress import Watch
 from muster.pipeline.request import Request, Summary, check_history, odd_things
-from muster.pipeline.sources import open_source
+from muster.pipeline.sources.log_ends import ends_digest, moment_of, numbered
+from muster.pipeline.sources.offsets_topic import open_source
 from muster.pipeline.spark.session import secrets_as_references
 from muster.pipeline.truncation import groups_cut, is_in_dropped_history
-from muster.tables.changes import Run, begin_run
 from muster.tables.clocks import shown
-from muster.tables.compact import join_small_files
-from muster.tables.files import WrittenFile
-from muster.tables.manifest import PartitionProgress
-from muster.tables.retention import Retained, drop_history, horizon_ms, is_due, retained_of, texts
 from muster.tables.schemas import ANALYTICS, HISTORY, JUDGED, STATE
-from muster.tables.store import TableStore
+from muster.tables.storage.changes import Run, begin_run
+from muster.tables.storage.compact import join_small_files
+from muster.tables.storage.files import WrittenFile
+from muster.tables.storage.manifest import PartitionProgress
+from muster.tables.storage.retention import Retained, drop_history, horizon_ms, is_due, retained_of, texts
+from muster.tables.storage.store import TableStore
 
 __all__ = ["Request", "Summary", "run"]
 

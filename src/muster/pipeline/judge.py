@@ -12,14 +12,24 @@ from typing import NamedTuple
 import duckdb
 
 from muster.pipeline.interval_task import Place, rows, written
-from muster.tables.changes import Run
-from muster.tables.dialects import DUCKDB
-from muster.tables.expiry import expiry
-from muster.tables.files import WrittenFile
-from muster.tables.judging import KEY, changes, deletions, judged, new_commits, seen_ends, status, windows, with_lags
-from muster.tables.queries import DUCKDB_EXPLODE
 from muster.tables.relations import add_relation
 from muster.tables.schemas import TABLES
+from muster.tables.sql.dialects import DUCKDB
+from muster.tables.sql.expiry import expiry
+from muster.tables.sql.judging import (
+    KEY,
+    changes,
+    deletions,
+    judged,
+    new_commits,
+    seen_ends,
+    status,
+    windows,
+    with_lags,
+)
+from muster.tables.sql.queries import DUCKDB_EXPLODE
+from muster.tables.storage.changes import Run
+from muster.tables.storage.files import WrittenFile
 
 STATE = ("offsets", "groups", "members", "group_state", "open_commits", "lag")
 MADE = ("expiry", "status", "verdicts")

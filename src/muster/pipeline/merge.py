@@ -15,8 +15,6 @@ from muster.pipeline.late_rows import LateRows
 from muster.pipeline.packets import Packet, rows_of
 from muster.pipeline.plan import Cut, Times
 from muster.pipeline.rebalances.causes import COLUMNS, rebalance_batches, with_first_commit
-from muster.tables import queries
-from muster.tables.files import TableWriter, WrittenFile
 from muster.tables.relations import add_relation
 from muster.tables.schemas import (
     COMMITS,
@@ -31,6 +29,8 @@ from muster.tables.schemas import (
     TIMES,
 )
 from muster.tables.scratch import limited_duckdb
+from muster.tables.sql import queries
+from muster.tables.storage.files import TableWriter, WrittenFile
 
 
 class Activity(NamedTuple):

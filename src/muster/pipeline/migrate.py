@@ -16,11 +16,11 @@ import pyarrow.parquet as pq
 
 from muster.errors import BadInput
 from muster.pipeline.progress import Advance
-from muster.tables.changes import Run, begin_run
-from muster.tables.files import TableWriter
-from muster.tables.manifest import FORMAT_VERSION
 from muster.tables.schemas import TABLES
-from muster.tables.store import TableStore
+from muster.tables.storage.changes import Run, begin_run
+from muster.tables.storage.files import TableWriter
+from muster.tables.storage.manifest import FORMAT_VERSION
+from muster.tables.storage.store import TableStore
 
 BEFORE = 1
 BATCH_ROWS = 1 << 16

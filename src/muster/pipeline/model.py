@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from muster.pipeline.packets import Packet
-from muster.tables.files import WrittenFile
+from muster.tables.storage.files import WrittenFile
 
 
 class SegmentFiles(NamedTuple):

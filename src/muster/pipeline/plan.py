@@ -14,8 +14,8 @@ from muster.errors import BadInput
 from muster.pipeline.model import LiveLog, PartitionReport, PartitionWork, SegmentFiles
 from muster.segments.sources import OFFSETS_TOPIC
 from muster.tables.clocks import AHEAD_MS
-from muster.tables.manifest import Manifest
-from muster.tables.manifest import PartitionProgress as Progress
+from muster.tables.storage.manifest import Manifest
+from muster.tables.storage.manifest import PartitionProgress as Progress
 
 Landmark = tuple[int, int]
 """Offset and timestamp of a record."""

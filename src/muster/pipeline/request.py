@@ -8,9 +8,9 @@ from muster.errors import BadInput
 from muster.pipeline.model import PartitionReport
 from muster.segments.archives import DEFAULT_LIMIT, UnpackLimit
 from muster.tables.clocks import shown
-from muster.tables.expiry import WEEK_MS
-from muster.tables.manifest import Manifest
-from muster.tables.upkeep import KEEP, Keep
+from muster.tables.sql.expiry import WEEK_MS
+from muster.tables.storage.manifest import Manifest
+from muster.tables.storage.upkeep import KEEP, Keep
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from muster.pipeline.plan import Cut
-from muster.tables.changes import Run
 from muster.tables.clocks import is_ahead
-from muster.tables.manifest import PartitionProgress
 from muster.tables.relations import add_relation
 from muster.tables.schemas import TABLES
+from muster.tables.storage.changes import Run
+from muster.tables.storage.manifest import PartitionProgress
 
 BEHIND = ("group_records", "rebalances", "latest_rebalances", "commits")
 

@@ -21,7 +21,7 @@ from muster.codec.columns import scan
 from muster.codec.columns.chunks import Chunk, Scratch, decode_chunk
 from muster.codec.columns.kernels import SLACK
 from muster.codec.columns.scan import MARKER_COLUMNS, find_markers
-from muster.codec.columns.transactions import Markers
+from muster.codec.transaction_outcomes import Markers
 from muster.segments.sources import SegmentFile, SourcePartition, Sources
 
 CHUNK_BYTES = 8 * 1024 * 1024

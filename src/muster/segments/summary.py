@@ -21,10 +21,10 @@ from muster.codec.columns import scan
 from muster.codec.columns.chunks import Chunk, Longs
 from muster.codec.columns.commits import C_GROUP, C_GROUP_LENGTH
 from muster.codec.columns.tally import KindCount, Tally
-from muster.codec.columns.transactions import OPEN
 from muster.codec.compression import codec_name
 from muster.codec.group_records import RECORD_TYPES
 from muster.codec.records import ABORT, COMMIT, CONTROL_TYPES
+from muster.codec.transaction_outcomes import OPEN
 from muster.segments.reader import Damage, SegmentChunk
 
 TYPE_NAMES = {

@@ -34,9 +34,9 @@ from muster.server.compaction import Compaction
 from muster.server.connections import Connections, FairTurns
 from muster.server.control import Control
 from muster.server.dispatch import Dispatch
-from muster.server.forgotten_topics import ForgottenTopics
-from muster.server.group_loading import load_groups
-from muster.server.group_requests import GroupRequests
+from muster.server.groups.forgotten_topics import ForgottenTopics
+from muster.server.groups.loading import load_groups
+from muster.server.groups.requests import GroupRequests
 from muster.server.housekeeping import (
     CHECKPOINT_S,
     Checkpoints,

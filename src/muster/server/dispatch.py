@@ -1,7 +1,7 @@
 """From the bytes of a request to the handler of its API.
 
 The plain path: `Dispatch.handle` reads the header, looks the API up in the table of handlers, and calls it. There are
-two groups of handlers: requests about groups become events for the coordinators (`group_requests.py`); requests about
+two groups of handlers: requests about groups become events for the coordinators (`groups/requests.py`); requests about
 the cluster are answered from what this node knows (`cluster_requests.py`). A handler makes a `PendingReply` and answers
 it, now or later.
 

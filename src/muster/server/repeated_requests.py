@@ -2,8 +2,8 @@
 
 Of a consumer's heartbeats only the correlation id changes, of its commits the offsets too. So each connection remembers
 the bytes of the last request of each hot API (Heartbeat, OffsetCommit, OffsetFetch) beside what they meant, and the
-next one that begins with the same bytes is not decoded again. Handlers of the plain path (`group_requests.py`) say what
-to remember. It holds until a topic changes: names and ids of topics are part of the meaning.
+next one that begins with the same bytes is not decoded again. Handlers of the plain path (`groups/requests.py`) say
+what to remember. It holds until a topic changes: names and ids of topics are part of the meaning.
 
 `handle` stands before `Dispatch.handle`, which gets every request that is not recognised here.
 """

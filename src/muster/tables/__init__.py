@@ -1,6 +1,6 @@
-"""Tables that remember: their schemas, where they are kept, and how they are asked. No Spark in here.
+"""Tables that remember: what they hold, where they are kept, and how they are asked. No Spark in here.
 
-`schemas` and `columns` say what every table holds, `store` keeps them (Delta tables and one manifest), `changes` is
-what a run does to them, `queries`, `intervals` and `hours` are the SQL that derives tables from history in words
-that Spark and duckdb share, `reading` asks with duckdb. `compact`, `retention` and `upkeep` keep them small.
+`schemas` and `columns` say what every table holds. `storage` keeps them: Delta tables and one manifest, what a run does
+to them (`storage.changes`), and what keeps them small. `sql` and `findings` derive tables from history, in words that
+Spark and duckdb share. `reading` asks with duckdb.
 """

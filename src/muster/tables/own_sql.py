@@ -11,10 +11,10 @@ from typing import Any
 import duckdb
 
 from muster.errors import BadInput
-from muster.tables.addresses import is_local
 from muster.tables.reading import ORDERS, Tables
 from muster.tables.relations import add_relation
 from muster.tables.schemas import MOMENTS, REBALANCES, TABLES, published_name
+from muster.tables.storage.addresses import is_local
 
 EXPLAINED = re.compile(r"\s*EXPLAIN\s+(ANALYZE\s+)?", re.IGNORECASE)
 NO_TABLE = re.compile(r"Table with name (\S+) does not exist")

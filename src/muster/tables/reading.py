@@ -15,12 +15,13 @@ import pyarrow as pa
 
 from muster.errors import BadInput
 from muster.patterns import is_wild, like, literal
-from muster.tables import queries, scratch
+from muster.tables import scratch
 from muster.tables.clocks import shown
-from muster.tables.manifest import Manifest
 from muster.tables.relations import FROM_THE_LOG, Moment, add_damage, add_relation
 from muster.tables.schemas import REBALANCES, TABLES, published_form
-from muster.tables.store import TableStore
+from muster.tables.sql import queries
+from muster.tables.storage.manifest import Manifest
+from muster.tables.storage.store import TableStore
 from muster.tables.times import published
 
 NOT_SHOWN = {"latest_rebalances": "rebalances"}

@@ -12,17 +12,17 @@ import duckdb
 import pyarrow as pa
 
 from muster.errors import BadInput
-from muster.tables import queries
-from muster.tables.addresses import filesystem, is_local
-from muster.tables.dialects import DUCKDB
-from muster.tables.expiry import WEEK_MS, expiry
-from muster.tables.finding import Asked
-from muster.tables.findings import NEEDED, findings
-from muster.tables.findings_of_logs import DAMAGE
-from muster.tables.hours import HOUR_MS
-from muster.tables.judging import NOT_REMEMBERED, status_then
-from muster.tables.queries import DUCKDB_EXPLODE, lag
+from muster.tables.findings.finding import Asked
+from muster.tables.findings.kinds import NEEDED, findings
+from muster.tables.findings.of_logs import DAMAGE
 from muster.tables.schemas import MOMENTS, TABLES, published_form, published_name
+from muster.tables.sql import queries
+from muster.tables.sql.dialects import DUCKDB
+from muster.tables.sql.expiry import WEEK_MS, expiry
+from muster.tables.sql.hours import HOUR_MS
+from muster.tables.sql.judging import NOT_REMEMBERED, status_then
+from muster.tables.sql.queries import DUCKDB_EXPLODE, lag
+from muster.tables.storage.addresses import filesystem, is_local
 
 GLOB_CHARACTERS = frozenset("*?")
 """duckdb takes a path with one of these for a pattern."""

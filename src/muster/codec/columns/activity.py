@@ -48,7 +48,7 @@ from muster.codec.columns.kernels import (
 )
 from muster.codec.columns.latest import seeded_hash
 from muster.codec.columns.scan import B_OUTCOME, R_BATCH, R_OFFSET
-from muster.codec.columns.transactions import COMMITTED, NO_TRANSACTION
+from muster.codec.transaction_outcomes import COMMITTED, NO_TRANSACTION
 
 NONE = -1
 UNSEEN = -2

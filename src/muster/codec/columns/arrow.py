@@ -52,8 +52,8 @@ from muster.codec.columns.fill import (
 from muster.codec.columns.kernels import SLACK, gather_bytes, gather_repaired, is_ascii, measure_repaired
 from muster.codec.columns.rowwise import newer_rows, unread_rows
 from muster.codec.columns.scan import B_OUTCOME, R_BATCH, R_KEY, R_KEY_LENGTH, R_VALUE, R_VALUE_LENGTH, SCAN_FULL
-from muster.codec.columns.transactions import OUTCOME_NAMES, Markers
 from muster.codec.records import COMMIT, CONTROL_TYPES
+from muster.codec.transaction_outcomes import OUTCOME_NAMES, Markers
 
 Array = Any  # pyarrow has no types of its own
 Filler = Callable[[Bytes, Longs, Longs, NDArray[np.int32], Bytes], int]

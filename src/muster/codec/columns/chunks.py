@@ -36,8 +36,8 @@ from muster.codec.columns.scan import (
     SMALLEST_RECORD,
     resolve_outcomes,
 )
-from muster.codec.columns.transactions import Markers
 from muster.codec.records import Record
+from muster.codec.transaction_outcomes import Markers
 from muster.errors import CodecError
 
 Bytes = NDArray[np.uint8]

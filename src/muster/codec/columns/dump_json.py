@@ -60,10 +60,10 @@ from muster.codec.columns.scan import (
     R_TIMESTAMP,
     TRANSACTIONAL_BIT,
 )
-from muster.codec.columns.transactions import OUTCOME_NAMES
 from muster.codec.kafka_json import Flavour, key_json, value_json
 from muster.codec.offsets_topic import UnknownKey, decode_key, decode_value
 from muster.codec.records import Record
+from muster.codec.transaction_outcomes import OUTCOME_NAMES
 from muster.errors import CodecError, Malformed
 
 

@@ -21,7 +21,7 @@ from muster.codec.columns.kernels import (
     load_be64,
     load_beu32,
 )
-from muster.codec.columns.transactions import ABORTED, COMMITTED, NO_TRANSACTION, OPEN
+from muster.codec.transaction_outcomes import ABORTED, COMMITTED, NO_TRANSACTION, OPEN
 
 # Columns of the batch table.
 B_POSITION = 0  # of the batch, in the buffer

@@ -20,7 +20,7 @@ from muster.codec.columns.scan import (
     R_VALUE_LENGTH,
     TRANSACTIONAL_BIT,
 )
-from muster.codec.columns.transactions import COMMITTED, NO_TRANSACTION
+from muster.codec.transaction_outcomes import COMMITTED, NO_TRANSACTION
 
 CONTROL_TYPE = -1
 """Stands for transaction markers among the record types."""

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from muster.codec.columns.activity import NONE, UNSEEN
 from muster.pipeline.extract.shape import COMMIT, DELETED, EXPIRED
-from muster.tables.files import Options, open_store
 from muster.tables.schemas import ACTIVITY, OFFSETS, published_name
+from muster.tables.storage.files import Options, open_store
 from muster.tables.times import inner
 
 Array = Any  # pyarrow has no types of its own

@@ -11,7 +11,7 @@ from pyarrow import fs
 from muster.pipeline.model import LiveLog, PartitionWork, SegmentFiles
 from muster.segments.checkpoints import LEADER_EPOCHS
 from muster.segments.sources import SEGMENT_NAME
-from muster.tables.files import is_local, local_path, open_store
+from muster.tables.storage.files import is_local, local_path, open_store
 
 OFFSETS_AT_ONCE = 100_000
 """Of a live log, where only markers are looked for: some ten megabytes."""

@@ -36,11 +36,11 @@ from muster.pipeline.extract.rows import History, Outputs, PartitionRows, Piece
 from muster.pipeline.model import ExtractContext, Extracted, PartitionReport, PartitionWork, SegmentFiles
 from muster.pipeline.pieces import MOST_DAMAGE_TOLD
 from muster.pipeline.plan import Landmark, spread, thinned
-from muster.pipeline.replicas import Lineage, agreeing
+from muster.pipeline.sources.replicas import Lineage, agreeing
 from muster.segments.reader import Progress
 from muster.segments.sources import segments_of
 from muster.tables.clocks import AHEAD_MS, is_ahead
-from muster.tables.files import ProgressFile
+from muster.tables.storage.files import ProgressFile
 
 NO_TIME = -1
 

@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 from muster.codec.columns import scan
 from muster.codec.columns.chunks import Chunk, Longs, Scratch
 from muster.codec.columns.scan import MARKER_COLUMNS, R_BATCH, R_OFFSET, find_markers
-from muster.codec.columns.transactions import OPEN, Markers
+from muster.codec.transaction_outcomes import OPEN, Markers
 from muster.errors import LogDamaged
-from muster.pipeline.replicas import Lineage, agreeing, lineage_of
+from muster.pipeline.sources.replicas import Lineage, agreeing, lineage_of
 from muster.segments.reader import HEADER_ROOM, Damage, Progress, read_headers, read_segment
 from muster.segments.sources import SegmentFile, segments_of
 

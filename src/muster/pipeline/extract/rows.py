@@ -12,14 +12,14 @@ from muster.codec.columns.arrow import strings, to_arrow
 from muster.codec.columns.chunks import Chunk
 from muster.codec.columns.commits import C_KIND, K_COMMIT_TOMBSTONE, K_CONTROL, K_GROUP, K_GROUP_TOMBSTONE
 from muster.codec.columns.scan import B_FIRST_RECORD, B_OUTCOME, B_RECORDS, R_BATCH
-from muster.codec.columns.transactions import ABORTED, COMMITTED, NO_TRANSACTION, OPEN, Markers
+from muster.codec.transaction_outcomes import ABORTED, COMMITTED, NO_TRANSACTION, OPEN, Markers
 from muster.pipeline.extract.activity import Past
 from muster.pipeline.extract.ranges import RangeChunk
 from muster.pipeline.extract.shape import commit_rows, group_rows, marker_rows
 from muster.pipeline.model import ExtractContext
 from muster.pipeline.packets import LATE_GROUPS, PIECE_ACTIVITY, Packet, PacketWriter
-from muster.tables.files import TableWriter, WrittenFile
 from muster.tables.schemas import ACTIVITY, COMMITS, GROUP_RECORDS, MARKERS
+from muster.tables.storage.files import TableWriter, WrittenFile
 
 Array = Any  # pyarrow has no types of its own
 Longs = NDArray[np.int64]

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from muster.codec.columns.arrow import strings
 from muster.codec.columns.chunks import with_slack
-from muster.codec.columns.transactions import Markers
+from muster.codec.transaction_outcomes import Markers
 from muster.tables.column_kinds import ASSIGNED, CLASSIC_MEMBER
 from muster.tables.schemas import COMMITS, GROUP_RECORDS, MARKERS
 

@@ -14,7 +14,7 @@ from muster.codec.columns.schema import RECORDS
 from muster.errors import BadInput, SourceMissing
 from muster.pipeline.model import PartitionWork
 from muster.pipeline.plan import PartitionState, Source
-from muster.pipeline.sources import LIVE, open_source
+from muster.pipeline.sources.offsets_topic import LIVE, open_source
 from muster.pipeline.spark.published import are_tables
 from muster.segments.sources import OFFSETS_TOPIC
 from muster.tables.reading import ORDERS

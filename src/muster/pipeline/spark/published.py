@@ -23,12 +23,12 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from muster.errors import BadInput
-from muster.tables.addresses import checked, filesystem, is_local
 from muster.tables.clocks import parse_time
-from muster.tables.manifest import MANIFEST_TABLE, Manifest
 from muster.tables.reading import NOT_SHOWN, ORDERS, Tables
 from muster.tables.schemas import PUBLISHED, TABLES, published_form
-from muster.tables.store import TableStore
+from muster.tables.storage.addresses import checked, filesystem, is_local
+from muster.tables.storage.manifest import MANIFEST_TABLE, Manifest
+from muster.tables.storage.store import TableStore
 
 GROUP_BYTES = 64 * 1024 * 1024
 """About how much of a table one task reads."""

@@ -19,8 +19,8 @@ from muster.errors import BadInput
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from muster.tables.manifest import Manifest
-    from muster.tables.store import TableStore
+    from muster.tables.storage.manifest import Manifest
+    from muster.tables.storage.store import TableStore
 
 SUPPORTED = (4, 0)
 NEEDS = "pip install 'muster[pipeline]'"
@@ -171,7 +171,7 @@ def _opened(
     try:
         from muster.pipeline.datasource import register
         from muster.pipeline.spark.published import manifest_of_run
-        from muster.tables.store import TableStore
+        from muster.tables.storage.store import TableStore
     except ImportError as error:
         raise BadInput(f"opening tables needs {error.name}: {NEEDS}.") from None
     store = TableStore(tables, storage_options)

@@ -25,7 +25,7 @@ from pyspark import __version__ as spark_version
 from pyspark.sql.datasource import DataSourceStreamReader
 
 from muster.codec.columns import scan
-from muster.codec.columns.transactions import Markers
+from muster.codec.transaction_outcomes import Markers
 from muster.errors import BadInput, DataLost
 from muster.pipeline.extract.ranges import NO_END, PlacedSegment, RangeReader, follow, survey
 from muster.pipeline.model import LiveLog, PartitionWork

@@ -14,7 +14,7 @@ from muster.core.transactions.events import (
 from muster.protocol.apis import ApiKey
 from muster.server.connection import PendingReply
 from muster.server.dispatch import Handler, Request
-from muster.server.group_requests import CombinedReply, GatheredReply, PartialReply
+from muster.server.groups.requests import CombinedReply, GatheredReply, PartialReply
 from muster.server.led_partitions import LedTransactions
 from muster.server.long_requests import LONG_REQUEST_BYTES, MANY_PARTITIONS, LongRequests
 from muster.server.slices import Slices

@@ -28,7 +28,7 @@ from muster.server.cluster.cluster import Cluster
 from muster.server.cluster.topics import INTERNAL_TOPICS, OFFSETS_TOPIC
 from muster.server.connection import PendingReply
 from muster.server.dispatch import Handler, Request
-from muster.server.group_requests import GroupRequests
+from muster.server.groups.requests import GroupRequests
 from muster.server.led_partitions import LedGroups, LedTransactions
 from muster.server.records.first_batches import has_open
 from muster.server.records.produce import Writer

@@ -7,7 +7,7 @@ from typing import Any
 from muster.protocol.apis import ApiKey
 from muster.server.connection import PendingReply
 from muster.server.dispatch import Request
-from muster.server.group_requests import GatheredReply
+from muster.server.groups.requests import GatheredReply
 from muster.server.long_requests import LONG_REQUEST_BYTES, LongRequests
 from muster.server.slices import Slices, finished
 

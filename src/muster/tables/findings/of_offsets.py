@@ -1,7 +1,7 @@
 """Findings about what groups have committed: standing still, going back, out of the log, about to be deleted."""
 
-from muster.tables.finding import ERROR, INFO, WARNING, Asked, Kind, Relations, Threshold, literal, row
-from muster.tables.sentences import DAY_MS, MINUTE_MS, SECOND_MS, duration, group, place, said
+from muster.tables.findings.finding import ERROR, INFO, WARNING, Asked, Kind, Relations, Threshold, literal, row
+from muster.tables.sql.sentences import DAY_MS, MINUTE_MS, SECOND_MS, duration, group, place, said
 
 STUCK_MS = Threshold(
     MINUTE_MS, "without a commit, or with the same one",

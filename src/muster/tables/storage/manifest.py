@@ -125,7 +125,7 @@ class Manifest:
 
     @property
     def damage(self) -> list[dict[str, Any]]:
-        """What runs have found damaged lately (`findings_of_logs.DAMAGE`)."""
+        """What runs have found damaged lately (`of_logs.DAMAGE`)."""
         return list(self.source.get("damage") or ())
 
     @property

@@ -15,10 +15,10 @@ As elsewhere, functions take relations with inner columns, and aggregates are of
 
 from collections.abc import Mapping
 
-from muster.tables.dialects import SPARK, Dialect
-from muster.tables.ends import LOOK_BACK_MS, same_log
-from muster.tables.queries import COUNTS, UNTIL_BEFORE, UNTIL_HERE
 from muster.tables.schemas import STATUS, VERDICTS
+from muster.tables.sql.dialects import SPARK, Dialect
+from muster.tables.sql.ends import LOOK_BACK_MS, same_log
+from muster.tables.sql.queries import COUNTS, UNTIL_BEFORE, UNTIL_HERE
 from muster.verdicts import DEFAULT_RULES, Rules
 
 KEY = ("group_id", "topic", "partition")

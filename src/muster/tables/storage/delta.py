@@ -23,8 +23,8 @@ from deltalake.transaction import AddAction, RemoveAction, create_table_with_add
 from pyarrow import fs
 
 from muster.errors import BadInput, MusterError
-from muster.tables.addresses import is_local
-from muster.tables.disk import sync
+from muster.tables.storage.addresses import is_local
+from muster.tables.storage.disk import sync
 
 ONE_ATTEMPT = CommitProperties(max_commit_retries=0)
 HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)

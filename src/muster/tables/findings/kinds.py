@@ -6,16 +6,16 @@ kind is left out.
 
 from collections.abc import Mapping
 
-from muster.tables.finding import Asked, Kind
-from muster.tables.findings_of_groups import OF_GROUPS
-from muster.tables.findings_of_logs import OF_LOGS
-from muster.tables.findings_of_offsets import OF_OFFSETS
+from muster.tables.findings.finding import Asked, Kind
+from muster.tables.findings.of_groups import OF_GROUPS
+from muster.tables.findings.of_logs import OF_LOGS
+from muster.tables.findings.of_offsets import OF_OFFSETS
 
 KINDS: Mapping[str, Kind] = {kind.name: kind for kind in (*OF_OFFSETS, *OF_GROUPS, *OF_LOGS)}
 """By name."""
 
 NEEDED = tuple(sorted({table for kind in KINDS.values() for table in kind.needs}))
-"""What findings are found in: tables, and `damage` (`findings_of_logs.DAMAGE`)."""
+"""What findings are found in: tables, and `damage` (`of_logs.DAMAGE`)."""
 
 LOOKED_BACK = {
     "group_hours": "hour_ms",

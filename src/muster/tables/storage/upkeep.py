@@ -20,9 +20,9 @@ from zlib import crc32
 from deltalake.fs import DeltaStorageHandler
 from pyarrow import fs
 
-from muster.tables.addresses import is_local
-from muster.tables.delta import DELTA_LOG, checkpoint_name, entry_name
-from muster.tables.manifest import Dropped, Upkeep
+from muster.tables.storage.addresses import is_local
+from muster.tables.storage.delta import DELTA_LOG, checkpoint_name, entry_name
+from muster.tables.storage.manifest import Dropped, Upkeep
 
 STAGING = "_staging"
 """Of earlier releases: runs that were killed left it."""

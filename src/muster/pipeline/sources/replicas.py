@@ -16,15 +16,15 @@ from numpy.typing import NDArray
 
 from muster.codec.columns import scan
 from muster.errors import BadInput, CodecError, LogDamaged, Malformed, SourceMissing
-from muster.pipeline.data_log import DataLog
 from muster.pipeline.extract.fetch import peek
 from muster.pipeline.model import SegmentFiles
 from muster.pipeline.plan import Landmark, Parting
+from muster.pipeline.sources.data_log import DataLog
 from muster.segments.checkpoints import read_epochs
 from muster.segments.files import RealFiles
 from muster.segments.reader import read_headers
 from muster.segments.sources import SegmentFile, segments_of
-from muster.tables.files import is_local, local_path
+from muster.tables.storage.files import is_local, local_path
 
 Longs = NDArray[np.int64]
 Lineage = tuple[tuple[int, int], ...]

@@ -16,10 +16,10 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from muster.errors import BadInput
-from muster.tables.addresses import OBJECT_STORES, filesystem
-from muster.tables.delta import described
-from muster.tables.disk import sync
 from muster.tables.schemas import PUBLISHED, published_form, without_comments
+from muster.tables.storage.addresses import OBJECT_STORES, filesystem
+from muster.tables.storage.delta import described
+from muster.tables.storage.disk import sync
 from muster.tables.times import published
 
 Options = Iterable[tuple[str, str]]

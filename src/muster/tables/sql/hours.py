@@ -5,9 +5,9 @@ group has is carried on from hour to hour, a week at most: of a group that was q
 it is told anew, so a run looks no further back than that.
 """
 
-from muster.tables.intervals import AT
-from muster.tables.queries import COUNTS, UNTIL_BEFORE, UNTIL_HERE
 from muster.tables.schemas import GROUP_HOURS
+from muster.tables.sql.intervals import AT
+from muster.tables.sql.queries import COUNTS, UNTIL_BEFORE, UNTIL_HERE
 
 HOUR_MS = 3_600_000
 LOOK_BACK_HOURS = 7 * 24

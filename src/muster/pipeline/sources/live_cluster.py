@@ -10,12 +10,12 @@ from muster.errors import ClusterError
 from muster.live.cluster import Asked, Cluster, LogEnds, printed_id
 from muster.live.requests import NO_TOPIC_ID, EpochEnd, ListedOffset, TopicPartition
 from muster.live.times import data_ends, timestamps_at
-from muster.pipeline.log_ends import times_table
 from muster.pipeline.model import LiveLog
 from muster.pipeline.plan import Look, Parting, PartitionState, Times, Wanted
+from muster.pipeline.sources.log_ends import times_table
 from muster.segments.sources import OFFSETS_TOPIC
-from muster.tables.manifest import LIVE, PartitionProgress
 from muster.tables.schemas import LOG_ENDS
+from muster.tables.storage.manifest import LIVE, PartitionProgress
 
 RECORD_BYTES = 110
 """About what a commit takes: a guess for the progress bar, since a cluster tells offsets and not bytes."""

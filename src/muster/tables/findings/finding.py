@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from muster.tables.dialects import SPARK, Dialect
-from muster.tables.sentences import DAY_MS, json_object
+from muster.tables.sql.dialects import SPARK, Dialect
+from muster.tables.sql.sentences import DAY_MS, json_object
 
 LOOK_BACK_MS = DAY_MS
 """How far kinds look back that look at history: what ended earlier is no longer to be looked at, and a run costs what a

@@ -16,11 +16,11 @@ from pyarrow import fs
 from muster.errors import BadInput
 from muster.references import resolved
 from muster.tables.about import ABOUT
-from muster.tables.addresses import checked, filesystem, is_local
-from muster.tables.delta import OneTable
-from muster.tables.disk import LOCK_FILE, was_cut_short
-from muster.tables.manifest import FORMAT_VERSION, MANIFEST_TABLE, Manifest, manifest_of
-from muster.tables.upkeep import KEEP, STAGING, Keep, Place
+from muster.tables.storage.addresses import checked, filesystem, is_local
+from muster.tables.storage.delta import OneTable
+from muster.tables.storage.disk import LOCK_FILE, was_cut_short
+from muster.tables.storage.manifest import FORMAT_VERSION, MANIFEST_TABLE, Manifest, manifest_of
+from muster.tables.storage.upkeep import KEEP, STAGING, Keep, Place
 
 PROBE = "_probe-"
 

@@ -18,9 +18,9 @@ from muster.pipeline.model import SegmentFiles
 from muster.pipeline.plan import Look, PartitionState, Source, Times, Wanted
 from muster.segments.archives import DEFAULT_LIMIT, UnpackLimit, is_archive, unpack
 from muster.segments.sources import OFFSETS_TOPIC, PARTITION_NAME, SEGMENT_NAME, Sources, segments_of
-from muster.tables.files import open_store
-from muster.tables.manifest import PartitionProgress
 from muster.tables.schemas import LOG_ENDS, TIMES
+from muster.tables.storage.files import open_store
+from muster.tables.storage.manifest import PartitionProgress
 
 LIVE = "kafka://"
 
@@ -38,7 +38,7 @@ def open_source(
     if live and len(sources) > 1:
         raise BadInput("a live cluster is one source: give one kafka://host:port,host:port and no directories with it.")
     if live:
-        from muster.pipeline.live_source import LiveSource
+        from muster.pipeline.sources.live_cluster import LiveSource
 
         return LiveSource({**kafka_config, "bootstrap.servers": live[0].removeprefix(LIVE).rstrip("/")})
     if any("://" in source and not source.startswith("file://") for source in sources):
@@ -52,7 +52,7 @@ class SegmentTimes(NamedTuple):
     log_dirs: tuple[str, ...]
 
     def __call__(self, wanted: Wanted) -> pa.Table:
-        from muster.pipeline.log_ends import times_table, timestamps_at
+        from muster.pipeline.sources.log_ends import times_table, timestamps_at
 
         return times_table(timestamps_at(self.log_dirs, wanted))
 
@@ -102,7 +102,7 @@ class LogDirectories:
 
     def partitions(self, known: Mapping[int, PartitionProgress]) -> list[PartitionState]:
         from muster.pipeline.extract.ranges import survey
-        from muster.pipeline.replicas import describe_partition, parting
+        from muster.pipeline.sources.replicas import describe_partition, parting
 
         by_number: dict[int, list[Path]] = {}
         for partition in self._found:
@@ -131,7 +131,7 @@ class LogDirectories:
         return names
 
     def look(self, known: Mapping[int, PartitionProgress]) -> Look:
-        from muster.pipeline.log_ends import log_ends
+        from muster.pipeline.sources.log_ends import log_ends
 
         data = [
             (match["topic"], int(match["partition"]))

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from muster.codec.records import Record
 from muster.errors import LogDamaged, Malformed
-from muster.pipeline.data_log import DataLog, Problems, Tail
+from muster.pipeline.sources.data_log import DataLog, Problems, Tail
 from muster.segments.checkpoints import LOG_STARTS, TopicPartition, read_offsets, read_partition_metadata
 from muster.segments.files import REAL_FILES, Files
 from muster.segments.sources import OFFSETS_TOPIC, PARTITION_NAME

@@ -25,10 +25,10 @@ on) is ordered once, by key. No row meets more rows of another relation than it 
 
 from typing import NamedTuple
 
-from muster.tables import ends
-from muster.tables.ends import LOOK_BACK_MS, same_log
-from muster.tables.queries import COUNTS, UNTIL_BEFORE, UNTIL_HERE
 from muster.tables.schemas import LAG_HISTORY, RATES
+from muster.tables.sql import ends
+from muster.tables.sql.ends import LOOK_BACK_MS, same_log
+from muster.tables.sql.queries import COUNTS, UNTIL_BEFORE, UNTIL_HERE
 
 INTERVAL_MS = 5 * 60_000
 """Of the published tables."""

@@ -33,14 +33,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from muster.errors import MusterError
-from muster.tables.changes import Run, begin_run
-from muster.tables.ends import LOOK_BACK_MS
-from muster.tables.files import FILE_BYTES, TableWriter, WrittenFile
-from muster.tables.hours import LOOK_BACK_HOURS
 from muster.tables.relations import add_relation
 from muster.tables.schemas import ANALYTICS, HISTORY
-from muster.tables.store import TableStore
-from muster.tables.upkeep import remove
+from muster.tables.sql.ends import LOOK_BACK_MS
+from muster.tables.sql.hours import LOOK_BACK_HOURS
+from muster.tables.storage.changes import Run, begin_run
+from muster.tables.storage.files import FILE_BYTES, TableWriter, WrittenFile
+from muster.tables.storage.store import TableStore
+from muster.tables.storage.upkeep import remove
 
 ENOUGH = 16
 """Files of one size; one more, and they are joined."""

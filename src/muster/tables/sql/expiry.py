@@ -12,8 +12,8 @@ The rules are those of Kafka 4.3 (`Group.offsetExpirationCondition`, `OffsetMeta
 A rebalance of a classic group is in no log. While it lasts, nothing of the group expires.
 """
 
-from muster.tables.queries import SPARK_EXPLODE, TOPOLOGY, open_offsets
 from muster.tables.schemas import EXPIRY
+from muster.tables.sql.queries import SPARK_EXPLODE, TOPOLOGY, open_offsets
 
 EXPRESSIONS = 16
 """Record type: which topics the regular expression of a consumer group matches."""

@@ -6,7 +6,7 @@ observation (`at_ms`), and a later run makes it one of the interval's end. Where
 old name) there is no line.
 """
 
-from muster.tables.queries import UNTIL_HERE
+from muster.tables.sql.queries import UNTIL_HERE
 
 LOOK_BACK_MS = 86_400_000
 """How far from a moment an observation of a log's end says anything about it."""

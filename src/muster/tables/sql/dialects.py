@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from muster.tables.hours import DUCKDB_SIZE, SPARK_SIZE
-from muster.tables.queries import DUCKDB_EXPLODE, SPARK_EXPLODE
+from muster.tables.sql.hours import DUCKDB_SIZE, SPARK_SIZE
+from muster.tables.sql.queries import DUCKDB_EXPLODE, SPARK_EXPLODE
 
 
 class Dialect(NamedTuple):

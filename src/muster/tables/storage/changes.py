@@ -19,10 +19,11 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from muster.errors import BadInput, MusterError
-from muster.tables.addresses import is_local
-from muster.tables.delta import NamedFile, OneTable, TableMoved, described
-from muster.tables.disk import locked, sync
-from muster.tables.manifest import (
+from muster.tables.schemas import PUBLISHED, without_comments
+from muster.tables.storage.addresses import is_local
+from muster.tables.storage.delta import NamedFile, OneTable, TableMoved, described
+from muster.tables.storage.disk import locked, sync
+from muster.tables.storage.manifest import (
     FORMAT_VERSION,
     MANIFEST,
     MANIFEST_TABLE,
@@ -31,10 +32,8 @@ from muster.tables.manifest import (
     PartitionProgress,
     Upkeep,
 )
-from muster.tables.schemas import PUBLISHED, without_comments
-from muster.tables.store import PROBE, TableStore, check_ours
-from muster.tables.times import published
-from muster.tables.upkeep import (
+from muster.tables.storage.store import PROBE, TableStore, check_ours
+from muster.tables.storage.upkeep import (
     CHECKPOINT_EVERY,
     DAY_MS,
     LEFTOVERS_MS,
@@ -47,6 +46,7 @@ from muster.tables.upkeep import (
     remove,
     sweep,
 )
+from muster.tables.times import published
 
 COMPRESSION = "zstd"
 MOST_OF_A_FIRST_RUN = 5

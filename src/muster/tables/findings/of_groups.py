@@ -1,7 +1,7 @@
 """Findings about groups and their members: who comes and goes, who has what, and rebalances that nothing followed."""
 
-from muster.tables.finding import ERROR, WARNING, Asked, Kind, Relations, Threshold, literal, row
-from muster.tables.sentences import HOUR_MS, MINUTE_MS, duration, group, said
+from muster.tables.findings.finding import ERROR, WARNING, Asked, Kind, Relations, Threshold, literal, row
+from muster.tables.sql.sentences import HOUR_MS, MINUTE_MS, duration, group, said
 
 FLAPPING_REBALANCES = Threshold(
     10, "rebalances in an hour of the clock because members joined or left",

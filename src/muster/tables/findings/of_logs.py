@@ -2,8 +2,8 @@
 
 import pyarrow as pa
 
-from muster.tables.finding import ERROR, INFO, WARNING, Asked, Kind, Relations, Threshold, literal, row
-from muster.tables.sentences import DAY_MS, said
+from muster.tables.findings.finding import ERROR, INFO, WARNING, Asked, Kind, Relations, Threshold, literal, row
+from muster.tables.sql.sentences import DAY_MS, said
 
 DAMAGE = pa.schema(
     [

@@ -38,16 +38,16 @@ from typing import Any, NamedTuple
 import duckdb
 import pyarrow as pa
 
-from muster.tables.changes import Run
 from muster.tables.clocks import AHEAD_MS, is_ahead
-from muster.tables.compact import BATCH_ROWS, CANNOT, MEMORY, ORDERS, new_files, reason
-from muster.tables.files import WrittenFile
-from muster.tables.hours import HOUR_MS, LOOK_BACK_HOURS
-from muster.tables.manifest import PartitionProgress
-from muster.tables.queries import COUNTS
 from muster.tables.relations import FROM_THE_LOG, add_relation
 from muster.tables.schemas import TABLES, published_name
-from muster.tables.upkeep import DAY_MS
+from muster.tables.sql.hours import HOUR_MS, LOOK_BACK_HOURS
+from muster.tables.sql.queries import COUNTS
+from muster.tables.storage.changes import Run
+from muster.tables.storage.compact import BATCH_ROWS, CANNOT, MEMORY, ORDERS, new_files, reason
+from muster.tables.storage.files import WrittenFile
+from muster.tables.storage.manifest import PartitionProgress
+from muster.tables.storage.upkeep import DAY_MS
 
 WITNESS_MS = LONGER_MS = LOOK_BACK_HOURS * HOUR_MS
 """How much more is kept than was asked for; and how near to a time another must be to bear it out."""

@@ -1,0 +1,1 @@
+"""Tables at one address: Delta tables and one manifest, what a run changes in them, and what keeps them small."""
