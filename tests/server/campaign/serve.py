@@ -39,10 +39,10 @@ def as_line(order: Order) -> str:
 
 def load_in_columns() -> None:
     """Every partition, however small, as a large one would be."""
-    from muster.server import leadership
+    from muster.server.groups import loading
 
-    assert min(leadership.COLUMNS_FROM_BYTES, leadership.ROWS_UP_TO_BYTES) > 0
-    leadership.COLUMNS_FROM_BYTES = leadership.ROWS_UP_TO_BYTES = 0
+    assert min(loading.COLUMNS_FROM_BYTES, loading.ROWS_UP_TO_BYTES) > 0
+    loading.COLUMNS_FROM_BYTES = loading.ROWS_UP_TO_BYTES = 0
 
 
 def tell_where_it_is(loop: asyncio.AbstractEventLoop) -> None:
