@@ -20,13 +20,12 @@ from crc32c import crc32c
 from muster.codec import decode_assignment, decode_key, decode_subscription, decode_value, encode_batch, iter_batches
 from muster.codec.columns.arrow import decode
 from muster.codec.columns.chunks import Scratch, decode_chunk, with_slack
-from muster.codec.columns.dump_json import render_json
-from muster.codec.columns.dump_text import render_text
 from muster.codec.offsets_topic import GroupValue
 from muster.codec.records import TRANSACTIONAL, Record
 from muster.errors import CodecError
 from tests.codec.corpus_records import one_of_each_kind
 from tests.codec.rowwise import rows_of
+from tests.codec.whole_chunks import render_json, render_text
 
 WILD = [0, 1, 2, 0x7F, 0x80, 0xFF, 0x7FFF, 0x8000, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0x10000]
 T = 1_700_000_000_000

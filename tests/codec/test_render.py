@@ -20,8 +20,7 @@ from muster.codec.batches import decode_control, encode_batch, encode_marker, it
 from muster.codec.columns import dump_json, dump_text
 from muster.codec.columns.chunks import Chunk, Scratch, decode_chunk, with_slack
 from muster.codec.columns.commits import C_KIND, K_BAD, K_COMMIT, K_COMMIT_TOMBSTONE, K_GROUP
-from muster.codec.columns.dump_json import render_json
-from muster.codec.columns.dump_text import ConsecutiveOffsets, invalid_bytes_line, render_text
+from muster.codec.columns.dump_text import ConsecutiveOffsets, invalid_bytes_line
 from muster.codec.columns.kernels import SLACK
 from muster.codec.columns.rowwise import record_at
 from muster.codec.kafka_json import Flavour, key_json, value_json
@@ -41,6 +40,7 @@ from muster.segments.reader import read_markers, read_segment
 from muster.segments.sources import Sources
 from tests.codec.corpus_records import CORPORA, NAMES
 from tests.codec.strategies import INT32, INT64, TEXT, UUIDS, bounded
+from tests.codec.whole_chunks import render_json, render_text
 from tests.protocol.strategies import more_at_length
 
 Json = dict[str, Any]

@@ -13,7 +13,6 @@ from muster.codec.records import LOG_APPEND_TIME, BatchHeader, Record
 from muster.errors import Malformed, Truncated
 
 OVERHEAD = 12  # offset and size
-CRC_POSITION = 12
 MAGIC_POSITION = 16
 
 

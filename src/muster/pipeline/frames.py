@@ -7,7 +7,7 @@ The SQL speaks of tables as they are inside, and DataFrames are tables as they a
 stand at the edges.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -332,13 +332,6 @@ def _since_ms(since: datetime | None) -> int:
 def _asked(spark: SparkSession, sql: str, tables: Mapping[str, DataFrame]) -> DataFrame:
     given: dict[str, Any] = {name: inside(table) for name, table in tables.items()}
     return spark.sql(sql, **given)
-
-
-def read_files(spark: SparkSession, files: Sequence[str], schema: pa.Schema) -> DataFrame:
-    """Parquet files of a table, by its inner schema; no files are an empty table."""
-    if not files:
-        return empty(spark, schema)
-    return spark.read.schema(struct_of(published_form(schema))).parquet(*files)
 
 
 NEEDED = ("key", "value", "topic", "partition", "offset", "timestamp")

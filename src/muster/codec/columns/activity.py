@@ -14,7 +14,7 @@ has committed, however, whatever became of its transaction: it was alive.
 """
 
 import secrets
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import types
@@ -46,7 +46,7 @@ from muster.codec.columns.kernels import (
     load_be64,
     load_word,
 )
-from muster.codec.columns.latest import seeded_hash
+from muster.codec.columns.latest import grown, seeded_hash
 from muster.codec.columns.scan import B_OUTCOME, R_BATCH, R_OFFSET
 from muster.codec.transaction_outcomes import COMMITTED, NO_TRANSACTION
 
@@ -320,14 +320,14 @@ class Activity:
         """Room for at least one more record of any size, wherever it is lacking."""
         used = int(self._counts[N_ENTRIES])
         if used + 2 >= len(self._entries):
-            self._entries = _grown(self._entries, 2 * len(self._entries))
+            self._entries = grown(self._entries, 2 * len(self._entries))
         if used + 2 >= len(self._index) * 6 // 10:
             self._index = np.zeros(2 * len(self._index), np.int64)
             enter_all(self._entries, used, self._index)
         if self._counts[N_ARENA] > len(self._arena) - SLACK - 2 * LONGEST_KEY:
-            self._arena = _grown(self._arena, len(self._arena) // 2 * 3)
+            self._arena = grown(self._arena, len(self._arena) // 2 * 3)
         if self._counts[N_GROUP_ROWS] == len(self._group_rows):
-            self._group_rows = _grown(self._group_rows, 2 * len(self._group_rows))
+            self._group_rows = grown(self._group_rows, 2 * len(self._group_rows))
 
     def group_times(self, first: int) -> tuple[Longs, Longs, Longs]:
         """Of the classic group records from number `first` on: offsets, last commits before, first commits after.
@@ -367,9 +367,3 @@ class Activity:
             self._seed, self._secret,
         )  # fmt: skip
         return np.ascontiguousarray(found[:, 0]), np.ascontiguousarray(found[:, 1])
-
-
-def _grown(array: NDArray[Any], length: int) -> NDArray[Any]:
-    larger = np.empty((length, *array.shape[1:]), array.dtype)
-    larger[: len(array)] = array
-    return larger

@@ -67,13 +67,6 @@ from muster.codec.transaction_outcomes import OUTCOME_NAMES
 from muster.errors import CodecError, Malformed
 
 
-def render_json(
-    chunk: Chunk, *, partition: int | None, segment_file: str, rows: NDArray[np.int64] | None = None
-) -> bytes:
-    """The lines of a chunk. For a large one take `json_pieces`, which never holds them all."""
-    return b"".join(json_pieces(chunk, partition=partition, segment_file=segment_file, rows=rows))
-
-
 def json_pieces(
     chunk: Chunk, *, partition: int | None, segment_file: str, rows: NDArray[np.int64] | None = None
 ) -> Iterator[bytes]:

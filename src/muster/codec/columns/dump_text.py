@@ -80,15 +80,6 @@ MOST_GAPS = 10_000
 MOST_GAPS_IN_ALL = 1_000_000
 
 
-def render_text(
-    chunk: Chunk, *, segment_name: str, is_first: bool, file_position: int, rows: NDArray[np.int64] | None = None
-) -> bytes:
-    """The lines of a chunk. For a large one take `text_pieces`, which never holds them all."""
-    return b"".join(
-        text_pieces(chunk, segment_name=segment_name, is_first=is_first, file_position=file_position, rows=rows)
-    )
-
-
 def text_pieces(
     chunk: Chunk, *, segment_name: str, is_first: bool, file_position: int, rows: NDArray[np.int64] | None = None
 ) -> Iterator[bytes]:

@@ -156,7 +156,6 @@ def _loader(width: int, swap: bool, result: Any, signed: bool = True) -> Any:
 load_be16 = _loader(16, True, types.int64)
 load_be32 = _loader(32, True, types.int64)
 load_be64 = _loader(64, True, types.int64)
-load_beu16 = _loader(16, True, types.int64, signed=False)
 load_beu32 = _loader(32, True, types.int64, signed=False)
 load_word = _loader(64, False, types.uint64)
 

@@ -343,10 +343,6 @@ class LatestTable:
         return int(self._counts[N_KEYS])
 
     @property
-    def transactional_records(self) -> int:
-        return len(self) - self.distinct_keys
-
-    @property
     def control_records(self) -> int:
         """Markers seen; none is kept."""
         return int(self._counts[N_CONTROL])
@@ -377,7 +373,7 @@ class LatestTable:
     def _make_room(self, need: int) -> None:
         """Room for at least one more record of this size, wherever it is lacking."""
         if len(self) == len(self._entries):
-            self._entries = _grown(self._entries, 2 * len(self))
+            self._entries = grown(self._entries, 2 * len(self))
         if self.distinct_keys >= len(self._index) * 6 // 10:
             index = np.zeros(2 * len(self._index), np.int64)
             move_index(self._index, index)
@@ -388,7 +384,7 @@ class LatestTable:
         if used - live > used // 2:
             used = self._compact()
         if used + need > len(self._arena) - SLACK:
-            self._arena = _grown(self._arena, len(self._arena) // 2 * 3 + need)
+            self._arena = grown(self._arena, len(self._arena) // 2 * 3 + need)
 
     def _compact(self) -> int:
         places = self._entries[: len(self), E_PLACE]
@@ -429,7 +425,8 @@ class LatestTable:
             first += count
 
 
-def _grown(array: NDArray[Any], length: int) -> NDArray[Any]:
+def grown(array: NDArray[Any], length: int) -> NDArray[Any]:
+    """A longer array that begins with the rows of this one."""
     larger = np.empty((length, *array.shape[1:]), array.dtype)
     larger[: len(array)] = array
     return larger
