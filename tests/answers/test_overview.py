@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from muster.answers.overview import Verdict, of_partitions, overview
+from muster.answers.overview import overview
+from muster.answers.status import GroupVerdict, worst_of
 from muster.answers.topic import readers, topic_partitions
 from muster.answers.totals import Totals
 from muster.errors import BadInput
@@ -15,18 +16,18 @@ from tests.pages import world
 @pytest.mark.parametrize(
     ("said", "verdict"),
     [
-        ([("OK", 1), ("OK", 2)], Verdict("OK", "OK", 1)),
-        ([("OK", 1), ("WARN", 5), ("WARN", 3)], Verdict("WARN", "WARN", 3)),
-        ([("EXPIRING", 4), ("WARN", 3)], Verdict("WARN", "EXPIRING", 4)),
-        ([("STOPPED", 9), ("REWIND", 2), ("WARN", 1)], Verdict("ERR", "STOPPED", 9)),
-        ([("LOSING", 9), ("STOPPED", 2)], Verdict("ERR", "LOSING", 9)),
-        ([(None, None), ("OK", None)], Verdict("OK", "OK", None)),
-        ([(None, None)], Verdict()),
-        ([], Verdict()),
+        ([("OK", 1), ("OK", 2)], GroupVerdict("OK", "OK", 1)),
+        ([("OK", 1), ("WARN", 5), ("WARN", 3)], GroupVerdict("WARN", "WARN", 3)),
+        ([("EXPIRING", 4), ("WARN", 3)], GroupVerdict("WARN", "EXPIRING", 4)),
+        ([("STOPPED", 9), ("REWIND", 2), ("WARN", 1)], GroupVerdict("ERR", "STOPPED", 9)),
+        ([("LOSING", 9), ("STOPPED", 2)], GroupVerdict("ERR", "LOSING", 9)),
+        ([(None, None), ("OK", None)], GroupVerdict("OK", "OK", None)),
+        ([(None, None)], GroupVerdict()),
+        ([], GroupVerdict()),
     ],
 )
-def test_a_group_is_as_its_worst_partition(said: list[tuple[str | None, int | None]], verdict: Verdict) -> None:
-    assert of_partitions(said) == verdict
+def test_a_group_is_as_its_worst_partition(said: list[tuple[str | None, int | None]], verdict: GroupVerdict) -> None:
+    assert worst_of(said) == verdict
 
 
 def test_groups_now_are_what_the_tables_say_the_worst_first(tmp_path: Path) -> None:

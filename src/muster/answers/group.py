@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from muster.answers.overview import of_partitions
 from muster.answers.partitions import PartitionLine
-from muster.answers.status import GroupStatus, group_status
+from muster.answers.status import GroupStatus, group_status, worst_of
 from muster.answers.timeline import Timeline
 from muster.patterns import exactly
 from muster.tables.reading import Tables
@@ -60,7 +59,7 @@ def group_facts(
     commits = [line.last_commit_ms for line in lines if line.last_commit_ms is not None]
     facts = GroupFacts(
         group_id,
-        *of_partitions((line.verdict, line.since_ms) for line in lines),
+        *worst_of((line.verdict, line.since_ms) for line in lines),
         sum(lags) if lags else None,
         max(times, default=None),
         len(lines),

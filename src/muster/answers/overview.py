@@ -1,16 +1,12 @@
 """All groups in one list, now or as of a moment: how well each does, how far it is behind, what happened last."""
 
-from collections.abc import Iterable
-from functools import cache
 from typing import Any, NamedTuple
 
-from muster.answers.status import WARNINGS, WORST_FIRST, group_status
+from muster.answers.status import NO_VERDICT, group_status, group_verdicts_at, rank
 from muster.answers.totals import DAY_MS, UNKNOWN, Totals, trends_of
 from muster.tables.reading import Tables
 
 TREND_POINTS = 24
-RANKS = {word: rank for rank, word in enumerate(reversed(WORST_FIRST))}
-"""What is said of a partition; the worst has the highest."""
 
 
 class GroupLine(NamedTuple):
@@ -40,35 +36,6 @@ class GroupLine(NamedTuple):
     topics: tuple[str, ...]
 
 
-class Verdict(NamedTuple):
-    """What is said of a group."""
-
-    overall: str | None = None
-    verdict: str | None = None
-    since_ms: int | None = None
-
-
-NOTHING_SAID = Verdict()
-
-
-def of_partitions(said: Iterable[tuple[str | None, int | None]]) -> Verdict:
-    """The verdict on a group, from what is said of its partitions and since when."""
-    worst, first_ms, rank = None, None, -1
-    for word, since_ms in said:
-        if not word or (word_rank := RANKS.get(word, len(RANKS))) < rank:
-            continue
-        if word_rank > rank:
-            worst, first_ms, rank = word, since_ms, word_rank
-        elif since_ms is not None and (first_ms is None or since_ms < first_ms):
-            first_ms = since_ms
-    return NOTHING_SAID if worst is None else Verdict(_of_group(worst), worst, first_ms)
-
-
-@cache
-def _of_group(worst: str) -> str:
-    return "OK" if worst == "OK" else "WARN" if worst in WARNINGS else "ERR"
-
-
 def overview(tables: Tables, totals: Totals | None, at_ms: int | None = None) -> list[GroupLine]:
     """Every group, those to look at first in front."""
     if at_ms is None:
@@ -80,8 +47,7 @@ def overview(tables: Tables, totals: Totals | None, at_ms: int | None = None) ->
 
 
 def _urgency(line: GroupLine) -> tuple[Any, ...]:
-    rank = -1 if line.verdict is None else RANKS.get(line.verdict, len(RANKS))
-    return -rank, -(-1 if line.lag is None else line.lag), line.group_id
+    return rank(line.verdict), -(-1 if line.lag is None else line.lag), line.group_id
 
 
 # Now: from the tables of state
@@ -110,7 +76,7 @@ def _now(tables: Tables, totals: Totals | None) -> list[GroupLine]:
 
 
 def _as_of(tables: Tables, totals: Totals | None, at_ms: int) -> list[GroupLine]:
-    said = _said_at(tables, at_ms)
+    said = group_verdicts_at(tables, at_ms)
     moved, trends = _rebalances(tables, at_ms), _trends(totals, at_ms)
     behind = lags_by_group(totals, at_ms)
     lines = []
@@ -118,22 +84,10 @@ def _as_of(tables: Tables, totals: Totals | None, at_ms: int) -> list[GroupLine]
         lag, lag_ms, topics = behind.get(group_id, (None, None, ()))
         rebalanced_ms, cause, members = moved.get(group_id, (None, None, None))
         lines.append(GroupLine(
-            group_id, *said.get(group_id, NOTHING_SAID), lag, lag_ms, trends.get(group_id, ""), None,
+            group_id, *said.get(group_id, NO_VERDICT), lag, lag_ms, trends.get(group_id, ""), None,
             members, None, rebalanced_ms, cause, None, None, tuple(topics),
         ))  # fmt: skip
     return lines
-
-
-def verdicts_at(tables: Tables, columns: str, at_ms: int, only: str = "TRUE", grouped: str = "") -> str:
-    """A query of what was said of partitions at a moment: `group_id`, `topic`, `partition`, `verdict` ('': nothing) and
-    `since_ms`.
-    """
-    return f"""SELECT {columns} FROM (
-        SELECT v.group_id, v.topic, v.partition, max_by(v.at_ms, v.run_number) AS since_ms,
-            max_by(coalesce(v.verdict, ''), v.run_number) AS verdict
-        FROM {tables.relation("verdicts")} v WHERE v.at_ms <= {int(at_ms)} AND {only}
-        GROUP BY v.group_id, v.topic, v.partition
-    ) w {grouped}"""
 
 
 def lags_by_group(totals: Totals | None, at_ms: int) -> dict[str, tuple[int | None, int | None, list[str]]]:
@@ -149,17 +103,6 @@ def lags_by_group(totals: Totals | None, at_ms: int) -> dict[str, tuple[int | No
         groups[group_id] = (total or 0) + lag, max(longest_ms or UNKNOWN, lag_ms), [*topics, topic]
     return {group_id: (lag, None if lag_ms == UNKNOWN else lag_ms, topics)
             for group_id, (lag, lag_ms, topics) in groups.items()}  # fmt: skip
-
-
-def _said_at(tables: Tables, at_ms: int) -> dict[str, Verdict]:
-    """`of_partitions` of all groups, by duckdb: there may be ten thousand."""
-    cases = " ".join(f"WHEN '{word}' THEN {rank}" for word, rank in RANKS.items())
-    columns = f"group_id, verdict, min(since_ms) AS since_ms, CASE verdict {cases} ELSE {len(RANKS)} END AS rank"
-    by_word = verdicts_at(tables, columns, at_ms, grouped="WHERE verdict <> '' GROUP BY group_id, verdict")
-    rows = tables.asked(
-        f"SELECT group_id, max_by(verdict, rank), max_by(since_ms, rank) FROM ({by_word}) b GROUP BY group_id"
-    )
-    return {group_id: Verdict(_of_group(worst), worst, since_ms) for group_id, worst, since_ms in rows}
 
 
 def _rebalances(tables: Tables, until_ms: int) -> dict[str, tuple[int | None, str | None, int | None]]:

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from muster.answers.overview import verdicts_at
+from muster.answers.status import verdicts_at
 from muster.tables.reading import Tables
 
 

@@ -9,11 +9,14 @@ from typing import NamedTuple
 
 from muster.answers.levels import Level
 from muster.tables.reading import Tables
-from muster.verdicts import Verdict, of_group
+from muster.verdicts import Verdict
 
 ERRORS = tuple(verdict.value for verdict in Verdict if verdict.is_error and verdict is not Verdict.ERR)
 WARNINGS = ("WARN", "EXPIRING")
 WORST_FIRST = ("LOSING", "STOPPED", "STALLED", "REWIND", "EXPIRING", "WARN", "OK")
+RANKS = {verdict: rank for rank, verdict in enumerate(WORST_FIRST)}
+LAST = len(WORST_FIRST)
+"""The rank of what has no verdict, or one that is not known here."""
 
 
 class PartitionStatus(NamedTuple):
@@ -60,9 +63,47 @@ class GroupStatus(NamedTuple):
 
     @property
     def overall(self) -> str | None:
-        """OK, WARN or ERR: Burrow's words for a group."""
-        found = None if self.verdict is None else of_group([Verdict(self.verdict)])
-        return None if found is None else found.value
+        return overall(self.verdict)
+
+
+class GroupVerdict(NamedTuple):
+    """What is said of a group, and since when; as of its worst partition."""
+
+    overall: str | None = None
+    verdict: str | None = None
+    since_ms: int | None = None
+
+
+NO_VERDICT = GroupVerdict()
+
+
+def overall(verdict: str | None) -> str | None:
+    """OK, WARN or ERR: Burrow's words for a group whose worst partition has this verdict."""
+    return None if verdict is None else "OK" if verdict == "OK" else "WARN" if verdict in WARNINGS else "ERR"
+
+
+def worst_of(partitions: Iterable[tuple[str | None, int | None]]) -> GroupVerdict:
+    """The verdict on a group, from those on its partitions and since when they stand."""
+    worst, first_ms = None, None
+    for verdict, since_ms in partitions:
+        if not verdict:
+            continue
+        if worst is None or rank(verdict) < rank(worst):
+            worst, first_ms = verdict, since_ms
+        elif rank(verdict) == rank(worst) and since_ms is not None and (first_ms is None or since_ms < first_ms):
+            first_ms = since_ms
+    return NO_VERDICT if worst is None else GroupVerdict(overall(worst), worst, first_ms)
+
+
+def rank(verdict: str | None) -> int:
+    """Where a verdict stands in `WORST_FIRST`."""
+    return RANKS.get(verdict, LAST) if verdict else LAST
+
+
+def rank_sql(verdict: str) -> str:
+    """The same of a column."""
+    cases = " ".join(f"WHEN '{name}' THEN {place}" for name, place in RANKS.items())
+    return f"CASE {verdict} {cases} ELSE {LAST} END"
 
 
 def level_of(verdicts: Iterable[str | None]) -> Level:
@@ -80,7 +121,7 @@ def partition_status(tables: Tables, groups: Sequence[str] = (), as_of_ms: int |
             s.log_end_offset, s.lost_records, s.last_commit_ms, e.expires_at_ms
         FROM {status} s LEFT JOIN {expiry} e
             ON s.group_id = e.group_id AND s.topic = e.topic AND s.partition = e.partition
-        ORDER BY {_rank("s.verdict")}, s.lag DESC NULLS LAST, s.group_id, s.topic, s.partition""")
+        ORDER BY {rank_sql("s.verdict")}, s.lag DESC NULLS LAST, s.group_id, s.topic, s.partition""")
     return [PartitionStatus(*row) for row in rows]
 
 
@@ -89,9 +130,9 @@ def group_status(tables: Tables, groups: Sequence[str] = (), as_of_ms: int | Non
     status, expiry, known = (tables.relation(name, as_of_ms, groups) for name in ("status", "expiry", "groups"))
     rows = tables.asked(f"""
         WITH judged AS (
-            SELECT s.*, {_rank("s.verdict")} AS rank, row_number() OVER (
+            SELECT s.*, {rank_sql("s.verdict")} AS rank, row_number() OVER (
                 PARTITION BY s.group_id
-                ORDER BY {_rank("s.verdict")}, s.lag DESC NULLS LAST, s.verdict_since_ms, s.topic, s.partition
+                ORDER BY {rank_sql("s.verdict")}, s.lag DESC NULLS LAST, s.verdict_since_ms, s.topic, s.partition
             ) AS place, min(s.verdict_since_ms) OVER (PARTITION BY s.group_id, s.verdict) AS first_ms FROM {status} s
         ), summed AS (
             SELECT j.group_id, count(*) AS partitions, count(*) FILTER (WHERE j.verdict <> 'OK') AS not_ok,
@@ -106,8 +147,30 @@ def group_status(tables: Tables, groups: Sequence[str] = (), as_of_ms: int | Non
         FROM {known} g FULL JOIN summed u ON g.group_id = u.group_id
         LEFT JOIN judged w ON w.group_id = coalesce(g.group_id, u.group_id) AND w.place = 1
         LEFT JOIN expiring e ON e.group_id = coalesce(g.group_id, u.group_id)
-        ORDER BY coalesce(w.rank, {len(WORST_FIRST)}), u.lag DESC NULLS LAST, 1""")
+        ORDER BY coalesce(w.rank, {LAST}), u.lag DESC NULLS LAST, 1""")
     return [GroupStatus(*row) for row in rows]
+
+
+def verdicts_at(tables: Tables, columns: str, at_ms: int, only: str = "TRUE", grouped: str = "") -> str:
+    """A query of what was said of partitions at a moment: `group_id`, `topic`, `partition`, `verdict` ('': nothing) and
+    `since_ms`.
+    """
+    return f"""SELECT {columns} FROM (
+        SELECT v.group_id, v.topic, v.partition, max_by(v.at_ms, v.run_number) AS since_ms,
+            max_by(coalesce(v.verdict, ''), v.run_number) AS verdict
+        FROM {tables.relation("verdicts")} v WHERE v.at_ms <= {int(at_ms)} AND {only}
+        GROUP BY v.group_id, v.topic, v.partition
+    ) w {grouped}"""
+
+
+def group_verdicts_at(tables: Tables, at_ms: int) -> dict[str, GroupVerdict]:
+    """`worst_of` for all groups as of a moment, by duckdb: there may be ten thousand."""
+    columns = f"group_id, verdict, min(since_ms) AS since_ms, {rank_sql('verdict')} AS rank"
+    by_verdict = verdicts_at(tables, columns, at_ms, grouped="WHERE verdict <> '' GROUP BY group_id, verdict")
+    rows = tables.asked(
+        f"SELECT group_id, min_by(verdict, rank), min_by(since_ms, rank) FROM ({by_verdict}) b GROUP BY group_id"
+    )
+    return {group_id: GroupVerdict(overall(worst), worst, since_ms) for group_id, worst, since_ms in rows}
 
 
 def told(groups: Sequence[GroupStatus]) -> str:
@@ -117,9 +180,3 @@ def told(groups: Sequence[GroupStatus]) -> str:
     parts = [f"{found[verdict]:,} {word}" for verdict, word in words.items() if found[verdict]]
     groups_told = "1 group" if len(groups) == 1 else f"{len(groups):,} groups"
     return f"{groups_told}: {', '.join(parts)}" if parts else groups_told
-
-
-def _rank(verdict: str) -> str:
-    """Where a verdict stands in `WORST_FIRST`; one that is not known stands last."""
-    cases = " ".join(f"WHEN '{name}' THEN {place}" for place, name in enumerate(WORST_FIRST))
-    return f"CASE {verdict} {cases} ELSE {len(WORST_FIRST)} END"

@@ -61,12 +61,12 @@ class Timeline(NamedTuple):
         return [member for member in self.members if member.bars[-1].to_ms is None]
 
 
-NOBODY = Timeline([], [], 0)
+EMPTY_TIMELINE = Timeline([], [], 0)
 
 
 def timeline(tables: Tables, group_id: str, since_ms: int, until_ms: int) -> Timeline:
     """A group between two moments. Bars that were there at the first are shown from when they began."""
-    return timelines(tables, since_ms, until_ms, "group_id = ?", [group_id]).get(group_id, NOBODY)
+    return timelines(tables, since_ms, until_ms, "group_id = ?", [group_id]).get(group_id, EMPTY_TIMELINE)
 
 
 def timelines(

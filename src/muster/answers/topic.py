@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from muster.answers.overview import of_partitions, verdicts_at
+from muster.answers.status import verdicts_at, worst_of
 from muster.answers.totals import DAY_MS, UNKNOWN, Totals
 from muster.tables.reading import Tables
 
@@ -46,7 +46,7 @@ def readers(tables: Tables, totals: Totals | None, topic: str, at_ms: int | None
     for group_id, word, since_ms in tables.asked(said, [topic]):
         words[group_id].append((word, since_ms))
     found = [
-        Reader(group_id, *of_partitions(words[group_id]), *behind.get(group_id, (None, None, len(words[group_id]))))
+        Reader(group_id, *worst_of(words[group_id]), *behind.get(group_id, (None, None, len(words[group_id]))))
         for group_id in {*behind, *words}
     ]
     return sorted(found, key=lambda reader: (-(reader.lag_ms or 0), -(reader.lag or 0), reader.group_id))

@@ -8,24 +8,22 @@ by gzip and written as base64, which browsers undo by themselves.
 import base64
 import gzip
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from muster.answers.findings import Finding
 from muster.answers.group import group_facts, known_now
 from muster.answers.moments import Moments, Past, moments_of, past
-from muster.answers.overview import GroupLine, of_partitions, overview, verdicts_at
+from muster.answers.overview import GroupLine, overview
 from muster.answers.partitions import PartitionLine, partitions_by_group
 from muster.answers.series import Series, all_series
-from muster.answers.timeline import NOBODY, Rebalance, Timeline, timelines
+from muster.answers.status import verdicts_at, worst_of
+from muster.answers.timeline import EMPTY_TIMELINE, Rebalance, Timeline, timelines
 from muster.answers.topic import Reader, TopicPartition, topic_partitions_by_topic
 from muster.answers.totals import UNKNOWN, Totals
 from muster.pages.shell import as_json, report_page
 from muster.pages.site import listed, page
 from muster.tables.reading import Tables
-
-FEWEST_MOMENTS = 48
-Say = Callable[[str], None]
 
 
 def report(tables: Tables, moments: int) -> bytes:
@@ -69,7 +67,7 @@ def _readers(tables: Tables, totals: Totals, at_ms: int | None) -> list[Any]:
     found = []
     for key in {*behind, *said}:
         lag, lag_ms, count = behind.get(key, (None, None, 0))
-        found.append([key[1], *Reader(key[0], *of_partitions(said[key]), lag, lag_ms, count)])
+        found.append([key[1], *Reader(key[0], *worst_of(said[key]), lag, lag_ms, count)])
     return sorted(found, key=lambda row: (row[0], -(row[6] or 0), -(row[5] or 0), row[1]))
 
 
@@ -114,7 +112,7 @@ class _Groups:
 
     def block(self, group_id: str) -> dict[str, Any]:
         """The page of now, and what is needed to draw it as of the other moments."""
-        drawn, lines = self._timelines.get(group_id, NOBODY), self._now.get(group_id, [])
+        drawn, lines = self._timelines.get(group_id, EMPTY_TIMELINE), self._now.get(group_id, [])
         series = self._series.get(group_id)
         return {
             "group": group_facts(group_id, lines, drawn, self._known.get(group_id))._asdict(),
