@@ -8,6 +8,8 @@ from muster.cli.status import Status
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
+FOLDERS = (ROOT, ROOT / "src" / "muster", ROOT / "tests", ROOT / "tests" / "server")
+"""What files that docs name are looked for in."""
 
 
 def test_the_command_line_reference_is_up_to_date() -> None:
@@ -31,9 +33,28 @@ def test_the_files_that_docs_name_are_there() -> None:
         for path in re.findall(r"`((?:[a-z_]+/)+[a-z_]+\.py)`", page.read_text(encoding="utf-8"))
     }
     assert len(named) > 40
-    folders = [ROOT, ROOT / "src" / "muster", ROOT / "tests", ROOT / "tests" / "server"]
-    missing = [name for name in sorted(named) if not any((folder / name[1]).exists() for folder in folders)]
+    missing = [name for name in sorted(named) if not any((folder / name[1]).exists() for folder in FOLDERS)]
     assert not missing
+
+
+def test_what_docs_place_in_a_file_is_defined_there() -> None:
+    """`name` (`file.py`) says so."""
+    placed = [
+        (page.name, name.split(".")[-1], path)
+        for page in DOCS.glob("*.md")
+        for name, path in re.findall(
+            r"`([\w.]+)(?:\([^`]*\))?`\s+\(`((?:[a-z_]+/)+[a-z_]+\.py)`", page.read_text(encoding="utf-8")
+        )
+    ]
+    assert len(placed) > 40
+    defines = r"(?m)^\s*(?:(?:async )?def|class) {0}\b|^{0}\b.* = "
+    files = {path: _found(path).read_text(encoding="utf-8") for _, _, path in placed}
+    assert [each for each in placed if not re.search(defines.format(each[1]), files[each[2]])] == []
+
+
+def _found(path: str) -> Path:
+    """A file as docs name it."""
+    return next(folder / path for folder in FOLDERS if (folder / path).exists())
 
 
 def test_the_methods_that_the_walks_name_are_there() -> None:

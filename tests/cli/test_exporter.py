@@ -60,7 +60,7 @@ def test_a_page_until_it_is_told_to_stop(number: signal.Signals) -> None:
         assert (process.returncode, out, err) == (Status.OK, "", "")
 
 
-def test_nobody_there() -> None:
+def test_a_cluster_that_cannot_be_reached() -> None:
     (port,) = free_ports(1)
     ran = run("exporter", "-b", f"127.0.0.1:{port}")
     assert ran.status == Status.UNREACHABLE
@@ -75,7 +75,7 @@ def test_a_port_that_is_taken() -> None:
         port = taken.getsockname()[1]
         ran = run("exporter", "-b", broker.bootstrap_servers, "--listen", f"127.0.0.1:{port}")
     assert ran.status == Status.BAD_INPUT
-    sentence = f"muster: Nobody can be served at 127.0.0.1:{port}: Address already in use. Choose another --listen.\n"
+    sentence = f"muster: cannot listen on 127.0.0.1:{port}: Address already in use. Choose another --listen.\n"
     assert ran.err == sentence
 
 
@@ -95,7 +95,7 @@ def test_a_port_that_is_taken() -> None:
         (("-b", "h:1", "--most-groups", "0"), "--most-groups"),
     ],
 )
-def test_what_cannot_be(arguments: tuple[str, ...], sentence: str) -> None:
+def test_options_that_cannot_be_are_refused(arguments: tuple[str, ...], sentence: str) -> None:
     ran = run("exporter", *arguments)
     assert ran.status == Status.USAGE
     assert sentence in ran.err

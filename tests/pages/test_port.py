@@ -162,7 +162,7 @@ def test_a_taken_port_and_missing_tables_are_sentences(
     site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     number = int(site.port.url.rsplit(":", 1)[1].strip("/"))
-    with pytest.raises(ConfigError, match="Nobody can be served at"):
+    with pytest.raises(ConfigError, match="cannot listen on"):
         PagesPort("127.0.0.1", number, site.runs)
     assert main(["dashboard", "--tables", str(tmp_path / "nosuch")]) == Status.BAD_INPUT
     assert "there are no tables at" in capsys.readouterr().err

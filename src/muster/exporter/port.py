@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from muster.exporter.page import CONTENT_TYPE
-from muster.serving import HttpPort, Reply
+from muster.http_port import HttpPort, Reply
 
 METRICS = "metrics"
 PATHS = (f"/{METRICS}", "/")

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 
 from muster.errors import MusterError, Unexpected
+from muster.http_port import HttpPort, Reply
 from muster.pages.runs import Runs
 from muster.pages.shell import STATIC, as_json, served_page, static_file
 from muster.pages.site import NotAsked, NotThere, Query, is_derived, page
-from muster.serving import HttpPort, Reply
 
 if TYPE_CHECKING:  # it takes libraries that are not needed without a cluster
     from muster.pages.live import LiveCluster

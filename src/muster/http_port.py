@@ -32,7 +32,7 @@ class HttpPort:
             self._http = _Server((host, port), _handler(answer))
         except (OSError, OverflowError) as error:
             why = error.strerror if isinstance(error, OSError) else "ports are numbers from 0 to 65535"
-            raise ConfigError(f"Nobody can be served at {host}:{port}: {why}. Choose another {option}.") from error
+            raise ConfigError(f"cannot listen on {host}:{port}: {why}. Choose another {option}.") from error
         shown = f"[{host}]" if ":" in host else host
         self.url = f"http://{shown}:{self._http.server_port}/"
         self._thread = threading.Thread(target=self._http.serve_forever, name="muster-http", daemon=True)
@@ -49,7 +49,7 @@ class _Server(ThreadingHTTPServer):
     block_on_close = False
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Whoever asked has gone away."""
+        """The client has gone away: no traceback for that."""
 
 
 def _handler(answer: Answer) -> type[BaseHTTPRequestHandler]:
@@ -80,6 +80,6 @@ def _handler(answer: Answer) -> type[BaseHTTPRequestHandler]:
             return "muster"
 
         def log_message(self, format: str, *args: object) -> None:
-            """Requests are nobody's news."""
+            """Requests are not logged."""
 
     return Handler
