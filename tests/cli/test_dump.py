@@ -202,7 +202,7 @@ class TestFilters:
         ],
         ids=lambda value: " ".join(value) if isinstance(value, list) else "",
     )
-    def test_what_passes(self, options: list[str], wanted: Any) -> None:
+    def test_filters_let_pass_what_they_say(self, options: list[str], wanted: Any) -> None:
         def flat(line: dict[str, Any]) -> dict[str, Any]:
             data = (line.get("key") or {}).get("data", {})
             group = data.get("group", data.get("groupId"))

@@ -123,11 +123,11 @@ class TestDurations:
     @pytest.mark.parametrize(
         "text", ["", "P", "PT", "2h", "P1DT", "PT1", "1H", "P1H", "PT1.2H", "P1M", "PT1H ago", "PT1S1M"]
     )
-    def test_what_is_none(self, text: str) -> None:
+    def test_what_is_no_duration(self, text: str) -> None:
         with pytest.raises(ValueError, match=r"is not a duration\. Write PT2H"):
             parse_duration(text)
 
-    def test_so_long_ago(self) -> None:
+    def test_a_moment_is_counted_back_in_whole_milliseconds(self) -> None:
         assert time_before(10_000, 3 * SECOND_NS) == 7_000
         assert time_before(10_000, 1) == 9_999  # Java rounds a moment down, too
 
@@ -142,7 +142,7 @@ class TestTopics:
     @pytest.mark.parametrize(
         "text", ["", ":1", "a:", "a:x", "a:1,", "a:-1", "a:1:2", "a b", "a:99999999999", "a\0", "ü"]
     )
-    def test_what_is_none(self, text: str) -> None:
+    def test_what_is_no_topic(self, text: str) -> None:
         with pytest.raises(ValueError, match=r"is not a topic\. Write orders, or orders:0,3"):
             parse_topics([text])
 

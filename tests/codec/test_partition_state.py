@@ -24,7 +24,7 @@ VALUES = st.builds(
 
 
 @given(LOG_OFFSETS, VALUES)
-def test_there_and_back(log_offset: int, value: OffsetValue) -> None:
+def test_a_packed_commit_is_read_back(log_offset: int, value: OffsetValue) -> None:
     commit_bytes = encode_commit(log_offset, value)
     assert decode_commit(commit_bytes) == (log_offset, value)
     assert fetched(commit_bytes) == value[:3]

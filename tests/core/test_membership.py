@@ -767,8 +767,10 @@ def test_206_a_pending_member_is_not_waited_for_past_the_timeout() -> None:
     (a,) = world.stable("a", rebalance=1_000, session=600_000)
     world.join(client="c", session=600_000)
     parked = world.join(member_id=a, client="a", rebalance=1_000, session=600_000)
-    world.advance(1_000)
-    joined(world, parked)
+    world.advance(999)
+    assert world.is_parked(parked)
+    world.advance(1)
+    assert len(joined(world, parked).members) == 1
 
 
 def test_207_nobody_syncs() -> None:

@@ -247,7 +247,7 @@ def damaged(data: bytes, position: int) -> bytes:
         (batch(0)[:16] + b"\x07" + batch(0)[17:], "no batch"),
     ],
 )
-def test_garbage(records: bytes, what: str, tmp_path: Path) -> None:
+def test_records_that_cannot_be_read_are_refused(records: bytes, what: str, tmp_path: Path) -> None:
     log = FakeLog.of(batch(0, 4))
     log.batches = [(0, 4, records)]
     with FakeCluster(log) as fake, pytest.raises(ClusterError, match=what) as caught:

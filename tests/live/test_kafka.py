@@ -190,7 +190,7 @@ def test_no_such_topic(guarded: GuardedBroker, tmp_path: Path) -> None:
         download(guarded.config(), DATA, 99, 0, None, tmp_path)
 
 
-def test_the_wrong_door(guarded: GuardedBroker) -> None:
+def test_wrong_security_settings_are_told_in_a_sentence(guarded: GuardedBroker) -> None:
     def told(door: str, **config: str) -> str:
         given = guarded.config(door) | {name.replace("_", "."): value for name, value in config.items()}
         started = time.monotonic()

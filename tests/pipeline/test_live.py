@@ -64,7 +64,7 @@ def test_a_second_run_over_the_port_reads_on(kafka: KafkaBroker, driven: "Drive"
     assert 1 <= summary.records < 50
 
 
-def test_nobody_there(tmp_path: Path) -> None:
+def test_a_cluster_that_does_not_answer_leaves_no_tables(tmp_path: Path) -> None:
     with pytest.raises(ClusterUnreachable, match=r"127\.0\.0\.1:1"):
         run_here(tmp_path / "tables", "kafka://127.0.0.1:1")
     assert not (tmp_path / "tables" / "_manifest").exists()

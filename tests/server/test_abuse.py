@@ -80,7 +80,9 @@ def rss_mb() -> float:
     ],
     ids=["negative", "2 GB", "too long", "nothing", "unknown API", "unknown version", "torn body", "http", "noise"],
 )
-def test_garbage(broker: Broker, server_log: io.StringIO, good: Raw, garbage: bytes) -> None:
+def test_a_client_that_sends_garbage_is_sent_away(
+    broker: Broker, server_log: io.StringIO, good: Raw, garbage: bytes
+) -> None:
     lines = server_log.getvalue().count("was sent away")
     with connect(broker) as client:
         client.sendall(garbage)

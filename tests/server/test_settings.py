@@ -74,7 +74,7 @@ def test_other_names_of_a_setting() -> None:
         ("group.max.size", "x" * 1000, "group.max.size is 'xxx"),
     ],
 )
-def test_what_cannot_be(name: str, value: str, sentence: str) -> None:
+def test_values_that_cannot_be_are_refused(name: str, value: str, sentence: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(sentence)) as caught:
         settings_from({name: value})
     assert len(str(caught.value)) < 200

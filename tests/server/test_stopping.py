@@ -232,7 +232,7 @@ def test_while_it_starts(tmp_path: Path) -> None:
         server.__exit__()
 
 
-def test_while_it_loads(tmp_path: Path) -> None:
+def test_a_stop_while_it_loads(tmp_path: Path) -> None:
     """The load is in a thread that does not look whether to go on, and has the log: that is not closed under it."""
     with running(tmp_path / "data") as server, Raw(server.address) as raw:
         create_topic(server.address, "orders", 1)

@@ -47,8 +47,9 @@ def test_the_trend_finds_room_on_a_terminal(tables: Path) -> None:
 
 
 def test_totals_of_lag_are_sums_of_the_table(tables: Path) -> None:
-    rows = objects("table", "lag", "--tables", tables)
-    for each in objects("lag", "--tables", tables):
+    rows, totals = objects("table", "lag", "--tables", tables), objects("lag", "--tables", tables)
+    assert [each["group_id"] for each in totals] == ["orders-app", "billing", "nightly-audit", "new"]
+    for each in totals:
         lags = [row["lag"] for row in rows if row["group_id"] == each["group_id"]]
         assert each["lag"] == (None if lags == [None] else sum(lags))
         assert each["partitions"] == len(lags)

@@ -18,7 +18,7 @@ NAMES = (
 )  # fmt: skip
 
 
-def test_sizes(both: Both) -> None:
+def test_sizes_that_no_frame_has(both: Both) -> None:
     """A frame that is not there, that is larger than may be, or that owes bytes."""
 
     def story(side: Side) -> None:

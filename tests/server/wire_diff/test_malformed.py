@@ -62,7 +62,7 @@ def test_cut_anywhere(both: Both) -> None:
     assert {str(answer) for answer in answers} == {str(CLOSED)}
 
 
-def test_stretched(both: Both) -> None:
+def test_requests_with_bytes_behind_their_end(both: Both) -> None:
     def story(side: Side) -> None:
         asker = Asker(side)
         for api, version, payload, _ in payloads(side):
