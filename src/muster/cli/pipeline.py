@@ -5,7 +5,7 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -39,7 +39,7 @@ from muster.errors import BadInput, MusterError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from muster.pipeline.job import Summary
+    from muster.pipeline.job import Request, Summary
 
 app = typer.Typer(
     name="pipeline",
@@ -163,64 +163,86 @@ def run_pipeline(
     config = {} if client is None else without_secrets(read_client_properties(client), client)
 
     extras.need(extras.PIPELINE, "`muster pipeline run`")
-    from muster.pipeline.engine import SparkEngine
-    from muster.pipeline.job import Request, run
-    from muster.pipeline.request import check_history
-    from muster.pipeline.sources.offsets_topic import open_source
-    from muster.tables.storage.store import TableStore
+    from muster.pipeline.job import Request
     from muster.tables.storage.upkeep import Keep
 
     keep = Keep(runs=keep_runs, history_ms=history_ms)
     request = Request(
         source, out, options, config, not state_only, retention_ms, unpacked, accept_truncation, keep, not no_analytics
     )
-    store = TableStore(out, options)  # what cannot work should say so before Spark takes its seconds to start
+    is_first = _check_before_spark(request, is_followed=interval_s is not None)
+    from muster.pipeline.spark.session import spark_session
+
+    with starting_spark(not (quiet or as_json)):
+        spark = spark_session(master, settings)
+    shows = show_json if as_json else show_nothing if quiet else show
+    try:
+        runs = _Runs(spark, request, register, with_bar=not quiet)
+        if interval_s is not None:
+            follow_on(runs.run, Rounds(show).show if shows is show else shows, interval_s)
+        summary = runs.run()
+        shows(summary)
+        if shows is show:
+            _say_what_next(out, is_first, register, runs.views)
+        return Status.DAMAGED if summary.damaged else Status.OK
+    finally:
+        _stop(spark)
+
+
+def _check_before_spark(request: "Request", is_followed: bool) -> bool:
+    """Refuse what cannot work before Spark takes its seconds to start. Returns whether there are no tables yet."""
+    from muster.pipeline.request import check_history
+    from muster.pipeline.sources.offsets_topic import open_source
+    from muster.tables.storage.store import TableStore
+
+    store = TableStore(request.tables, request.storage_options)
     manifest = store.manifest()
-    is_first = manifest is None
     if manifest is not None:
         check_history(manifest, request)
     with _writing(store.address):
         store.check_place()
     try:
-        open_source(source, config, options, unpacked).close()
+        open_source(request.sources, request.kafka_config, request.storage_options, request.unpack_limit).close()
     except MusterError as error:
-        if interval_s is None or tries_after(error, has_run=False) == NEVER:
+        if not is_followed or tries_after(error, has_run=False) == NEVER:
             raise
-    from muster.pipeline.spark.session import spark_session
-    from muster.pipeline.spark.sql_views import check_catalog, register_views
+    return manifest is None
 
-    with starting_spark(not (quiet or as_json)):
-        spark = spark_session(master, settings)
 
-    shown: dict[str, int] = {}
+class _Runs:
+    """Runs of one request in one Spark session. With `--register` each shows its tables as views in the catalog."""
 
-    def run_once() -> "Summary":
-        nonlocal request, shown
-        with bar_of_run(not quiet) as watch, _writing(out):
-            summary = run(SparkEngine(spark), request, watch)
-            request = replace(request, accept_truncation=False)  # said of the log as it is now, not of later ones
-        if register is not None:
-            shown = register_views(spark, out, register, options, shown)
-        return summary
+    def __init__(self, spark: "SparkSession", request: "Request", register: str | None, *, with_bar: bool) -> None:
+        from muster.pipeline.spark.sql_views import check_catalog
 
-    shows = show_json if as_json else show_nothing if quiet else show
-    try:
+        self._spark, self._request, self._register, self._with_bar = spark, request, register, with_bar
+        self.views: dict[str, int] = {}
         if register is not None:
             check_catalog(spark, register)
-        if interval_s is not None:
-            follow_on(run_once, Rounds(show).show if shows is show else shows, interval_s)
-        summary = run_once()
-        shows(summary)
-        if is_first and shows is show:
-            say(
-                f"`muster table --tables {out}` lists the tables, and `muster table lag --tables {out}` shows who is "
-                "behind."
-            )
-        if register is not None and shows is show:
-            say(f"the tables are views in {register}: {', '.join(shown)}.")
-        return Status.DAMAGED if summary.damaged else Status.OK
-    finally:
-        _stop(spark)
+
+    def run(self) -> "Summary":
+        from muster.pipeline.engine import SparkEngine
+        from muster.pipeline.job import run
+        from muster.pipeline.spark.sql_views import register_views
+
+        request = self._request
+        with bar_of_run(self._with_bar) as watch, _writing(request.tables):
+            summary = run(SparkEngine(self._spark), request, watch)
+            self._request = replace(request, accept_truncation=False)  # said of the log as it is now, not of later ones
+        if self._register is not None:
+            options = request.storage_options
+            self.views = register_views(self._spark, request.tables, self._register, options, self.views)
+        return summary
+
+
+def _say_what_next(tables: str, is_first: bool, register: str | None, views: Iterable[str]) -> None:
+    if is_first:
+        say(
+            f"`muster table --tables {tables}` lists the tables, and `muster table lag --tables {tables}` shows who is "
+            "behind."
+        )
+    if register is not None:
+        say(f"the tables are views in {register}: {', '.join(views)}.")
 
 
 def _ms(option: str, text: str) -> int:

@@ -19,6 +19,8 @@ from muster.cli.status import Status
 if TYPE_CHECKING:
     import asyncio
 
+    from muster.server.kit.control_port import ControlPort
+    from muster.server.metrics import MetricsPort
     from muster.server.server import Server
     from muster.server.server_log import ServerLog
 
@@ -73,8 +75,8 @@ def serve(
 ) -> int:
     """Run a Kafka broker in one process: topics, producers and consumers for tests, and a full coordinator for groups.
 
-    Stops in steps on SIGTERM or Ctrl-C (accept nobody, answer whoever waits, flush, close), within five seconds; a
-    second one stops at once, unless it is a SIGTERM in the same second.
+    Stops in steps on SIGTERM or Ctrl-C (no new connections, answers to waiting requests, flush, close), within five
+    seconds; a second one stops at once, unless it is a SIGTERM in the same second.
     """
     started = time.perf_counter()
     wanted = _settings(config, settings or [])
@@ -149,33 +151,12 @@ async def _serve(
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     await server.start()
     _tell_of_fixed_partitions(settings.broker.offsets_topic_num_partitions, wanted, server)
-    metrics = None
-    if metrics_port is not None:
-        from muster.server.metrics import MetricsPort
-
-        try:
-            metrics = MetricsPort(server.parts, metrics_port)
-        except BaseException:
-            await server.stop()
-            raise
-        server_log.say(f"metrics at {metrics.url}", event="metrics", url=metrics.url)
-    control = None
-    if control_port is not None:
-        from muster.server.kit.control_port import TOKEN_FILE, ControlPort
-        from muster.server.kit.verbs import Kit
-
-        kit = Kit(server.parts, crash=lambda: os.kill(os.getpid(), signal.SIGKILL))
-        server.parts.control.verbs_for_tests = dict.fromkeys(kit.verbs, kit.answer)
-        control = ControlPort(kit, data)
-        try:
-            await control.start(control_port)
-        except BaseException:
-            await server.stop()
-            raise
-        server_log.say(
-            f"control at {control.url}, with the token of {data / TOKEN_FILE}: whoever has it can delete everything",
-            event="control", url=control.url,
-        )  # fmt: skip
+    try:
+        metrics = None if metrics_port is None else _metrics(server, metrics_port)
+        control = None if control_port is None else await _control(server, control_port, data)
+    except BaseException:
+        await server.stop()
+        raise
     server_log.close()  # what was said so far comes before the line that it is ready
     signals.serving(lambda: loop.call_soon_threadsafe(stop.set))
     print(
@@ -196,6 +177,30 @@ async def _serve(
     well = status is Status.OK
     server_log.say("stopped" if well else "stopped, but not all logs could be closed well", event="stopped")
     return status
+
+
+def _metrics(server: "Server", port: int) -> "MetricsPort":
+    from muster.server.metrics import MetricsPort
+
+    metrics = MetricsPort(server.parts, port)
+    server.parts.server_log.say(f"metrics at {metrics.url}", event="metrics", url=metrics.url)
+    return metrics
+
+
+async def _control(server: "Server", port: int, data: Path) -> "ControlPort":
+    """The verbs of the test kit, over HTTP and over the socket of `muster partitions`."""
+    from muster.server.kit.control_port import TOKEN_FILE, ControlPort
+    from muster.server.kit.verbs import Kit
+
+    kit = Kit(server.parts, crash=lambda: os.kill(os.getpid(), signal.SIGKILL))
+    server.parts.control.verbs_for_tests = dict.fromkeys(kit.verbs, kit.answer)
+    control = ControlPort(kit, data)
+    await control.start(port)
+    server.parts.server_log.say(
+        f"control at {control.url}, with the token of {data / TOKEN_FILE}: whoever has it can delete everything",
+        event="control", url=control.url,
+    )  # fmt: skip
+    return control
 
 
 def _data_directory(named: Path | None, log_dirs: tuple[str, ...] | None, server_log: "ServerLog") -> Path:
@@ -275,7 +280,7 @@ class StopSignals:
     def __exit__(self, *_: object) -> None:
         self._is_over = True
         if self._thread.is_alive():
-            signal.pthread_kill(self._thread.ident or 0, signal.SIGTERM)  # wakes it, and nobody else
+            signal.pthread_kill(self._thread.ident or 0, signal.SIGTERM)  # wakes that thread alone
             self._thread.join()
         for number, handler in self._handlers_before.items():
             signal.signal(number, handler)

@@ -32,7 +32,7 @@ class Request:
     """Withdraw what the source's log does not have, even where no newer leader epoch says that it was cut."""
     keep: Keep = KEEP
     analytics: bool = True
-    """False leaves `lag_history`, `rates` and `group_hours` as they are."""
+    """False leaves tables by interval (`lag_history`, ...) and those that judge (`status`, ...) as they are."""
 
 
 @dataclass(slots=True)
@@ -52,7 +52,7 @@ class Summary:
     incomplete_partitions: int | None = None
     """Partitions whose log had lost records before it was first read; None where no history is kept."""
     complete_since_ms: int | None = None
-    """Since when nothing is missing in any of them; None: in none was, or nobody knows when."""
+    """Since when nothing is missing in any of them; None: nothing ever was, or it is not known."""
     dropped_rows: dict[str, int] = field(default_factory=dict)
     """Rows older than the history that is kept, which this run has dropped."""
     history_since_ms: int | None = None
