@@ -1,8 +1,8 @@
 """Folders for what a machine makes once and every process of a user loads: compiled kernels, archives of classes.
 
-Another release, another Java or another CPU makes its own, so what earlier ones made stays behind. Whoever makes
-something new removes what nobody has used for `UNUSED_S`. Each use says so (`mark_used`), and a process that has loaded
-or mapped a file keeps it, removed or not. Whoever comes back after that time makes it once more.
+Another release, another Java or another CPU makes its own, so what earlier ones made stays behind. A process that makes
+something new removes what was not used for `UNUSED_S`. Each use is noted (`mark_used`), and a process that has loaded
+or mapped a file keeps it, removed or not. A release that is used again after that time makes its files once more.
 """
 
 import os
@@ -20,7 +20,7 @@ MARK_EVERY_S = 24 * 3600.0
 def cache_folder(name: str, parent: str | None = None) -> Path | None:
     """A folder that this user alone may write to, made where there is none; None: nothing can be kept here.
 
-    Where it is made, those of the same kind (`kernels-*`) that nobody uses any more are emptied.
+    Where it is made, those of the same kind (`kernels-*`) that are not used any more are emptied.
     """
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "muster"
     user = os.getuid() if hasattr(os, "getuid") else None
@@ -48,7 +48,7 @@ def mark_used(path: Path) -> None:
 
 
 def remove_unused(paths: Iterable[Path]) -> None:
-    """Remove the files, and the contents of the folders, among these that nobody has used for long.
+    """Remove the files, and the contents of the folders, among these that were not used for long.
 
     A process that has just begun to use a folder finds it empty, and fills it again. The next time round an empty one
     goes itself. What cannot be removed stays.

@@ -1,7 +1,7 @@
 """The exceptions of muster, grouped by who can help: the bytes, the disk, the input, the cluster, or muster itself.
 
-The codec only knows that bytes are `Truncated` or `Malformed`; whoever fetched them (a socket, a file) turns that into
-the family that names the place.
+The codec only knows that bytes are `Truncated` or `Malformed`; the code that fetched them (from a socket, a file) turns
+that into the family that names the place.
 """
 
 
@@ -22,7 +22,7 @@ class Malformed(CodecError):
 
 
 class TooLarge(Malformed):
-    """A few bytes that would become more than anybody wants to hold."""
+    """A few bytes that would unpack to more than a limit allows."""
 
 
 class UnsupportedVersion(Malformed):
@@ -46,7 +46,7 @@ class SourceMissing(BadInput):
 
 
 class NotThereYet(BadInput):
-    """It cannot be read or written now, and may be later: nobody needs to change anything."""
+    """It cannot be read or written now, and may be later, without a change of the command or its settings."""
 
 
 class ConfigError(MusterError):
@@ -74,5 +74,5 @@ class ClusterRefused(ClusterError):
 
 
 def described(error: BaseException) -> str:
-    """An error for people: its text, and for one that nobody raised on purpose also what kind it is."""
+    """An error for people: its text, and for one that is not raised on purpose also what kind it is."""
     return str(error) if isinstance(error, MusterError | OSError) else f"{type(error).__name__}: {error}"

@@ -1,8 +1,8 @@
 """What `pip install muster` leaves out, and what brings it: the extras of `pyproject.toml`, by the modules they have.
 
 A server, the test kit and the command line need little. The libraries for columns make `muster dump` possible and
-loading and compaction many times as fast, and take hundreds of megabytes; so do tables, and Spark. Whoever can do
-without asks `is_installed`, and whoever cannot calls `need` before the first import.
+loading and compaction many times as fast, and take hundreds of megabytes; so do tables, and Spark. Code that can
+do without them asks `is_installed`; code that cannot calls `need` before the first import.
 """
 
 import sys

@@ -12,8 +12,8 @@ moves. The first rule that applies gives the verdict:
     6  WARN      the lag never shrank from one commit to the next
     7  OK
 
-A commit whose lag is None counts where offsets are looked at, and not where lags are: it was made before anybody looked
-at the end of the log. LOSING stands above all of these: what is to be read next is no longer in the log. EXPIRING
+A commit whose lag is None counts where offsets are looked at, and not where lags are: it was made before the end of the
+log was first looked at. LOSING stands above all of these: what is to be read next is no longer in the log. EXPIRING
 stands above WARN and OK: the broker will delete the offset soon if nothing more happens.
 """
 

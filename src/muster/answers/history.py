@@ -1,6 +1,6 @@
 """What happened to one group, in order: rebalances, steps back, deletions and verdicts; commits in between counted.
 
-A step back while nobody was in the group is a reset, somebody's doing from outside; with members it is a rewind.
+A step back while the group had no members is a reset, made from outside; with members it is a rewind.
 """
 
 from bisect import bisect_right
@@ -115,7 +115,7 @@ def _steps_back(
 
 
 def _empty_spans(tables: Tables, group_id: str, as_of_ms: int | None) -> list[tuple[int, int]]:
-    """When nobody was in the group: also before its first members came, and all the time where none ever did."""
+    """When the group had no members: also before its first ones came, and always where none ever did."""
     rows = tables.asked(
         f"""SELECT at_ms, members, cause FROM {tables.relation("rebalances", as_of_ms, [exactly(group_id)])} r
         WHERE at_ms IS NOT NULL ORDER BY at_ms, log_offset"""

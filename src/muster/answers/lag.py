@@ -32,9 +32,9 @@ class PartitionLag(NamedTuple):
     client_id: str | None
     client_host: str | None
     behind_since_ms: int | None = None
-    """Since when it is behind. None: it is not, or nobody saw it."""
+    """Since when it is behind. None: it is not, or no look saw it begin."""
     was_behind_before: bool | None = None
-    """Whether it was behind then already: nobody looked before, or looks further back were not looked at."""
+    """Whether it was behind then already: there was no look before, or looks further back were not read."""
     trend: tuple[int | None, ...] = ()
     """Lags at equal distances, the last one now."""
 
@@ -82,7 +82,7 @@ class Remembered(NamedTuple):
     behind_since_ms: int | None
     """The first look behind the last one without a lag."""
     was_behind_before: bool
-    """Nobody saw it without a lag."""
+    """No look saw it without a lag."""
 
 
 Key = tuple[str, str, int]

@@ -2,7 +2,7 @@
 
 `lag_history` has a row where something changed, and between rows nothing did. So the lag of a group at a moment is the
 sum of the last row of each of its partitions, however long ago that was. A day is added up in one go from its rows and
-from what was in force when it began. `Totals` belongs to whoever serves pages for long: a day is added up once, and a
+from what was in force when it began. `Totals` belongs to a process that serves pages: a day is added up once, and a
 newer run adds up those days alone in which it has changed something. When all of them together take too much memory,
 the oldest are forgotten, and added up again when they are asked for (`recall`).
 """
@@ -21,7 +21,7 @@ Numbers = npt.NDArray[np.int64]
 
 DAY_MS = 86_400_000
 UNKNOWN = -1
-"""In place of a lag that nobody knows, and of one that is no more: the commit was deleted, or there is none yet."""
+"""In place of a lag that is not known, or that there is none of: the commit was deleted, or is yet to come."""
 KEY_COLUMNS = "number BIGINT, group_id VARCHAR, topic VARCHAR, partition INTEGER"
 HOLE = -2
 """Nothing is new in this interval."""

@@ -25,7 +25,7 @@ class Event(NamedTuple):
     number: int | None = None
     """Members after a rebalance; partitions with that verdict; records that were rewound; offsets deleted."""
     length_ms: int | None = None
-    """How long nobody committed around a rebalance."""
+    """How long the group did not commit around a rebalance."""
     who: tuple[str, ...] = ()
     """Members that came (+) and went (-)."""
 

@@ -220,7 +220,7 @@ class KitVerbs(ABC):
         return [_record(one) for one in self.do("records", topic=topic, partition=partition)]
 
     def wait_for_members(self, group: str, members: int, within: float = 10.0) -> Group:
-        """Return when the group is Stable with so many members (0: when nobody is left); `NotInTime`."""
+        """Return when the group is Stable with so many members (0: when it is Empty); `NotInTime`."""
         return _group(self.do("wait_for_members", group=group, members=members, within_s=within))
 
     def wait_until_stable(self, group: str, within: float = 10.0) -> Group:

@@ -166,7 +166,7 @@ def _names(text: str) -> "tuple[Names, ...]":
 
 
 class _Stop(BaseException):
-    """Somebody wants us to stop, wherever we are: there is nothing to save."""
+    """A signal to stop, wherever we are: there is nothing to save."""
 
 
 @contextmanager

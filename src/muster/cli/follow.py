@@ -30,7 +30,7 @@ SHORTEST_INTERVAL_S = 1.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 NEVER, A_FEW_TIMES, AS_LONG_AS_IT_TAKES = 0, 3, 1 << 62
 HEALED_BY_HAND = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.ETIMEDOUT)
-"""What a disk says until somebody has made room on it, or mounted it again."""
+"""Errors of a disk that last until an operator makes room on it, or mounts it again."""
 
 
 def tries_after(error: Exception, has_run: bool) -> int:

@@ -11,7 +11,7 @@ from muster.cli.people import csv_cell
 
 
 def json_lines(rows: Iterable[Mapping[str, Any]]) -> bytes:
-    """An object a line; what nobody knows is null."""
+    """An object a line; what is not known is null."""
     texts = (json.dumps(row, ensure_ascii=False, default=base64_text) + "\n" for row in rows)
     return "".join(texts).encode("utf-8", "replace")
 

@@ -55,7 +55,7 @@ KAFKA_CONFIG = option("--kafka-config", panel=CLUSTER, metavar="FILE", readable=
 CSV = option(
     "--csv",
     panel=OUTPUT,
-    help="CSV with a header; empty for what nobody knows. A name that a spreadsheet would take for a formula has an "
+    help="CSV with a header; empty for what is not known. A name that a spreadsheet would take for a formula has an "
     "apostrophe in front.",
 )
 CSV_EXACT = option("--csv-exact", panel=OUTPUT, help="CSV with names exactly as they are, for programs.")
@@ -157,7 +157,7 @@ def storage_options(given: Iterable[str] | None) -> dict[str, str]:
 
 
 def warn_of_secrets(option: str, settings: Mapping[str, str], instead: str) -> None:
-    """Arguments are for everybody on the machine to read, in the list of processes."""
+    """All users of the machine can read the arguments of a process."""
     from muster.references import literal_secrets
 
     for name in literal_secrets(settings):

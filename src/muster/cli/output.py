@@ -29,7 +29,7 @@ def missing_group(group_id: str, known: Collection[str], others: str = "`muster 
 
 
 def write_to_stdout(data: bytes) -> None:
-    """Write bytes behind whatever text is there already; `PipeClosed` when nobody reads any more."""
+    """Write bytes behind whatever text is there already; `PipeClosed` when the reader has gone."""
     try:
         sys.stdout.flush()
         sys.stdout.buffer.write(data)

@@ -83,7 +83,7 @@ def dashboard(
     """Serve pages over the tables: who is behind and since when, now and at any moment of the past.
 
     Read-only. A newer run is shown as soon as it is published; with a broker named, pages of now have beside it what
-    the cluster says. Whoever reaches the port sees everything: there is no login. Ctrl-C and SIGTERM stop it.
+    the cluster says. There is no login: every client that reaches the port sees everything. Ctrl-C and SIGTERM stop it.
     """
     from muster.extras import WEB, need
 
@@ -156,7 +156,7 @@ def report(
 ) -> int:
     """Write the pages of the dashboard into one file: for a mail, a ticket, or a machine without muster.
 
-    It needs nothing but a browser, and asks nothing of anybody. Its slider moves over the moments that are in it.
+    It needs nothing but a browser, and loads nothing from elsewhere. Its slider moves over the moments that are in it.
     """
     from muster.extras import WEB, need
 

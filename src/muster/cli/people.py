@@ -51,7 +51,7 @@ def iso_time(time_ms: int) -> str:
 
 
 def shown_duration(length_ms: int) -> str:
-    """`0.3 s`, `12 min 28 s`, `3 h 5 min`, `2 d 4 h`: two units, and no more than anybody would say."""
+    """`0.3 s`, `12 min 28 s`, `3 h 5 min`, `2 d 4 h`: two units, as people say it."""
     if length_ms < 0:
         return f"-{shown_duration(-length_ms)}"
     if length_ms < 60_000:

@@ -22,7 +22,7 @@ class Status(IntEnum):
 
 
 _MEANINGS = {
-    Status.OK: "Done. Also when whoever reads a pipe has had enough, as `head` has.",
+    Status.OK: "Done. Also when the reader of a pipe has had enough, as `head` has.",
     Status.BUG: "A mistake in muster; the sentence says where, `--debug` or `MUSTER_DEBUG=1` how it came to that.",
     Status.USAGE: "Options and values that do not exist or do not go together.",
     Status.BAD_INPUT: "What was pointed at cannot be used: a path that is missing, not a segment, not permitted, on a "

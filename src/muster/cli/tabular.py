@@ -106,7 +106,7 @@ def show(table: Table, format: Format) -> None:
 
 
 def json_lines(table: Table) -> str:
-    """An object a line; what nobody knows is null."""
+    """An object a line; what is not known is null."""
     keys = [column.key for column in table.columns]
     kinds = [column.kind for column in table.columns]
     return "".join(
@@ -130,7 +130,7 @@ def _json_value(value: Any, kind: Kind) -> Any:
 
 
 def csv_text(table: Table, exact: bool = False) -> str:
-    """A header and a line for each row; what nobody knows is empty."""
+    """A header and a line for each row; what is not known is empty."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([column.key for column in table.columns])

@@ -154,7 +154,7 @@ class Router(ABC, Generic[Machine]):
     def handle(self, event: Any, now: Instant, out: Outcome, partition: int | None = None) -> int | None:
         """Decide a request; returns its partition, or None if it was answered without one.
 
-        Whoever knows the partition already says it: finding it is a good part of the work for a heartbeat.
+        A caller that knows the partition passes it: finding it is a good part of the work for a heartbeat.
         """
         if partition is None:
             if type(event) is self.about_all:
@@ -213,7 +213,7 @@ class TransactionRouter(Router[TransactionCoordinator]):
 
     def refusal(self, event: Any, error: ErrorCode) -> Any:
         if type(event) is not ListTransactions and not event.transactional_id:
-            error = ErrorCode.INVALID_REQUEST  # whoever is asked
+            error = ErrorCode.INVALID_REQUEST  # of any coordinator
         return transaction_refusal(event, error)
 
     def gathered(self, answers: list[ListTransactionsAnswer]) -> ListTransactionsAnswer:

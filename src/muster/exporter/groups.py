@@ -60,7 +60,7 @@ class Position(NamedTuple):
 @dataclass(slots=True)
 class Group:
     type: str | None = None
-    """None: nobody ever joined, it only commits."""
+    """None: it never had members, it only commits."""
     protocol_type: str = ""
     protocol: str = ""
     members: dict[str, Member] = field(default_factory=dict)
@@ -271,7 +271,7 @@ def _take_classic(group: Group, value: GroupValue | None) -> None:
 
 
 def _owned(member: MemberValue, protocol_type: str) -> frozenset[TopicPartition]:
-    """Only consumers write assignments that everybody can read."""
+    """Only assignments of the consumer protocol have a known layout."""
     if protocol_type != CONSUMER:
         return frozenset()
     try:

@@ -87,7 +87,7 @@ def _is_replaced(chunk: Chunk) -> NDArray[np.bool_]:
 
 
 def _records(chunk: Chunk, rows: NDArray[np.int64]) -> Iterator[tuple[int, Record]]:
-    """Number of the batch, and the record as the row-wise codec has it, but for headers: nobody looks at those."""
+    """Number of the batch, and the record as the row-wise codec has it, without its headers, which are not used."""
     raw = chunk.buffer.data
     for offset, at_ms, key, key_length, value, value_length, batch in chunk.records[rows][:, NEEDED].tolist():
         yield (

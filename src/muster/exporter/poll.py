@@ -48,7 +48,7 @@ class Plan:
 
 
 class Shows(Protocol):
-    """Whoever is told what came of a round."""
+    """What shows the results of a round: the page of metrics, or the dashboard."""
 
     def show(self, health: Health, view: View | None = None) -> None:
         """Without a view nothing is known yet. `health` is of the moment, `ends` of the view too: both go on."""
@@ -63,7 +63,7 @@ class RecordTimes:
         self._tried_at: dict[RecordPlace, float] = {}
 
     def read(self, wanted: set[RecordPlace]) -> None:
-        """Read some of those that are not known yet; what nobody asks for any more is forgotten."""
+        """Read some of those that are not known yet; those that are not wanted any more are forgotten."""
         now = time.monotonic()
         self.known = {place: at_ms for place, at_ms in self.known.items() if place in wanted}
         self._tried_at = {place: at for place, at in self._tried_at.items() if place in wanted}

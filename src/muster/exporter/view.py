@@ -25,7 +25,7 @@ class Owner(NamedTuple):
     client_id: str = ""
 
 
-NOBODY = Owner()
+NO_OWNER = Owner()
 
 
 class PartitionRow(NamedTuple):
@@ -150,7 +150,7 @@ def _group_row(group_id: str, group: Group, known: Known, methods: Counter[str])
                 last.offset,
                 None if end is None else end.end - last.offset,
                 None if end is None else _lag_s(where, last.offset, end, known, methods),
-                owners.get(where, NOBODY),
+                owners.get(where, NO_OWNER),
                 Verdict.LOSING if is_lost else burrow,
                 burrow,
             )

@@ -48,7 +48,7 @@ from muster.segments.files import REAL_FILES, DirectoryLocked, Files, Lock
 from muster.segments.sources import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 
 COORDINATED_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
-"""Whoever leads a partition of one of these begins an epoch, and records that were durable there must not be missed."""
+"""The leader of a partition of one of these begins an epoch, and durable records of theirs must not be missing."""
 LOCK = ".lock"
 CLEAN_STOP = ".kafka_cleanshutdown"
 

@@ -202,7 +202,7 @@ def remove_topics(
         set_aside(files, path / f"{topic.name}-{number}")
         for topic in topics
         for number in there.get(topic.name, ())
-        if number < max(topic.partitions, topic.planned)  # others are somebody's, and were left alone all along
+        if number < max(topic.partitions, topic.planned)  # other directories are not ours
     ]
     names = {topic.name for topic in topics}
     forget_offsets(names)  # which syncs the directory, so the new names last before the topics are forgotten

@@ -8,7 +8,7 @@ with half of them.
 A change that fails has not happened, and will not: what a client was told must hold after a crash. That is certain as
 long as the new file does not have its name. If the directory cannot be synced behind the rename, it is not known which
 of the two files a power cut leaves, and a killed process leaves the new one. Then the file is written as it was before,
-again and again, and nothing else is changed and nobody told anything until it is.
+again and again; until that succeeds nothing else is changed, and no request for a change is answered.
 """
 
 import json
@@ -39,7 +39,7 @@ class TopicRefused(MusterError):
 
 
 class ChangeUnsettled(MusterError):
-    """Whether topics were changed is not known, so nobody may be told that they were, or that they were not."""
+    """Whether topics were changed is not known, so no client may be told that they were, or that they were not."""
 
 
 @dataclass(frozen=True, slots=True)

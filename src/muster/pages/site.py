@@ -29,11 +29,11 @@ class NotThere(BadInput):
 
 
 class NotAsked(BadInput):
-    """What was asked makes no sense, or is of a time that nobody knows."""
+    """What was asked makes no sense, or is of a time of which nothing is known."""
 
 
 def page(name: str, tables: Tables, totals: Totals | None, query: Query) -> dict[str, Any]:
-    """The content of a page. `BadInput` is a sentence for whoever asked.
+    """The content of a page. `BadInput` is a sentence for the reader of the page.
 
     As of a moment, findings are on their own page alone: they are derived from history, which takes its time.
     """

@@ -378,7 +378,7 @@ def memory_of_a_task(setting: Callable[[str], str | None]) -> int:
 
 
 def mistake_in(error: BaseException) -> str:
-    """What a task raised that nobody foresaw, and where in muster. Empty where it is Spark's own trouble."""
+    """The unexpected exception of a task, and where in muster it was raised. Empty where it is Spark's own trouble."""
     before_java = JAVA_STACK.split(str(error), maxsplit=1)[0]
     places = _OUR_LINE.findall(before_java)
     if "Traceback (most recent" not in before_java or not places:

@@ -131,7 +131,7 @@ def resolved(open_before: str, markers: str) -> str:
 
 
 def resolved_by_rebuilding(open_before: str, open_now: str, winners: str) -> str:
-    """The same for rebuilt partitions, where the marker itself may have been cleaned away: then nobody knows."""
+    """The same for rebuilt partitions. Where the marker itself was cleaned away the outcome is unknown."""
     told = {"txn_outcome": "coalesce(b.txn_outcome, 'unknown')", "txn_marker_offset": "b.txn_marker_offset"}
     return f"""
         SELECT {_columns(told)} FROM {open_before} a
@@ -161,7 +161,7 @@ def deletions_that_wait(still_open: str, candidates: str) -> str:
 
 
 def vanished(offsets_held: str, winners: str, open_now: str, read_before: Mapping[int, int]) -> str:
-    """Keys that were in force and of which the log has no record any more: deleted between two runs, nobody saw when.
+    """Keys that were in force and have no record in the log any more: deleted between two runs, at an unknown time.
 
     `read_before` has how far each rebuilt partition had been read. The deletion's place is unknown too; it is put right
     there, behind everything an earlier run had seen. What waits for a marker again, since a truncation took the one it

@@ -5,7 +5,7 @@ from muster.errors import Malformed
 
 MAX_ELEMENTS = 50_000
 """Elements of arrays in one request, all together. Two bytes on the wire can become half a kilobyte here, a frame may
-be a hundred megabytes, and an element takes 5 to 15 microseconds of the one loop that serves everybody. The largest
+be a hundred megabytes, and an element takes 5 to 15 microseconds of the one loop that serves all clients. The largest
 that clients really ask is a consumer of every partition, each in a topic of its own, that leaves as many others:
 four times `muster.max.partitions`. (Kafka has no such limit, and a thread for each of such requests.)"""
 

@@ -332,9 +332,9 @@ class Unread:
 class FairTurns:
     """Clients that have sent more than can be handled at once, and wait for their turn to go on.
 
-    Those go first that have had the least time while there was somebody to wait for it. So one with few requests waits
-    for the one at hand, and not for all who always have another one. In each turn of the loop there is also one slice
-    of a long request (`long_requests.py`).
+    Those go first that have had the least time while others waited. So one with few requests waits for the one at hand,
+    and not for all who always have another one. In each turn of the loop there is also one slice of a long request
+    (`long_requests.py`).
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -344,7 +344,7 @@ class FairTurns:
         self._slices: deque[Callable[[], None]] = deque()
         self._came = 0
         self._period = 0
-        """Which one it is of the times in which somebody waits."""
+        """The number of the period at hand: one begins when a client has to wait, and ends when none does."""
         self._is_called = self._is_serving = False
         self._spent_s = 0.0
         self.is_long = False

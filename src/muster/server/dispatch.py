@@ -1,9 +1,9 @@
 """From the bytes of a request to the handler of its API.
 
-The plain path: `Dispatch.handle` reads the header, looks the API up in the table of handlers, and calls it. There are
-two groups of handlers: requests about groups become events for the coordinators (`groups/requests.py`); requests about
-the cluster are answered from what this node knows (`cluster_requests.py`). A handler makes a `PendingReply` and answers
-it, now or later.
+The plain path: `Dispatch.handle` reads the header, looks the API up in the table of handlers, and calls it. Requests
+about groups and transactions become events for their coordinators (`groups/requests.py`, `transactions/requests.py`);
+requests about the cluster and its records are answered from what this node knows (`cluster_requests.py`). A handler
+makes a `PendingReply` and answers it, now or later.
 
 Clients repeat themselves, so most requests of the hot APIs do not come this way: `repeated_requests.py` stands before
 `Dispatch.handle`, and recognises those that begin with the same bytes as the last one.

@@ -1,6 +1,6 @@
 """Requests of very many elements, which would hold all others up for tenths of a second.
 
-Most of that time they are read and their answers are written, which concerns nobody else: a thread does it, and the
+Most of that time goes into reading them and writing their answers, which needs no state: a thread does it, and the
 interpreter lets the loop have its turn every few milliseconds. What there is to say is found by the loop, in slices
 (`slices.py`), of which there is one in a turn of the loop (`FairTurns`). The connection waits, as behind a fetch.
 

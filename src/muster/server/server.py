@@ -158,7 +158,7 @@ class Server:
         return well or False
 
     async def abandon(self) -> None:
-        """Stop as if the power had gone: nobody is answered, nothing is written. Files are closed as they are."""
+        """Stop as if the power had gone: no client is answered, nothing is written. Files are closed as they are."""
         parts = self.parts
         parts.connections.refuse_all(_leave_unanswered)
         if self._listener is not None:

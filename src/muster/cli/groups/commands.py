@@ -87,7 +87,7 @@ def describe(
 
     [bold]Examples[/bold]
 
-    How far behind is everybody?
+    How far behind are all groups?
       [cyan]muster groups describe -b kafka:9092 --all-groups[/cyan]
 
     The ten partitions that are furthest behind:
@@ -145,7 +145,7 @@ def state(
 
 @command(app)
 def reset_offsets(common: Common, groups: Groups, topics: Topics, to: NewOffsets, execution: Execution) -> Status:
-    """Move the offsets of groups that nobody uses at the moment.
+    """Move the offsets of groups that have no members at the moment.
 
     Without --execute it only shows what would be. Groups with members are left alone, and named.
 

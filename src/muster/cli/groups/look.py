@@ -62,7 +62,7 @@ def reason(refusal: Refusal) -> str:
 
 
 def about_members(groups: Iterable[Group]) -> list[str]:
-    """What kafka-consumer-groups says beside its rows: that nobody is there, or that it is about to change."""
+    """What kafka-consumer-groups says beside its rows: that a group has no members, or that it is about to change."""
     empty, restless = [], []
     for group in groups:
         if group.state is State.EMPTY:
@@ -219,5 +219,5 @@ def _described(
         group_id: Group(group_id, listings[group_id].type, State.EMPTY)
         for group_id in wanted
         if group_id in listings and listings[group_id].state is State.EMPTY
-    }  # nobody is in there to be described
+    }  # they have no members to be described
     return empty | cluster.describe(group_id for group_id in wanted if group_id not in empty)

@@ -36,7 +36,7 @@ class State(StrEnum):
 
     @property
     def is_inactive(self) -> bool:
-        """Whether offsets may be reset: nobody is there to overwrite them. A group that does not exist is Dead."""
+        """Whether offsets may be reset: no member would overwrite them. A group that does not exist is Dead."""
         return self in (State.EMPTY, State.DEAD)
 
 
@@ -140,7 +140,7 @@ def offsets_table(
     log_end_offsets: Mapping[TopicPartition, int],
     verbose: bool = False,
 ) -> Table:
-    """A row for each partition that a member has, and for each that was committed and nobody has."""
+    """A row for each partition that a member has, and for each that was committed and no member has."""
     epoch = (LEADER_EPOCH,) if verbose else ()
     columns = (
         GROUP, TOPIC, PARTITION, *epoch, CURRENT_OFFSET, LOG_END_OFFSET, LAG, CONSUMER_ID, HOST, CLIENT_ID,

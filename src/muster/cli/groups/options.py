@@ -79,11 +79,11 @@ class Common:
             metavar="MS",
             min=100,
             max=LONGEST_TIMEOUT_MS,
-            help=f"How long a request may take. Default: {KAFKAS_TIMEOUT_MS}. That nobody answers is noticed within "
+            help=f"How long a request may take. Default: {KAFKAS_TIMEOUT_MS}. That no broker answers is noticed within "
             "10 s.",
         ),
     ] = KAFKAS_TIMEOUT_MS
-    as_json: Annotated[bool, option("--json", panel=OUTPUT, help="An object a line; null for what nobody knows.")] = (
+    as_json: Annotated[bool, option("--json", panel=OUTPUT, help="An object a line; null for what is not known.")] = (
         False
     )
     as_csv: Annotated[bool, CSV] = False

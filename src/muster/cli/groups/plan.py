@@ -1,6 +1,6 @@
 """Where offsets go when they are reset: kafka-consumer-groups' specifications, and the plan that each makes.
 
-Nothing is asked here. `needs` says what must be known of the partitions, whoever can ask brings it as `Known`, and
+Nothing is asked here. `needs` says what must be known of the partitions, the caller brings it as `Known`, and
 `plan_reset` gives the new offsets. The rules are those of Kafka's tool:
 
 - earliest, latest: the ends of the log; current: where the group is, or the end where it never was;

@@ -123,7 +123,7 @@ def status(
 
     [bold]Examples[/bold]
 
-    Is everybody well? For cron: exit code 0 all well, 10 a warning, 11 an error.
+    Are all groups well? For cron: exit code 0 all well, 10 a warning, 11 an error.
       [cyan]muster status --tables tables[/cyan]
 
     One group, partition by partition:
@@ -236,7 +236,7 @@ def lag(
     """Say who is behind, since when, and how that came; the furthest first.
 
     By partition where one GROUP is named. The trend has 24 points, its highest is the full block; < before a
-    moment: it was behind then already; ? instead of one: nobody saw it begin.
+    moment: it was behind then already; ? instead of one: no look saw it begin.
 
     [bold]Examples[/bold]
 
@@ -266,7 +266,7 @@ def history(
 ) -> Status:
     """Show what happened to a group, in order: rebalances, resets, deletions, verdicts; commits in between are counted.
 
-    A reset is a step back while nobody was in the group, a rewind one with members in it.
+    A reset is a step back while the group had no members, a rewind one with members in it.
 
     [bold]Examples[/bold]
 

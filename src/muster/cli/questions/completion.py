@@ -7,7 +7,7 @@ MOST_NAMES = 200
 
 
 def complete_group(ctx: Any, incomplete: str) -> list[str]:
-    """Groups that begin like this. Nothing at all where anything is amiss: nobody reads errors while typing."""
+    """Groups that begin like this; none where anything is amiss: an error would stand in the line being typed."""
     try:
         from muster.tables.reading import open_tables
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from muster.tables.reading import Tables
 
 UNSEEN = "?"
-"""Behind, and nobody knows since when."""
+"""In place of a moment: behind, and it is not known since when."""
 LEVELS = "▁▂▃▄▅▆▇█"
 MOST_TRENDS = 200
 """Groups of which history is looked through."""

@@ -174,7 +174,7 @@ class TransactionCoordinator:
         out.writes.append(TransactionWrite([(key, value)], decision))
 
     def _could_end(self, key: bytes, value: bytes) -> bool:
-        """Whether the log would take the end of a transaction as well; else nobody could ever end it."""
+        """Whether the log would take the end of a transaction as well; otherwise it could never be ended."""
         return len(key) + len(value) + ROOM_FOR_END_BYTES <= self.config.max_batch_bytes
 
     def _go_on(self, transaction: Transaction, out: Outcome) -> None:
@@ -205,7 +205,7 @@ class TransactionCoordinator:
     # Producers begin.
 
     def _init(self, event: InitProducerId, now: Instant, out: Outcome) -> None:
-        """Give a producer its id and epoch, and fence whoever had them before."""
+        """Give a producer its id and epoch, and fence the one that had them before."""
         transaction = self.transactions.get(event.transactional_id)
         error = self._init_error(event, transaction)
         if error is not ErrorCode.NONE:
@@ -354,7 +354,7 @@ def _is_its_producer(event: InitProducerId, transaction: Transaction) -> bool:
 
 
 def _version_of(event: AddPartitions) -> int:
-    """The version of transactions of whoever adds partitions: those that add them by writing have the newest."""
+    """The version of transactions of the client that adds partitions: one that adds them by writing has the newest."""
     match event.asker:
         case Asker.ADD_OFFSETS:
             return OLDEST_VERSION

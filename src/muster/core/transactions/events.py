@@ -96,7 +96,7 @@ class DescribeTransaction:
 
 @dataclass(slots=True)
 class ListTransactions:
-    """An empty filter lets all pass. A pattern of ids is for whoever asks."""
+    """An empty filter lets all pass. A pattern of ids is matched by the shell."""
 
     reply_to: Any
     states: tuple[str, ...] = ()
@@ -114,7 +114,7 @@ class AbortTimedOut:
 
 @dataclass(slots=True)
 class ExpireTransactionalIds:
-    """Time to forget the transactional ids that nobody has used for long."""
+    """Time to forget the transactional ids that were not used for long."""
 
 
 Request = InitProducerId | AddPartitions | EndTxn | DescribeTransaction | ListTransactions

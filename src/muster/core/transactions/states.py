@@ -55,7 +55,7 @@ AT_REST = (_EMPTY, _COMPLETE_COMMIT, _COMPLETE_ABORT)
 
 
 class Served(StrEnum):
-    """How a request is served that no error stops; nobody waits for an answer to what the shell says."""
+    """How a request is served that no error stops. Events of the shell have no answer."""
 
     AT_ONCE = "answered"
     WRITTEN = "written, then answered"

@@ -153,7 +153,7 @@ class TransactionTable:
             self.transactions[key.transactional_id] = Transaction(key.transactional_id, value)
 
     def replay_marker(self, producer_id: int, commit: bool) -> None:
-        """Nobody writes to this log in a transaction."""
+        """Records of this log are in no transaction."""
 
 
 def replay_transactions(

@@ -24,7 +24,7 @@ class WriteMarkers(NamedTuple):
 
 
 class Changed(NamedTuple):
-    """A transaction has another record; then whoever asked for it is answered, and a decided end gets its markers."""
+    """A transaction has another record; then the request for it is answered, and a decided end gets its markers."""
 
     transactional_id: str
     last_epoch: int

@@ -35,7 +35,7 @@ def fetch_to_segments(work: PartitionWork, directory: Path) -> SegmentFiles:
     source = work.source
     from_offset = 0 if work.state_from_scratch else work.from_offset
     if isinstance(source, LiveLog):
-        from muster.live.download import download  # clusters are not everybody's, nor are its libraries
+        from muster.live.download import download  # its libraries are needed for live clusters only
 
         target = directory / f"{source.topic}-{work.offsets_partition}"
         target.mkdir(parents=True)

@@ -310,7 +310,7 @@ def extract(works: Sequence[PartitionWork], context: ExtractContext) -> Extracte
     """Read these ranges, write their history, return the rest; run again, it writes other files and answers the same.
 
     Raises `BadInput` for a partition that is not there and `OSError` for a disk that fails; files written until then
-    are nobody's. Damage in a log is no error: it is in the report.
+    are named by no table. Damage in a log is no error: it is in the report.
     """
     progress = ProgressFile(context.progress)
     scratch = Scratch()

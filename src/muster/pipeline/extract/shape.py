@@ -2,7 +2,7 @@
 
     commits         offset commits and their deletions that can be read
     markers         control records
-    group_records   all else: groups of every kind, types nobody knows yet, and whatever cannot be read, with its bytes
+    group_records   all else: groups of every kind, unknown types, and whatever cannot be read, with its bytes
 
 Nothing is looked up outside of the batch but transaction markers and names of topics. What only the log before and
 after can tell (which deletion is an expiry, when a group committed around a rebalance) is filled in by `extract`, which

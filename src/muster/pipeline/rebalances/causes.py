@@ -297,7 +297,7 @@ class History:
         self._generation(record, group_type, members, lambda: self._still_owned(members, group_type))
 
     def _still_owned(self, members: Members, group_type: str) -> dict[str, Owned]:
-        """Until the assignment of a new epoch is there, whoever stays keeps what it has."""
+        """Until the assignment of a new epoch is there, a member that stays keeps what it has."""
         owners = plain_owners(self.at.owners)
         if owners is None or self.at.type != group_type:
             return owners_of({one: self.at.targets.get(one, NOTHING) for one in members}, members)
@@ -366,7 +366,7 @@ class History:
     # Rows.
 
     def _generation(self, record: Row, group_type: str, members: SomeMembers, owners: Callable[[], SomeOwners]) -> None:
-        """A generation or epoch, with everybody in it; a row, unless nothing came of it."""
+        """A generation or epoch, with all members in it; a row, unless nothing came of it."""
         at, generation = self.at, record["epoch"]
         same_type = at.type == group_type
         if at.ended:
@@ -396,7 +396,7 @@ class History:
         at = self.at
         if at.type != group_type or at.ended:
             return
-        if at.open_row is None:  # nobody ever came
+        if at.open_row is None:  # it never had members
             self.at = Snapshot(type=group_type, known=True)
             return
         if at.open_row["cause"] == DELETED:

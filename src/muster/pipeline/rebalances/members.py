@@ -95,7 +95,7 @@ def assigned_count(owners: dict[str, Owned] | None) -> int | None:
 
 
 def moved_count(before: dict[str, Owned] | None, after: dict[str, Owned] | None) -> int | None:
-    """Partitions that were taken from their owner, whether somebody else has them now or nobody."""
+    """Partitions that were taken from their owner, whether another member has them now or none."""
     if before is None or after is None:
         return None
     return sum(len(partitions - after.get(owner, NOTHING)) for owner, partitions in before.items())
@@ -104,7 +104,7 @@ def moved_count(before: dict[str, Owned] | None, after: dict[str, Owned] | None)
 def hands_out_revoked(
     earlier: dict[str, Owned] | None, before: dict[str, Owned] | None, after: dict[str, Owned] | None
 ) -> bool:
-    """Whether a generation does nothing but give away what the one before it had taken and given to nobody."""
+    """Whether a generation does nothing but give away what the one before it had taken and left without an owner."""
     if earlier is None or before is None or after is None or moved_count(before, after):
         return False
     held, holds = NOTHING.union(*before.values()), NOTHING.union(*after.values())

@@ -58,7 +58,7 @@ def moment_of(ends: pa.Table, looked_at_ms: int, newest_ms: int | None) -> tuple
     """Of which moment directories are: that of the newest record anywhere. And which records have times that cannot be.
 
     So a copy of yesterday's disk is not a day behind. `newest_ms` is the offsets topic's. A time far ahead of the look
-    is not believed, whoever wrote it; unless all are, and it is this machine's clock that is wrong.
+    is not believed, whichever client wrote it; unless all are, and it is this machine's clock that is wrong.
     """
     rows = ends.select(["topic", "partition", "newest_timestamp_ms"]).to_pylist()
     times = {f"{row['topic']}-{row['partition']}": row["newest_timestamp_ms"] for row in rows}
@@ -144,7 +144,7 @@ def _directories(
 
 
 def _furthest(directories: list[tuple[Path, int | None]], notes: Problems, files: Files) -> _Replica | None:
-    """The replica whose log ends last. What is wrong with the others is nobody's business."""
+    """The replica whose log ends last. Problems of the others are not reported."""
     best: _Replica | None = None
     failed: Problems = []
     for directory, start in directories:

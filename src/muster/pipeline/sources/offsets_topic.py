@@ -84,7 +84,7 @@ class LogDirectories:
             raise
 
     def _as_given(self, text: str) -> str:
-        """A sentence with archives by their own names: nobody knows the folders that they were unpacked into."""
+        """A sentence with archives by the names that the user gave, not by the folders that they were unpacked into."""
         for folder, archive in self._archives.items():
             text = text.replace(str(folder), str(archive))
         return text

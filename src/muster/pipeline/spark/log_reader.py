@@ -41,7 +41,7 @@ Options = Mapping[str, str]
 def checked_options(given: Mapping[str, str]) -> dict[str, str]:
     """The options by the names they have here, whatever their case.
 
-    An option that nobody reads is a mistake: without it the answer would be to another question.
+    An option that is not known is refused: without it the answer would be to another question.
     """
     names = {name.lower(): name for name in NAMES}
     options = {}

@@ -197,7 +197,7 @@ def _use_java() -> None:
 
 @contextmanager
 def _no_java_left_behind() -> Iterator[None]:
-    """Where the start is interrupted or fails, end the Java that Spark has begun to start: nobody else would."""
+    """Where the start is interrupted or fails, end the Java that Spark has begun to start: it would go on."""
     from pyspark import java_gateway
 
     gateway: Any = java_gateway
@@ -222,7 +222,7 @@ def _no_java_left_behind() -> Iterator[None]:
 
 @contextmanager
 def _chatter_aside() -> Iterator[Path]:
-    """While the JVM starts, what it inherits as its stderr is a file: it greets with four lines nobody asked for.
+    """While the JVM starts, what it inherits as its stderr is a file: its first four lines would stand between ours.
 
     The file lives as long as the process, and is what to read when Spark itself goes wrong.
     """
@@ -277,7 +277,7 @@ def secrets_as_references(settings: Mapping[str, str], is_local: bool) -> Iterat
             f"{names[0]} is given as text, and would travel to every worker, and lie in Spark's temporary files. Give "
             "it as ${env:NAME} or ${file:PATH}, and have the variable or the file on every worker."
         )
-    with tempfile.TemporaryDirectory(prefix="muster-secrets-") as folder:  # nobody else may enter
+    with tempfile.TemporaryDirectory(prefix="muster-secrets-") as folder:  # only this user may enter
         references = {}
         for number, name in enumerate(names):
             place = Path(folder) / str(number)

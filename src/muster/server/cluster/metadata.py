@@ -414,13 +414,13 @@ def encode_topic_partitions(version: int, correlation_id: int, answer: DescribeT
 
 def _encoded_partitions(topic: PartitionsOfTopic, leader: int) -> dict[str, Any]:
     # not null, which the format allows and Java's client does not
-    nobody: dict[str, Any] = {"eligibleLeaderReplicas": [], "lastKnownElr": []}
+    no_replicas: dict[str, Any] = {"eligibleLeaderReplicas": [], "lastKnownElr": []}
     return {
         "errorCode": topic.error,
         "name": topic.name,
         "topicId": topic.topic_id,
         "isInternal": topic.name in INTERNAL_TOPICS,
-        "partitions": [_encoded_partition(number, epoch, leader) | nobody for number, epoch in topic.partitions],
+        "partitions": [_encoded_partition(number, epoch, leader) | no_replicas for number, epoch in topic.partitions],
         "topicAuthorizedOperations": topic.operations,
     }
 

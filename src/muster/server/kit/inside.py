@@ -68,7 +68,7 @@ class Inside:
         return [_commit(*key, commit_bytes) for key, commit_bytes in sorted(offsets.items())]
 
     async def wait_for_members(self, group: str, members: int, within_s: float = 10.0) -> dict[str, Any]:
-        """Until the group is Stable with so many members; none: until nobody is left."""
+        """Until the group is Stable with so many members; 0: until it is Empty."""
         state = State.STABLE if members else State.EMPTY
         wanted = f"{state.value} with {_counted(members, 'member')}"
 

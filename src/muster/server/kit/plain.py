@@ -38,7 +38,7 @@ COMMIT_KEYS = ("topic", "partition", "offset", "metadata")
 
 
 def check_keys(given: Mapping[str, Any], known: Iterable[str], needed: Iterable[str], what: str) -> None:
-    """Refuse an object with a key that nobody knows, or without one that is needed. Raises `ConfigError`."""
+    """Refuse an object with an unknown key, or without one that is needed. Raises `ConfigError`."""
     known = tuple(known)
     if not isinstance(given, Mapping):
         raise ConfigError(f"{what} is {given!r}; it should be an object of {', '.join(known)}.")

@@ -12,7 +12,7 @@ Versions
     16  where the leader is, for one who asks with an outdated epoch
     17, 18  more about replicas
 
-A request is answered at once, or parked: `handle` says which. Whoever parks it has those partitions counted that have
+A request is answered at once, or parked: `handle` says which. While it is parked those partitions are counted that have
 grown (`count`), until it `has_enough`. That counts bytes and reads none. Records are read once, when the request is
 answered (`complete`): when they are enough, when the deadline has come, or something happens to a topic that it waits
 for.
@@ -56,7 +56,7 @@ from muster.server.slices import Slices, finished
 FIRST_WITH_IDS = 13
 _FIRST_WITH_LEADER = 16
 ENOUGH = 1 << 62
-"""Bytes, as many as nobody waits for: of a partition that a client must be told of."""
+"""More bytes than any client waits for: of a partition that a client must be told of at once."""
 _KNOWS_THE_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 

@@ -9,7 +9,7 @@ again after a pause, until it can or is gone. If the coordinator is let go meanw
 load finds the decision in the log and asks again. A marker that is asked for again is not written where nothing of its
 producer is open, since that is how a log looks behind it.
 
-A partition may have heard of a later epoch of the producer, in a marker or a batch that somebody else has written. The
+A partition may have heard of a later epoch of the producer, in a marker or a batch that another client has written. The
 end of a transaction that is decided now stays undone then, as in Kafka, and the log says so: the next load finds that
 nothing is open there.
 """

@@ -103,7 +103,7 @@ class TransactionRequests:
         return reply
 
     def _needs_fresh_id(self, event: InitProducerId) -> bool:
-        """Whether the transactional id is new, or its epoch used up; not where nobody can say."""
+        """Whether the transactional id is new, or its epoch used up; False where its partition is not served here."""
         known = self._known(event)
         if known is None:
             return False
@@ -111,7 +111,7 @@ class TransactionRequests:
         return found is None or found.is_used_up
 
     def _known(self, event: InitProducerId) -> Mapping[str, Transaction] | None:
-        """Those of the event's partition; None where nobody can say."""
+        """The transactions of the event's partition; None where that is not served here."""
         led = self._transactions.by_number.get(self._transactions.router.partition_of(event))
         return None if led is None or led.coordinator is None else led.coordinator.transactions
 
@@ -219,7 +219,7 @@ class TransactionRequests:
         self._verification.prepare(to_add, commit, reply.fail)
 
     def _goes_on(self, to_add: AddPartitions) -> bool:
-        """Whether a producer has offsets open in the partition already: as with batches, nobody is asked then."""
+        """Whether a producer has offsets open in the partition already: no coordinator is asked, as with batches."""
         ((_, number),) = to_add.partitions
         led = self._groups.by_number.get(number)
         return led is not None and has_open(led.log, Writer(to_add.producer_id, to_add.producer_epoch))

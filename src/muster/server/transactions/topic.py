@@ -1,4 +1,4 @@
-"""`__transaction_state`: made when somebody first asks for a coordinator of transactions, and led from then on."""
+"""`__transaction_state`: made when a client first asks for a coordinator of transactions, and led from then on."""
 
 import asyncio
 import time
