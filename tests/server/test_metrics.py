@@ -48,6 +48,14 @@ def wait_for(server: ServerProcess, name: str, wanted: float, **labels: str) -> 
     return metrics
 
 
+def wait_for_line(server: ServerProcess, text: str) -> None:
+    """A thread writes the log, perhaps after the answer that a client has already."""
+    deadline = time.monotonic() + 20
+    while text not in server.log.read_text():
+        assert time.monotonic() < deadline, server.log.read_text()[-2_000:]
+        time.sleep(0.02)
+
+
 def sit_down(raw: Raw, group: str, **more: object) -> str:
     """Join and sync alone; the member's id."""
     joined = raw.ask(ApiKey.JOIN_GROUP, 3, groupId=group, **(JOIN | more))
@@ -71,12 +79,12 @@ def transactions_are_counted(server: ServerProcess, raw: Raw) -> None:
     assert Producer(raw, "slow", 0).begin(timeout_ms=1).add("orders", 1) == [0]
     wait_for(server, "muster_timed_out_transactions_total", 1)
     wait_for(server, "muster_transactions_total", 2, outcome="aborted")
-    assert "transactional id 'slow': its transaction is open for longer" in server.log.read_text()
+    wait_for_line(server, "transactional id 'slow': its transaction is open for longer")
     fenced = Producer(raw, "worker-1", 2).begin()
     fenced.send("orders", 0, "c")
     assert "was open when another producer began" not in server.log.read_text()
     Producer(raw, "worker-1", 2).begin()
-    assert "transactional id 'worker-1': its transaction was open when another producer" in server.log.read_text()
+    wait_for_line(server, "transactional id 'worker-1': its transaction was open when another producer")
 
 
 def test_what_clients_do_is_counted(tmp_path: Path) -> None:
@@ -164,10 +172,7 @@ def test_connections_there_is_no_room_for(tmp_path: Path) -> None:
             assert first.ask(ApiKey.API_VERSIONS, 0)["errorCode"] == 0
             assert second.recv(1) == b""
             wait_for(server, "muster_refused_connections_total", 1)
-        deadline = time.monotonic() + 20
-        while "1 connection refused beside 1 open ones: max.connections is 1" not in server.log.read_text():
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        wait_for_line(server, "1 connection refused beside 1 open ones: max.connections is 1")
 
 
 def test_every_metric_is_documented_and_served(tmp_path: Path) -> None:
