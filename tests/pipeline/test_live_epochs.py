@@ -7,8 +7,8 @@ import pytest
 
 from muster.live import cluster as live_cluster
 from muster.pipeline.plan import Plan, plan
+from muster.pipeline.sources import live_cluster as live_source
 from muster.pipeline.sources.live_cluster import LiveSource
-from muster.pipeline.sources.offsets_topic import live_cluster as live_source
 from muster.protocol.apis import ApiKey
 from muster.tables.storage.manifest import PartitionProgress
 from tests.live.fake import TOPIC, FakeCluster, FakeLog, batch

@@ -18,8 +18,8 @@ from muster.pipeline.job import Request, run
 from muster.pipeline.merge import MergeAnswer
 from muster.pipeline.model import LiveLog
 from muster.pipeline.plan import PartitionState
-from muster.pipeline.sources.offsets_topic import live_cluster as live_source
-from muster.pipeline.sources.offsets_topic import log_directories as sources
+from muster.pipeline.sources import live_cluster as live_source
+from muster.pipeline.sources import offsets_topic as sources
 from muster.pipeline.spark.session import secrets_as_references
 from muster.references import is_secret, resolved
 from tests.cli import corpus
