@@ -81,6 +81,44 @@ def test_the_first_rule_that_applies(
     assert judged(commits, ends, later_ms) is verdict
 
 
+def steady(at_ms: int) -> int | None:
+    """A log that grows by 20 records a second, and was looked at often enough."""
+    return 10_000 + (at_ms - START_MS) // 50
+
+
+@pytest.mark.parametrize(
+    ("commits", "verdict"),
+    [
+        # All commits came behind one look: against that the lag shrinks, however far the group falls behind.
+        (window((5000, 5000), (5100, 4900), (5150, 4850)), Verdict.WARN),
+        (window((5000, 5000), (5200, 4800), (5400, 4600)), Verdict.WARN),  # never less is enough
+        (window((5000, 5000), (5201, 4799), (5202, 4798)), Verdict.OK),
+        # At one of them it had read all that had been there at the look before: whether more had come, nobody knows.
+        (window((9990, 10), (10_000, 0), (10_005, 0)), Verdict.OK),
+        (window((10_000, 0), (10_000, 0), (10_000, 0)), Verdict.OK),  # caught up, and then records came
+        (window((5000, 5000), (5000, 5000)), Verdict.STALLED),
+        (window((5000, 5000), (4000, 6000)), Verdict.REWIND),
+    ],
+)
+def test_whether_a_lag_grows_is_told_by_the_end_at_the_time(commits: tuple[Commit, ...], verdict: Verdict) -> None:
+    now_ms = commits[-1].at_ms + ROOM_MS
+    found = evaluate(commits, [10_000, steady(now_ms) or 0], now_ms, end_at=steady)
+    assert found is not None
+    assert found.verdict is verdict
+
+
+def test_ends_that_are_known_for_one_commit_alone_tell_nothing() -> None:
+    commits = window((100, 10), (110, 20), (120, 30))
+    ends = {START_MS: 1000}
+    found = evaluate(commits, [300], commits[-1].at_ms + ROOM_MS, end_at=ends.get)
+    assert found is not None
+    assert found.verdict is Verdict.WARN
+    ends[START_MS + STEP_MS] = 900  # the last one came behind the last look
+    found = evaluate(commits, [300], commits[-1].at_ms + ROOM_MS, end_at=ends.get)
+    assert found is not None
+    assert found.verdict is Verdict.OK
+
+
 def test_nothing_to_judge() -> None:
     now_ms = SAME[-1].at_ms
     assert evaluate(SAME, [], now_ms) is None

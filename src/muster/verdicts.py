@@ -13,11 +13,14 @@ moves. The first rule that applies gives the verdict:
     7  OK
 
 A commit whose lag is None counts where offsets are looked at, and not where lags are: it was made before the end of the
-log was first looked at. LOSING stands above all of these: what is to be read next is no longer in the log. EXPIRING
-stands above WARN and OK: the broker will delete the offset soon if nothing more happens.
+log was first looked at. The lag of a commit is against the last end that was seen before it, so it is not too high: who
+had none is well (4). Of several commits behind one look that lag can only shrink, however far the group falls behind.
+Rule 6 takes the end at the time of the commit instead, on the line between the looks before and after it (`end_at`):
+of those commits for which that is known, if there are two. LOSING stands above all of these: what is to be read next is
+no longer in the log. EXPIRING stands above WARN and OK: the broker will delete the offset soon if nothing more happens.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from itertools import pairwise
 from typing import NamedTuple
@@ -96,12 +99,23 @@ def with_commit(window: Sequence[Commit], commit: Commit, rules: Rules = DEFAULT
     return (*window, commit)[-rules.intervals :]
 
 
+EndAt = Callable[[int], int | None]
+
+
+def not_known(at_ms: int) -> int | None:
+    return None
+
+
 def evaluate(
-    window: Sequence[Commit], ends: Sequence[int], now_ms: int, rules: Rules = DEFAULT_RULES
+    window: Sequence[Commit],
+    ends: Sequence[int],
+    now_ms: int,
+    rules: Rules = DEFAULT_RULES,
+    end_at: EndAt = not_known,
 ) -> Evaluation | None:
     """The verdict on one partition; None where there is nothing to judge: no end known, or no commit still young.
 
-    `ends` are those that the log was seen to have, the newest last.
+    `ends` are those that the log was seen to have, the newest last; `end_at` tells where it ended at a moment.
     """
     young = [commit for commit in window if now_ms - commit.at_ms <= rules.expire_group_ms]
     if not young or not ends:
@@ -110,22 +124,28 @@ def evaluate(
     completeness = len(young) / rules.intervals
     if completeness < rules.minimum_complete:
         return Evaluation(Verdict.OK, lag, completeness)
-    return Evaluation(_judged(young, ends, lag, now_ms, rules.allowed_lag), lag, completeness)
+    if lag <= rules.allowed_lag:
+        return Evaluation(Verdict.OK, lag, completeness)
+    if _has_stopped(young, ends, now_ms):
+        return Evaluation(Verdict.STOPPED, lag, completeness)
+    return Evaluation(_judged(young, rules.allowed_lag, end_at), lag, completeness)
 
 
-def _judged(window: Sequence[Commit], ends: Sequence[int], lag: int, now_ms: int, allowed_lag: int) -> Verdict:
-    lags = [commit.lag for commit in window if commit.lag is not None]
-    if lag <= allowed_lag:
-        return Verdict.OK
-    if _has_stopped(window, ends, now_ms):
-        return Verdict.STOPPED
+def _judged(window: Sequence[Commit], allowed_lag: int, end_at: EndAt) -> Verdict:
+    """Of one that is behind, and has not stopped."""
     if _went_back(window):
         return Verdict.REWIND
-    if any(lag <= allowed_lag for lag in lags):
+    if any(commit.lag <= allowed_lag for commit in window if commit.lag is not None):
         return Verdict.OK
     if all(commit.offset == window[0].offset for commit in window):
         return Verdict.STALLED
-    return Verdict.WARN if all(before <= after for before, after in pairwise(lags)) else Verdict.OK
+    return Verdict.WARN if _never_shrinks(window, end_at) else Verdict.OK
+
+
+def _never_shrinks(window: Sequence[Commit], end_at: EndAt) -> bool:
+    drawn = [max(0, end - commit.offset) for commit in window if (end := end_at(commit.at_ms)) is not None]
+    lags = drawn if len(drawn) > 1 else [commit.lag for commit in window if commit.lag is not None]
+    return all(before <= after for before, after in pairwise(lags))
 
 
 def _has_stopped(window: Sequence[Commit], ends: Sequence[int], now_ms: int) -> bool:

@@ -147,6 +147,18 @@ def test_the_age_is_that_of_what_was_heard_longest_ago() -> None:
     assert (stage.follower.oldest_at or 0) > first
 
 
+def test_of_each_group_it_is_known_when_it_was_read() -> None:
+    stage = Stage(FakeCluster([commits(0, "a")], [commits(0, "b")]))
+    stage.round()
+    first = stage.follower.read_at()
+    assert set(first) == {"a", "b"}
+    stage.cluster.away = {1}
+    stage.round()
+    second = stage.follower.read_at()
+    assert second["a"] > first["a"]
+    assert second["b"] == first["b"]
+
+
 def test_a_log_that_is_half_read_is_not_shown() -> None:
     stage = Stage(FakeCluster([commits(0, "a")], [commits(0, "b"), commits(1, "c")]))
     stage.cluster.slow = {1}

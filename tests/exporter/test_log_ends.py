@@ -68,3 +68,9 @@ def test_what_nobody_reads_any_more_is_forgotten() -> None:
     assert len(ends) == 1
     ends.forget([("b", 0), ("c", 0)])
     assert len(ends) == 0
+
+
+def test_where_a_log_ended_at_a_moment() -> None:
+    log = looked((100, 1000), (200, 2000), (200, 3000), (200, 9000), (201, 10_000))
+    ends = {at_ms: log.end_at(at_ms) for at_ms in (999, 1000, 1505, 2000, 8000, 9999, 10_000)}
+    assert ends == {999: None, 1000: 100, 1505: 150, 2000: 200, 8000: 200, 9999: 200, 10_000: None}

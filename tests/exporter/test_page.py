@@ -14,7 +14,7 @@ from muster.exporter.log_ends import LogEnds
 from muster.exporter.page import Page, rendered
 from muster.exporter.view import GroupRow, Known, Owner, PartitionRow, TablesRun, View, group_rows
 from muster.live.requests import ListedGroup
-from muster.verdicts import Verdict
+from muster.verdicts import Commit, Verdict
 from tests.exporter.logs import GROUP, START_MS, TOPIC, Log
 from tests.exporter.pages import a_page, a_view, group, read, value
 
@@ -201,6 +201,37 @@ def test_a_row_has_owner_lag_and_verdict() -> None:
     assert second.owner.consumer_id == "b"
     assert (second.lag, second.lag_s) == (40, None)
     assert (second.verdict, second.burrow) == (Verdict.LOSING, Verdict.STALLED)
+
+
+def test_commits_that_cannot_be_read_are_no_silence() -> None:
+    log, ends = Log(), LogEnds()
+    for place in range(4):
+        log.commit(10 * place, at_ms=START_MS - 40_000 + 10_000 * place)
+    ends.look({(TOPIC, 0): (0, 100)}, START_MS)
+    later_ms = START_MS + 3_600_000
+    (silent,) = rows_of(log, ends, now_ms=later_ms)[GROUP].partitions
+    (unread,) = rows_of(log, ends, now_ms=later_ms, read_ms={GROUP: START_MS})[GROUP].partitions
+    assert (silent.verdict, unread.verdict) == (Verdict.STOPPED, Verdict.WARN)
+
+
+def test_who_falls_behind_between_two_looks_is_told() -> None:
+    """Ten commits come between two looks, each a little further behind the end."""
+    log, ends = Log(ends={(TOPIC, 0): 10_000}), LogEnds()
+    log.state.go_live()
+    ends.look({(TOPIC, 0): (0, 10_000)}, START_MS)
+    for place in range(10):
+        log.commit(10 * place, at_ms=START_MS + 1000 * place)
+    ends.look({(TOPIC, 0): (0, 20_000)}, START_MS + 10_000)
+    (row,) = rows_of(log, ends, now_ms=START_MS + 10_000)[GROUP].partitions
+    assert row.verdict == Verdict.WARN
+
+
+def test_a_commit_without_a_time_is_not_of_1969() -> None:
+    log = Log()
+    log.commit(10)
+    position = log.state.groups[GROUP].positions[TOPIC, 0]
+    log.state.groups[GROUP].positions[TOPIC, 0] = position._replace(window=(Commit(10, -1, None),))
+    assert rows_of(log, LogEnds())[GROUP].last_commit_ms is None
 
 
 def test_lag_in_time_from_the_record_itself() -> None:

@@ -1,6 +1,7 @@
 """A live cluster beside the tables: what it says now, that it is away, that it is another."""
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -45,14 +46,17 @@ class LiveSite(Site):
         found: dict[str, Any] = self.content(target)["live"]
         return found
 
-    def told_when(self, target: str, is_up: bool, lag: int | None = None) -> dict[str, Any]:
+    def told_when(
+        self, target: str, is_up: bool, lag: int | None = None, within_s: float = TIMEOUT_S
+    ) -> dict[str, Any]:
         """Rounds until the cluster is up or not, and a group has this lag."""
-        for _ in range(50):
+        last_s = time.monotonic() + within_s
+        while True:
             told = self.told(target)
-            if told["is_up"] == is_up and (lag is None or (told["group"] or {}).get("lag") == lag):
+            if told["is_up"] == is_up and (lag is None or (told.get("group") or {}).get("lag") == lag):
                 return told
-            assert self.live.wait_for_round(TIMEOUT_S)
-        raise AssertionError(self.said)
+            assert time.monotonic() < last_s, (told, self.said)
+            assert self.live.wait_for_round(TIMEOUT_S), (told, self.said)
 
 
 def rows(listed: dict[str, Any]) -> list[dict[str, Any]]:

@@ -1,11 +1,14 @@
 """What a round brought, as rows of pages."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from muster.exporter.health import Health
 from muster.exporter.log_ends import LogEnds
 from muster.exporter.view import Owner, PartitionRow, View
+from muster.pages.live import ASK_EVERY_S, _round_of
 from muster.pages.live_rows import LiveRows, is_whole
 from tests.exporter.pages import a_view, group
 
@@ -58,3 +61,27 @@ def test_what_is_not_there_is_gone_only_if_all_was_read(
     states: dict[str, int], left_out: dict[str, int], expected: bool
 ) -> None:
     assert is_whole(states, left_out) == expected
+
+
+@pytest.mark.parametrize(
+    ("read_at", "is_cut_short", "shown"),
+    [
+        ({"shop": 100.0, "beyond": 100.0, "unknown": 100.0}, False, {"shop", "beyond", "unknown"}),
+        ({"shop": 100.0, "beyond": 100.0 - ASK_EVERY_S, "unknown": 1.0}, False, {"shop", "beyond"}),
+        ({"shop": 1.0, "beyond": 1.0, "unknown": 1.0}, False, None),  # none of its partitions could be read
+        ({"shop": 100.0, "beyond": 100.0, "unknown": 100.0}, True, None),
+    ],
+)
+def test_a_broker_that_is_away_takes_its_groups_with_it_and_no_others(
+    read_at: dict[str, float], is_cut_short: bool, shown: set[str] | None
+) -> None:
+    health = Health(False, is_cut_short, trouble="broker 2 is away.", offsets_partitions={"failing": 1})
+    found = _round_of(health, replace(a_view(), read_at=read_at), 100.0, NOW_MS)
+    if shown is None:
+        assert found is None
+        return
+    assert found is not None
+    assert found.rows is not None
+    assert {each["group_id"] for each in rows(found.rows.of_page("overview", {})["groups"])} == shown
+    assert (found.trouble, found.is_whole) == ("broker 2 is away.", False)
+    assert found.oldest_at == min(at for at in read_at.values() if at > 1.0)

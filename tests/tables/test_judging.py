@@ -1,6 +1,7 @@
 """`status` and `verdicts` in SQL: held to `muster.verdicts`, for one look and for run after run."""
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import duckdb
@@ -21,7 +22,7 @@ from muster.tables.sql.judging import (
     windows,
     with_lags,
 )
-from muster.verdicts import DEFAULT_RULES, Commit, Rules, evaluate, lag_at_arrival, with_commit
+from muster.verdicts import DEFAULT_RULES, Commit, EndAt, Rules, evaluate, lag_at_arrival, with_commit
 from tests.tables.made import made
 
 NOW_MS = 40 * 24 * 3_600_000
@@ -32,9 +33,9 @@ times_ms = st.one_of(
 )
 small = st.integers(0, 6)
 commits = st.builds(Commit, small, times_ms, st.none() | small)
-cases = st.lists(
-    st.tuples(st.lists(commits, min_size=1, max_size=10), st.lists(small, max_size=4)), min_size=1, max_size=12
-)
+looks = st.lists(st.tuples(st.integers(0, 9), small), max_size=4, unique_by=lambda look: look[0])
+"""How long after one another, and what they saw."""
+cases = st.lists(st.tuples(st.lists(commits, min_size=1, max_size=10), looks), min_size=1, max_size=12)
 
 
 CONNECTION = duckdb.connect(config={"threads": 1})
@@ -57,21 +58,42 @@ def window_rows(window: Sequence[Commit]) -> list[dict[str, int | None]]:
     return rows[::-1]
 
 
+Look = tuple[int, int]
+
+
+def timed(looks: Sequence[Look]) -> list[Look]:
+    """The last of them now, or a little before."""
+    return [(NOW_MS - 20 + 5 * number + after_ms % 5, end) for number, (after_ms, end) in enumerate(looks)]
+
+
+def line(looks: Sequence[Look]) -> EndAt:
+    """Where the log ended between two looks that were less than a day away."""
+
+    def end_at(at_ms: int) -> int | None:
+        for (left_ms, left_end), (right_ms, right_end) in pairwise(looks):
+            if left_ms <= at_ms < right_ms and left_end <= right_end:
+                return left_end + (right_end - left_end) * (at_ms - left_ms) // (right_ms - left_ms)
+        return None
+
+    return end_at
+
+
 @settings(max_examples=60, deadline=None)
 @given(cases)
-def test_a_look_is_judged_as_in_python(cases: list[tuple[list[Commit], list[int]]]) -> None:
+def test_a_look_is_judged_as_in_python(cases: list[tuple[list[Commit], list[Look]]]) -> None:
     """Every key of a list has its own log, so that the ends differ."""
     key = [{"group_id": "g", "topic": f"t{number}", "partition": 0} for number in range(len(cases))]
     held = made("status", *(k | {"window": window_rows(case[0])} for k, case in zip(key, cases, strict=True)))
     ends = [
-        {"topic": k["topic"], "partition": 0, "run_number": run, "observed_at_ms": 0, "log_end_offset": end}
+        {"topic": k["topic"], "partition": 0, "run_number": run, "observed_at_ms": look_ms, "log_end_offset": end}
         for k, case in zip(key, cases, strict=True)
-        for run, end in enumerate(case[1])
+        for run, (look_ms, end) in enumerate(timed(case[1]))
     ]
-    sql = judged("held", f"({seen_ends('log_ends', DUCKDB)})", NOW_MS, DUCKDB)
+    sql = judged("held", f"({seen_ends('log_ends', DUCKDB)})", "log_ends", NOW_MS, DUCKDB)
     found = {row["topic"]: row for row in asked(sql, held=held, log_ends=made("log_ends", *ends))}
-    for k, (window, seen) in zip(key, cases, strict=True):
-        expected = evaluate(window, seen, NOW_MS)
+    for k, (window, case) in zip(key, cases, strict=True):
+        seen = timed(case)
+        expected = evaluate(window, [end for _, end in seen], NOW_MS, end_at=line(seen))
         if expected is None:
             assert k["topic"] not in found
         else:
@@ -120,7 +142,8 @@ class Model:
 
     def verdicts(self, now_ms: int) -> dict[str, str | None]:
         ends = [end for _, end in self.seen][-DEFAULT_RULES.intervals :]
-        found = {group: evaluate(window, ends, now_ms) for group, window in self.windows.items()}
+        end_at = line(self.seen)
+        found = {group: evaluate(window, ends, now_ms, end_at=end_at) for group, window in self.windows.items()}
         return {group: None if one is None else str(one.verdict) for group, one in found.items()}
 
 
@@ -146,7 +169,7 @@ def look(before: pa.Table, new: pa.Table, log_ends: pa.Table, offsets: pa.Table,
         "arrived": with_lags("latest", "log_ends"),
         "now_windows": windows("arrived", "deleted", "before", DUCKDB),
         "now_ends": seen_ends("log_ends", DUCKDB),
-        "now_judged": judged("now_windows", "now_ends", at_ms, DUCKDB),
+        "now_judged": judged("now_windows", "now_ends", "log_ends", at_ms, DUCKDB),
         "now": status("offsets", "now_windows", "now_ends", "now_judged", "lag", "expiry", "before", at_ms),
     }
     for name, sql in steps.items():

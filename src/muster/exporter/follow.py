@@ -75,6 +75,14 @@ class Follower:
                 found |= log.shown.groups
         return found
 
+    def read_at(self) -> dict[str, float]:
+        """By group, when the partition that tells of it was last read to its end."""
+        found: dict[str, float] = {}
+        for log in self._logs.values():
+            if log.shown is not None and log.caught_up_at is not None:
+                found |= dict.fromkeys(log.shown.groups, log.caught_up_at)
+        return found
+
     @property
     def records(self) -> int:
         return self._read

@@ -8,6 +8,8 @@ class Health:
     """How the exporter itself does. Times are of the monotonic clock; None: never yet."""
 
     is_up: bool = False
+    is_cut_short: bool = True
+    """Not all was asked in the last round: the cluster did not answer. What some of its brokers do not say is less."""
     read_at: dict[str, float | None] = field(
         default_factory=lambda: dict[str, float | None].fromkeys(("commits", "log_ends", "group_states"))
     )

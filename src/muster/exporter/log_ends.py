@@ -51,6 +51,15 @@ class LogEnd:
         for points in (self._ends, self._times_ms):
             points[:half] = points[:half:2]
 
+    def end_at(self, at_ms: int) -> int | None:
+        """Where the log ended at a moment; None before the first look, and behind the last one."""
+        right = bisect_right(self._times_ms, at_ms)
+        if right == 0 or right == len(self._times_ms):
+            return None
+        left_end, right_end = self._ends[right - 1], self._ends[right]
+        left_ms, right_ms = self._times_ms[right - 1], self._times_ms[right]
+        return left_end + (right_end - left_end) * (at_ms - left_ms) // (right_ms - left_ms)
+
     def written_at_ms(self, offset: int) -> float | None:
         """When the record at an offset was written; None if that was before the first look, or is still to come."""
         right = bisect_right(self._ends, offset)

@@ -138,6 +138,7 @@ class Poller:
         self._health.failed_rounds += bool(problems)
         is_silent = any(isinstance(problem, ClusterUnreachable) for problem in problems)
         self._health.is_up = not (is_cut_short or is_silent)
+        self._health.is_cut_short = is_cut_short
         self._health.trouble = str(problems[0]) if problems else None
         self._tell_lost_places()
         self._note_health()
@@ -210,11 +211,14 @@ class Poller:
     # What there is to show.
 
     def _view(self) -> View:
-        known = Known(self._ends, self._times.known, self._listed, self._topic_names, time.time_ns() // 1_000_000)
+        now, now_ms = time.monotonic(), time.time_ns() // 1_000_000
+        read_at = self._follower.read_at()
+        read_ms = {group_id: now_ms - round((now - at) * 1000) for group_id, at in read_at.items()}
+        known = Known(self._ends, self._times.known, self._listed, self._topic_names, now_ms, read_ms)
         rows, methods = group_rows(self._follower.groups(), known)
         self._health.methods = dict(methods)
         run = self._tables.run if self._tables is not None else None
-        return View(self._cluster_name(), rows, self._ends, run)
+        return View(self._cluster_name(), rows, self._ends, run, read_at)
 
     def _cluster_name(self) -> str:
         return self._plan.cluster_name or self._cluster.cluster_id or ""

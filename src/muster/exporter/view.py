@@ -103,6 +103,8 @@ class View:
     groups: list[GroupRow]
     ends: LogEnds
     tables: TablesRun | None = None
+    read_at: Mapping[str, float] = field(default_factory=dict)
+    """By group, when its commits were last read, by the monotonic clock."""
 
 
 class Known(NamedTuple):
@@ -115,6 +117,8 @@ class Known(NamedTuple):
     """Groups that coordinators list, with the coordinator's number."""
     topic_names: Mapping[bytes, str]
     now_ms: int
+    read_ms: Mapping[str, int] = {}
+    """By group, when its commits were last read; those that are not here were read now."""
 
 
 def group_rows(groups: Mapping[str, Group], known: Known) -> tuple[list[GroupRow], Mapping[str, int]]:
@@ -126,7 +130,7 @@ def group_rows(groups: Mapping[str, Group], known: Known) -> tuple[list[GroupRow
 def _group_row(group_id: str, group: Group, known: Known, methods: Counter[str]) -> GroupRow:
     coordinator, listed = known.listed.get(group_id, (None, ListedGroup(None, None)))
     owners = _owners(group.members, known.topic_names)
-    commit_times_ms = [position.window[-1].at_ms for position in group.positions.values()]
+    commit_times_ms = [at_ms for position in group.positions.values() if (at_ms := position.window[-1].at_ms) >= 0]
     row = GroupRow(
         group_id,
         listed.type or group.type,
@@ -139,9 +143,10 @@ def _group_row(group_id: str, group: Group, known: Known, methods: Counter[str])
         dict(group.rebalances.by_cause) if group.rebalances is not None else {},
         max(commit_times_ms, default=None),
     )
+    read_ms = known.read_ms.get(group_id, known.now_ms)  # later it is we who do not know, not the group that is silent
     for where, position in sorted(group.positions.items()):
         end, last = known.ends.get(where), position.window[-1]
-        evaluated = None if end is None else evaluate(position.window, end.last_ends, known.now_ms)
+        evaluated = None if end is None else evaluate(position.window, end.last_ends, read_ms, end_at=end.end_at)
         burrow = None if evaluated is None else evaluated.verdict
         is_lost = end is not None and is_losing(last.offset, end.start)
         row.partitions.append(

@@ -1,6 +1,7 @@
 """A live cluster beside the tables: asked in a thread of its own, so that no page waits for it.
 
-What the last round brought is shown with its age. Where the cluster did not answer, nothing is shown of it but that.
+What the last round brought is shown with its age. Where the cluster did not answer, nothing is shown of it but that;
+where one of its brokers did not, what only that one can tell is unknown.
 """
 
 import threading
@@ -44,6 +45,7 @@ class LiveCluster:
         plan = Plan({"client.id": "muster-dashboard"} | dict(config), ASK_EVERY_S)
         self._poller = Poller(plan, self, say, FromTables(tables, Wanted(), say))
         self._say, self._round, self._number = say, _Round(), 0
+        self._begun = time.monotonic(), _now_ms()
         self._stopping, self._asked = threading.Event(), threading.Condition()
         self._thread = threading.Thread(target=self._follow, name="muster-live", daemon=True)
         self._thread.start()
@@ -81,19 +83,14 @@ class LiveCluster:
 
     def show(self, health: Health, view: View | None = None) -> None:
         """What the poller brings."""
-        oldest_at = _oldest(health)
-        if not health.is_up or view is None or oldest_at is None:
-            trouble = health.trouble or "its __consumer_offsets is still being read."
-            self._round = self._round._replace(rows=None, trouble=trouble)
-            return
-        rows = LiveRows(view, _now_ms() - round((time.monotonic() - oldest_at) * 1000))
-        whole = is_whole(health.offsets_partitions, health.left_out)
-        self._round = _Round(rows, view.cluster_name or None, health.trouble, oldest_at, whole)
+        self._round = _round_of(health, view, *self._begun) or self._round._replace(
+            rows=None, trouble=health.trouble or "its __consumer_offsets is still being read."
+        )
 
     def _follow(self) -> None:
         has_begun = False
         while not self._stopping.is_set():
-            begun = time.monotonic()
+            self._begun = begun, _ = time.monotonic(), _now_ms()
             try:
                 has_begun = has_begun or self._begin()
                 if has_begun:
@@ -118,14 +115,24 @@ class LiveCluster:
         return True
 
 
+def _round_of(health: Health, view: View | None, begun: float, begun_ms: int) -> _Round | None:
+    """What a round that began then (by both clocks) brought: groups whose commits were read in it, or in the one before
+    where it had no time for all. None: nothing is known of now.
+    """
+    if health.is_cut_short or view is None:
+        return None
+    since = begun - ASK_EVERY_S
+    read_at = [at for at in view.read_at.values() if at >= since]
+    if view.read_at and not read_at:
+        return None
+    oldest_at = min(read_at, default=begun)
+    rows = LiveRows(view, begun_ms - round((begun - oldest_at) * 1000), since)
+    whole = is_whole(health.offsets_partitions, health.left_out)
+    return _Round(rows, view.cluster_name or None, health.trouble, oldest_at, whole)
+
+
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-def _oldest(health: Health) -> float | None:
-    """When commits and states were asked for. Ends of logs come after both, or are not shown."""
-    times = [health.read_at[what] for what in ("commits", "group_states")]
-    return None if None in times else min(at for at in times if at is not None)
 
 
 def _other_cluster(tables: str | None, live: str | None) -> str | None:

@@ -48,11 +48,13 @@ class LiveLog(NamedTuple):
 class LiveRows:
     """Of one round. Names are as tables have them: bytes that are no UTF-8 are replaced.
 
-    Ends of logs that were last told before `since_ms` count for nothing: their leader does not answer.
+    Ends of logs that were last told before `since_ms` count for nothing, and so do groups whose commits were last read
+    before `since` (the same by the monotonic clock): their broker does not answer.
     """
 
-    def __init__(self, view: View, since_ms: int) -> None:
-        self._groups = {_plain(row.group_id): row for row in view.groups}
+    def __init__(self, view: View, since_ms: int, since: float = 0.0) -> None:
+        groups = [row for row in view.groups if view.read_at.get(row.group_id, since) >= since]
+        self._groups = {_plain(row.group_id): row for row in groups}
         self._logs: dict[str, list[LiveLog]] = defaultdict(list)
         old = set()
         for where, log in sorted(view.ends.items()):
@@ -60,7 +62,7 @@ class LiveRows:
                 old.add(where)
             else:
                 self._logs[_plain(where[0])].append(LiveLog(where[1], log.start, log.end))
-        for row in view.groups if old else ():
+        for row in groups if old else ():
             row.partitions = [_without_end(one) if one[:2] in old else one for one in row.partitions]
 
     def of_page(self, name: str, query: Query) -> dict[str, Any]:

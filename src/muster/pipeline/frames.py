@@ -271,7 +271,8 @@ def status(
     sql = judging.windows("{arrived}", "{deleted}", "{before}")
     windows = spark.sql(sql, arrived=arrived, deleted=deleted, before=held)
     ends = _asked(spark, judging.seen_ends("{log_ends}"), {"log_ends": log_ends})
-    judged = spark.sql(judging.judged("{windows}", "{ends}", at_ms), windows=windows, ends=ends)
+    sql = judging.judged("{windows}", "{ends}", "{log_ends}", at_ms)
+    judged = spark.sql(sql, windows=windows, ends=ends, log_ends=inside(log_ends))
     sql = judging.status("{offsets}", "{windows}", "{ends}", "{judged}", "{lag}", "{expiry}", "{before}", at_ms)
     rows = spark.sql(
         sql,

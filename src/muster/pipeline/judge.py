@@ -108,7 +108,7 @@ def _queries(work: Judging) -> dict[str, str]:
         "arrived": with_lags("new_commits", "log_ends"),
         "windows": windows("arrived", "deleted", before, DUCKDB),
         "seen_ends": seen_ends("log_ends", DUCKDB),
-        "judged": judged("windows", "seen_ends", work.at_ms, DUCKDB),
+        "judged": judged("windows", "seen_ends", "log_ends", work.at_ms, DUCKDB),
         "made_status": status(
             "offsets", "windows", "seen_ends", "judged", "lag", "made_expiry", "status_before", work.at_ms
         ),

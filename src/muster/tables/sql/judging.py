@@ -8,7 +8,8 @@ every row anew, since ends and clock move (`judged`). On top of the rules comes 
     EXPIRING   the offset will soon be deleted; in the place of OK and WARN, and where there is nothing to judge
 
 A deletion ends a window. A commit of a transaction has its own place in the log, and counts once it is committed. The
-lag of a commit is measured against the last end that was observed before it, if that was within a day.
+lag of a commit is measured against the last end that was observed before it, if that was within a day; whether a lag
+only grows, against the line between the ends that were observed before and after it.
 
 As elsewhere, functions take relations with inner columns, and aggregates are of fixed width where that can be.
 """
@@ -74,11 +75,8 @@ def with_lags(new: str, log_ends: str) -> str:
                     CAST(NULL AS BIGINT) AS seen_ms, CAST(NULL AS BIGINT) AS seen_end
                 FROM {new} n
                 UNION ALL
-                SELECT NULL, e.topic, e.partition, NULL, e.observed_at_ms, NULL, 0, e.observed_at_ms,
-                    max({_end("e")})
-                FROM {log_ends} e JOIN (SELECT DISTINCT n.topic, n.partition FROM {new} n) t ON {same_log("e", "t")}
-                WHERE e.observed_at_ms IS NOT NULL AND {_end("e")} IS NOT NULL
-                GROUP BY e.topic, e.partition, e.observed_at_ms
+                SELECT NULL, o.topic, o.partition, NULL, o.at_ms, NULL, 0, o.at_ms, o.log_end_offset
+                FROM ({_observed(log_ends, new)}) o
             ) u
         ) p WHERE p.is_commit = 1"""
 
@@ -135,7 +133,9 @@ def seen_ends(log_ends: str, dialect: Dialect = SPARK, rules: Rules = DEFAULT_RU
         ) s GROUP BY s.topic, s.partition"""
 
 
-def judged(windows: str, ends: str, at_ms: int | str, dialect: Dialect = SPARK, rules: Rules = DEFAULT_RULES) -> str:
+def judged(
+    windows: str, ends: str, log_ends: str, at_ms: int | str, dialect: Dialect = SPARK, rules: Rules = DEFAULT_RULES
+) -> str:
     """`verdicts.evaluate` of each key that has a young commit and an end: `verdict` and `completeness`.
 
     What needs the order of commits is asked only of those that the first rules leave undecided.
@@ -159,11 +159,14 @@ def judged(windows: str, ends: str, at_ms: int | str, dialect: Dialect = SPARK, 
                 WHEN c.lowest_offset = c.highest_offset AND c.least_lag <= {rules.allowed_lag} THEN 'OK'
                 WHEN c.lowest_offset = c.highest_offset THEN 'STALLED' END AS verdict
             FROM counted c JOIN {ends} e ON {same_log("c", "e")}
+        ), undecided AS (
+            SELECT {_key("y")}, {_seen("y")} FROM young y
+            JOIN (SELECT {_key("d")} FROM decided d WHERE d.verdict IS NULL) u ON {_same("y", "u")}
         ), steps AS (
             SELECT {_key("y")}, y.log_offset, y.lag < max(y.lag) OVER ({window} {UNTIL_BEFORE}) AS is_shrunk,
                 y.committed_offset < lag(y.committed_offset) OVER ({window}) AS is_back,
                 max(y.committed_offset) OVER ({window} {FROM_HERE}) < lag(y.committed_offset) OVER ({window}) AS is_lost
-            FROM young y JOIN (SELECT {_key("d")} FROM decided d WHERE d.verdict IS NULL) u ON {_same("y", "u")}
+            FROM ({_with_lags_then("undecided", log_ends)}) y
         ), moved AS (
             SELECT {_key("s")}, min_by(s.is_lost, s.log_offset) FILTER (WHERE s.is_back) AS went_back,
                 max(CASE WHEN s.is_shrunk THEN 1 ELSE 0 END) AS shrank
@@ -173,6 +176,47 @@ def judged(windows: str, ends: str, at_ms: int | str, dialect: Dialect = SPARK, 
             WHEN m.went_back THEN 'REWIND' WHEN d.least_lag <= {rules.allowed_lag} THEN 'OK'
             WHEN m.shrank = 0 THEN 'WARN' ELSE 'OK' END AS verdict
         FROM decided d LEFT JOIN moved m ON {_same("d", "m")}"""
+
+
+def _with_lags_then(commits: str, log_ends: str) -> str:
+    """Commits with their lag against the end on the line between two looks, of keys that have two such; else with the
+    lag that they have.
+    """
+    before = f"PARTITION BY u.topic, u.partition ORDER BY u.at_ms, u.is_commit {UNTIL_HERE}"
+    after = f"PARTITION BY u.topic, u.partition ORDER BY u.at_ms, u.is_commit {FROM_HERE}"
+    has_line = f"""p.left_ms >= p.at_ms - {LOOK_BACK_MS} AND p.right_ms < p.at_ms + {LOOK_BACK_MS}
+        AND p.right_end >= p.left_end"""
+    line = """p.left_end + CAST(floor(CAST(p.right_end - p.left_end AS DOUBLE) * CAST(p.at_ms - p.left_ms AS DOUBLE)
+        / CAST(p.right_ms - p.left_ms AS DOUBLE)) AS BIGINT)"""
+    return f"""
+        SELECT {_key("l")}, l.committed_offset, l.log_offset,
+            CASE WHEN count(l.drawn) OVER (PARTITION BY {_key("l")}) > 1 THEN l.drawn ELSE l.lag END AS lag
+        FROM (
+            SELECT {_key("p")}, p.committed_offset, p.log_offset, p.lag,
+                CASE WHEN {has_line} THEN greatest({line} - p.committed_offset, 0) END AS drawn
+            FROM (
+                SELECT u.*, max(u.seen_ms) OVER ({before}) AS left_ms,
+                    max_by(u.seen_end, u.seen_ms) OVER ({before}) AS left_end,
+                    min(u.seen_ms) OVER ({after}) AS right_ms, min_by(u.seen_end, u.seen_ms) OVER ({after}) AS right_end
+                FROM (
+                    SELECT {_key("n")}, n.committed_offset, n.commit_ms AS at_ms, n.log_offset, n.lag, 1 AS is_commit,
+                        CAST(NULL AS BIGINT) AS seen_ms, CAST(NULL AS BIGINT) AS seen_end
+                    FROM {commits} n
+                    UNION ALL
+                    SELECT NULL, o.topic, o.partition, NULL, o.at_ms, NULL, NULL, 0, o.at_ms, o.log_end_offset
+                    FROM ({_observed(log_ends, commits)}) o
+                ) u
+            ) p WHERE p.is_commit = 1
+        ) l"""
+
+
+def _observed(log_ends: str, commits: str) -> str:
+    """Ends of the logs that these commits are of, whenever they were observed."""
+    return f"""
+        SELECT e.topic, e.partition, e.observed_at_ms AS at_ms, max({_end("e")}) AS log_end_offset
+        FROM {log_ends} e JOIN (SELECT DISTINCT n.topic, n.partition FROM {commits} n) t ON {same_log("e", "t")}
+        WHERE e.observed_at_ms IS NOT NULL AND {_end("e")} IS NOT NULL
+        GROUP BY e.topic, e.partition, e.observed_at_ms"""
 
 
 def status(
