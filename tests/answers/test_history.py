@@ -7,6 +7,7 @@ import pytest
 
 from muster.answers.compare import GroupChange, PartitionChange, group_changes, partition_changes
 from muster.answers.history import history
+from muster.answers.why import why
 from muster.tables.reading import Tables, open_tables
 from tests.answers.world import EIGHT_MS, HOUR_MS, MINUTE_MS, NOW_MS, at, publish
 
@@ -60,6 +61,19 @@ def test_a_step_back_of_a_group_that_never_had_members_is_a_reset(tmp_path: Path
     ]
     with open_tables(publish(tmp_path, commits=commits)) as tables:
         assert [event.kind for event in history(tables, "new")] == ["commits", "reset"]
+
+
+def test_commits_of_aborted_transactions_did_not_happen(tmp_path: Path) -> None:
+    commits = [
+        at("new", "gone", 5, kind="commit", log_offset=place, timestamp_ms=NOW_MS + place, committed_offset=offset,
+           txn_outcome=outcome)
+        for place, (offset, outcome) in enumerate(((9, None), (50, "aborted"), (10, "committed"), (11, None)))
+    ]  # fmt: skip
+    with open_tables(publish(tmp_path, commits=commits)) as opened:
+        assert [(event.kind, event.number) for event in history(opened, "new")] == [("commits", 3)]
+        told = why(opened, "new", NOW_MS)
+    assert told is not None
+    assert told.commits == 3
 
 
 def test_history_of_some_time(tables: Tables) -> None:

@@ -82,3 +82,34 @@ def test_a_topic_has_the_groups_that_read_it(tmp_path: Path) -> None:
         (0, 5, 30 * 3600),
         (1, 5, 30 * 3600),
     ]
+
+
+def test_a_group_that_was_deleted_before_a_moment_was_not_there(tmp_path: Path) -> None:
+    made = world.tables()
+    came_ms, went_ms = world.NOW_MS - 9 * world.HOUR_MS, world.NOW_MS - 6 * world.HOUR_MS
+    record = {"offsets_partition": 0, "record_type": 2, "group_id": "console", "epoch": 1, "members": []}
+    rebalance = {"group_id": "console", "generation": 1, "at_ms": came_ms, "cause": "first members", "members": 1,
+                 "joined": [], "left": [], "type": "classic", "offsets_partition": 0, "log_offset": 900}  # fmt: skip
+    world.publish(
+        tmp_path,
+        rebalances=[*made["rebalances"], rebalance],
+        group_records=[
+            *made["group_records"],
+            record | {"log_offset": 900, "timestamp_ms": came_ms, "is_tombstone": False},
+            record | {"log_offset": 901, "timestamp_ms": went_ms, "is_tombstone": True},
+        ],
+    )
+    with open_tables(tmp_path) as tables:
+        before, after = (overview(tables, None, at_ms) for at_ms in (went_ms - 1, went_ms))
+    assert {line.group_id for line in before} - {line.group_id for line in after} == {"console"}
+
+
+def test_a_topic_that_was_made_anew_was_not_written_to_backwards(tmp_path: Path) -> None:
+    ends = [
+        {"topic": "clicks", "partition": 0, "observed_at_ms": at_ms, "log_start_offset": 0, "log_end_offset": end}
+        for at_ms, end in ((world.NOW_MS - 30 * world.HOUR_MS, 5000), (world.NOW_MS, 7))
+    ]
+    world.publish(tmp_path, log_ends=ends)
+    with open_tables(tmp_path) as tables:
+        (log,) = topic_partitions(tables, "clicks")
+    assert (log.log_end_offset, log.written_in_a_day) == (7, None)

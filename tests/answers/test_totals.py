@@ -12,6 +12,7 @@ from muster.answers.overview import overview
 from muster.answers.partitions import partitions
 from muster.answers.series import all_series, group_series
 from muster.answers.totals import DAY_MS, UNKNOWN, Totals, carried_on, trends_of
+from muster.pages.site import page
 from muster.tables.reading import Tables, open_tables
 from muster.tables.storage.changes import begin_run
 from muster.tables.storage.store import TableStore
@@ -180,3 +181,24 @@ def test_nothing_is_known_before_history(tmp_path: Path) -> None:
         assert totals.at(world.NOW_MS) is None
         assert totals.is_complete
         assert overview(tables, totals, world.NOW_MS) == []
+
+
+def test_an_answer_is_of_what_was_added_up_when_it_began(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Days come, and with them groups, while a page is made."""
+    late = {"group_id": "late", "topic": "t", "partition": 0, "lag": 5, "lag_ms": 5, "committed_offset": 5,
+            "interval_start_ms": world.NOW_MS - STEP_MS, "interval_ms": STEP_MS}  # fmt: skip
+    world.publish(tmp_path, lag_history=[*world.tables()["lag_history"], late])
+    with open_tables(tmp_path) as tables, open_tables(tmp_path) as others:
+        totals = Totals(tables)
+        totals.bring_up(tables, lambda: totals.done[0] == 2)
+        at = Totals.at
+
+        def slow(self: Totals, at_ms: int) -> Any:
+            found = at(self, at_ms)
+            totals.bring_up(others)
+            return found
+
+        monkeypatch.setattr(Totals, "at", slow)
+        shown = page("overview", tables, totals, {"at": str(world.START_MS + 2 * world.DAY_MS - STEP_MS)})
+    assert len(shown["groups"]["rows"]) == len(world.GROUPS)
+    assert totals.is_complete

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from muster.patterns import exactly
 from muster.tables.reading import Tables
+from muster.tables.sql.queries import COUNTS
 
 FOREVER = 1 << 62
 FIRST_MEMBERS = "first members"
@@ -97,7 +98,7 @@ def _steps_back(
             SELECT coalesce(timestamp_ms, commit_timestamp_ms) AS ms, topic, partition, kind, committed_offset,
                 lag(committed_offset) OVER (PARTITION BY topic, partition ORDER BY log_offset) AS before
             FROM {tables.relation("commits", as_of_ms, [exactly(group_id)])} c
-            WHERE coalesce(txn_outcome, 'committed') = 'committed'
+            WHERE {COUNTS}
         ) s WHERE kind = 'commit' AND committed_offset < before AND ms {bounds} ORDER BY ms DESC LIMIT {MOST_ROWS}"""
     )
     return [
@@ -157,7 +158,7 @@ def _commits(tables: Tables, group_id: str, bounds: str, as_of_ms: int | None, b
         f"""SELECT ms // 1000 * 1000 AS second_ms, count(*), min(ms), max(ms) FROM (
             SELECT coalesce(timestamp_ms, commit_timestamp_ms) AS ms, kind, committed_offset,
                 lag(committed_offset) OVER (PARTITION BY topic, partition ORDER BY log_offset) AS before
-            FROM {tables.relation("commits", as_of_ms, [exactly(group_id)])} c
+            FROM {tables.relation("commits", as_of_ms, [exactly(group_id)])} c WHERE {COUNTS}
         ) s WHERE kind = 'commit' AND NOT coalesce(committed_offset < before, FALSE)
             AND ms {bounds} GROUP BY second_ms ORDER BY second_ms"""
     )

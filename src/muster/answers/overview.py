@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 from muster.answers.status import NO_VERDICT, group_status, group_verdicts_at, rank
 from muster.answers.totals import DAY_MS, UNKNOWN, Totals, trends_of
 from muster.tables.reading import Tables
+from muster.tables.sql.queries import HEADS
 
 TREND_POINTS = 24
 
@@ -58,8 +59,8 @@ def _now(tables: Tables, totals: Totals | None) -> list[GroupLine]:
         SELECT group_id, sum(lag)::BIGINT, max(lag_ms), count(*), max(commit_timestamp_ms),
             list_sort(list(DISTINCT topic))
         FROM {tables.relation("lag")} l GROUP BY group_id""")}  # fmt: skip
-    moved = _rebalances(tables, tables.manifest.known_until_ms)
-    trends = _trends(totals, tables.manifest.known_until_ms)
+    moved = _rebalances(tables, tables.manifest.now_ms)
+    trends = _trends(totals, tables.manifest.now_ms)
     lines = []
     for group in group_status(tables):
         lag, lag_ms, partitions, last_commit_ms, topics = behind.get(group.group_id, (None, None, 0, None, ()))
@@ -79,8 +80,10 @@ def _as_of(tables: Tables, totals: Totals | None, at_ms: int) -> list[GroupLine]
     said = group_verdicts_at(tables, at_ms)
     moved, trends = _rebalances(tables, at_ms), _trends(totals, at_ms)
     behind = lags_by_group(totals, at_ms)
+    there = {*said, *behind}
+    only_moved = moved.keys() - there
     lines = []
-    for group_id in {*said, *moved, *behind}:
+    for group_id in there | (only_moved - _deleted(tables, at_ms) if only_moved else set()):
         lag, lag_ms, topics = behind.get(group_id, (None, None, ()))
         rebalanced_ms, cause, members = moved.get(group_id, (None, None, None))
         lines.append(GroupLine(
@@ -88,6 +91,15 @@ def _as_of(tables: Tables, totals: Totals | None, at_ms: int) -> list[GroupLine]
             members, None, rebalanced_ms, cause, None, None, tuple(topics),
         ))  # fmt: skip
     return lines
+
+
+def _deleted(tables: Tables, at_ms: int) -> set[str]:
+    """Groups whose last record until a moment says that they are no more."""
+    rows = tables.asked(f"""
+        SELECT group_id FROM {tables.relation("group_records")} r
+        WHERE r.record_type IN {HEADS} AND r.timestamp_ms <= {int(at_ms)}
+        GROUP BY group_id HAVING max_by(r.is_tombstone, r.log_offset)""")
+    return {group_id for (group_id,) in rows}
 
 
 def lags_by_group(totals: Totals | None, at_ms: int) -> dict[str, tuple[int | None, int | None, list[str]]]:

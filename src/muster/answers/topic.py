@@ -29,7 +29,7 @@ class TopicPartition(NamedTuple):
     log_end_offset: int | None
     observed_at_ms: int
     written_in_a_day: int | None
-    """Records since the last observation that is a day older."""
+    """Records since the last observation that is a day older; None also where the topic was made anew since."""
 
 
 def readers(tables: Tables, totals: Totals | None, topic: str, at_ms: int | None = None) -> list[Reader]:
@@ -73,13 +73,14 @@ def topic_partitions_by_topic(
     tables: Tables, at_ms: int | None = None, only: str = "TRUE", values: Sequence[str] = ()
 ) -> dict[str, list[TopicPartition]]:
     """The same of all topics for which a condition holds."""
-    until_ms = tables.manifest.known_until_ms if at_ms is None else int(at_ms)
+    until_ms = tables.manifest.now_ms if at_ms is None else int(at_ms)
     found: dict[str, list[TopicPartition]] = defaultdict(list)
+    a_day_ago = f"max_by(log_end_offset, observed_at_ms) FILTER (observed_at_ms <= {until_ms - DAY_MS})"
     rows = tables.asked(
         f"""
         SELECT topic, partition, max_by(log_start_offset, observed_at_ms), max_by(log_end_offset, observed_at_ms),
-            max(observed_at_ms), max_by(log_end_offset, observed_at_ms)
-                - max_by(log_end_offset, observed_at_ms) FILTER (observed_at_ms <= {until_ms - DAY_MS})
+            max(observed_at_ms), CASE WHEN max_by(log_end_offset, observed_at_ms) >= {a_day_ago}
+                THEN max_by(log_end_offset, observed_at_ms) - {a_day_ago} END
         FROM {tables.relation("log_ends")} e WHERE {only} AND observed_at_ms <= {until_ms}
         GROUP BY topic, partition ORDER BY topic, partition""",
         values,

@@ -9,6 +9,7 @@ the oldest are forgotten, and added up again when they are asked for (`recall`).
 
 import threading
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -166,6 +167,13 @@ class Totals:
                     self._days[number] = day = self._added(rows, self._held[number])[0]
                     self._bytes += day.nbytes
                     self._forget(spared=(number, number - 1))
+
+    def so_far(self) -> Self:
+        """What has been added up by now, for one answer: more may come while that is made."""
+        now = copy(self)
+        now._days = list(self._days)
+        now.lines = self.lines  # after the days: none of them has more lines than there are
+        return now
 
     # A day
 

@@ -10,6 +10,7 @@ from muster.answers.findings import Finding, findings
 from muster.answers.status import GroupStatus, group_status
 from muster.patterns import exactly
 from muster.tables.reading import Tables
+from muster.tables.sql.queries import COUNTS
 
 REBALANCE, VERDICT, REWIND, DELETION = "rebalance", "verdict", "rewind", "deletion"
 MOST_EVENTS = 200
@@ -83,7 +84,8 @@ def _group(tables: Tables, group_id: str, as_of_ms: int | None) -> Group | None:
 def _commits(tables: Tables, group_id: str, since_ms: int, as_of_ms: int | None) -> int:
     relation = tables.relation("commits", as_of_ms, [exactly(group_id)])
     ((found,),) = tables.asked(
-        f"SELECT count(*) FROM {relation} c WHERE kind = 'commit' AND coalesce(timestamp_ms, commit_timestamp_ms) >= ?",
+        f"""SELECT count(*) FROM {relation} c
+        WHERE kind = 'commit' AND {COUNTS} AND coalesce(timestamp_ms, commit_timestamp_ms) >= ?""",
         [since_ms],
     )
     return int(found)

@@ -63,7 +63,7 @@ class Answer(NamedTuple):
     """Partitions of the offsets topic of which the moment asked for is not wholly known, and since when they are
     (None: nobody knows). A key of theirs that is not among the rows is *unknown*, not absent."""
     as_of_ms: int
-    """Of which moment the rows are: the one asked for, else when the last run looked at its source."""
+    """Of which moment the rows are: the one asked for, else that of the tables (`Manifest.moment_ms`)."""
     ends_observed_at_ms: int | None = None
     """Of `lag`: when the newest of the ends of logs that it is measured against was observed."""
 
@@ -151,7 +151,7 @@ class Tables:
             each = self._if_known(each, as_of_ms)
         rows = pa.RecordBatchReader.from_batches(schema, each)
         incomplete = {} if as_of_ms is None else self.incomplete(as_of_ms)
-        moment_ms = self.manifest.observed_at_ms if as_of_ms is None else as_of_ms
+        moment_ms = self.manifest.moment_ms if as_of_ms is None else as_of_ms
         return Answer(rows, schema, incomplete, moment_ms, observed)
 
     def relation(self, table: str, as_of_ms: int | None = None, groups: Sequence[str] = ()) -> str:

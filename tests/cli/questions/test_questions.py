@@ -16,6 +16,7 @@ from muster.cli.questions import watching
 from muster.cli.questions.completion import complete_group
 from muster.cli.questions.lag import sparkline
 from muster.cli.status import Status
+from muster.errors import BadInput
 from tests.answers.world import DAY_MS, EIGHT_MS, HISTORY, HOUR_MS, NOW_MS, STATE, at, publish
 from tests.cli import command, plain, run, run_on_terminal
 
@@ -170,6 +171,56 @@ def test_again_and_again_until_it_is_stopped(tables: Path, question: str, monkey
     assert run(question, "--tables", tables, "--watch", "0s").status == Status.USAGE
 
 
+def test_what_was_answered_once_is_asked_again_after_a_failure(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    left = [Status.OK, BadInput("the tables were cleaned up."), Status.OK]
+
+    def answer() -> Status:
+        answered = left.pop(0)
+        if isinstance(answered, BadInput):
+            raise answered
+        return answered
+
+    def sleep(length_s: float) -> None:
+        if not left:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(watching, "sleep", sleep)
+    assert watching.again(1.0, answer) is Status.OK
+    assert capsys.readouterr().err == "muster: the tables were cleaned up. It is asked again.\n"
+    left.append(BadInput("there are no tables."))
+    with pytest.raises(BadInput):
+        watching.again(1.0, answer)
+
+
+def test_tables_that_nobody_renews_are_a_warning(tables: Path) -> None:
+    well = ("status", "new", "--tables", tables)
+    assert run(*well).status == Status.OK
+    late = run(*well, "--max-age", "15m")
+    assert late.status == Status.WARNING
+    assert "longer than --max-age" in late.err
+    assert run(*well, "--max-age", "100000d").status == Status.OK
+    assert run("status", "--tables", tables, "--max-age", "15m").status == Status.ERROR, "the worse counts"
+    assert run(*well, "--max-age", "soon").status == Status.USAGE
+
+
+def test_partitions_whose_lag_is_unknown_are_told_of(tables: Path) -> None:
+    head, *lines = run("lag", "--tables", tables).out.splitlines()
+    assert head.split()[-1] == "UNKNOWN"
+    assert {line.split()[0]: line.split()[-1] for line in lines}["new"] == "1"
+    assert "UNKNOWN" not in run("lag", "orders-*", "--tables", tables).out
+
+
+def test_why_prints_nothing_that_a_terminal_obeys(tmp_path: Path) -> None:
+    """The name of an assignor is a client's, as all names are."""
+    group = STATE["groups"][0] | {"protocol": "range\x1b[2J\x9b2J"}
+    path = publish(tmp_path, groups=[group, *STATE["groups"][1:]])
+    out = run("why", "orders-app", "--tables", path).out
+    assert "assigned by range\\u001B[2J\\u009B2J" in out
+    assert "\x1b" not in out
+
+
 @pytest.mark.parametrize("question", [*ROWS, "why", "history"])
 def test_a_pattern_that_no_group_is_like(tables: Path, question: str) -> None:
     status, out, err = run(question, "zz*", "--tables", tables)
@@ -234,6 +285,8 @@ def test_one_clock_for_all_of_an_answer(tables: Path, tmp_path: Path) -> None:
         assert "as of 2026-11-17 08:33:04 UTC, the newest record; read at 2029-08-13 08:33:04 UTC, " in late.err
     assert "20 h" in run("expiring", "--tables", path).out
     assert "What happened since 2026-11-16 08:33:04 UTC" in run("why", "orders-app", "--tables", path).out
+    read = "as of 2026-11-17 08:33:04 UTC, the newest record; read at 2029-08-13 08:33:04 UTC, "
+    assert read in run("table", "lag", "--tables", path).err
     events = run("history", "orders-app", "--tables", path, "--since", "30 min").out.splitlines()
     assert [line.split()[2] for line in events[1:]] == ["commits"]
 

@@ -113,6 +113,10 @@ def status(
     as_of: AsOf = None,
     partitions: ByPartition = False,
     problems: Annotated[bool, option("--problems", help="Only what is not OK.")] = False,
+    max_age: Annotated[
+        str | None,
+        option("--max-age", metavar="LENGTH", help="A warning if the last run looked longer ago than this: 15m, 2h."),
+    ] = None,
     watch: Watch = None,
 ) -> Status:
     """Who is well and who is not: a verdict on each group, by how its commits move. Exits with 0, 10 or 11, for cron.
@@ -123,8 +127,8 @@ def status(
 
     [bold]Examples[/bold]
 
-    Are all groups well? For cron: exit code 0 all well, 10 a warning, 11 an error.
-      [cyan]muster status --tables tables[/cyan]
+    Are all groups well? For cron: exit code 0 all well, 10 a warning (as when the pipeline no longer runs), 11 an error.
+      [cyan]muster status --tables tables --max-age 15m[/cyan]
 
     One group, partition by partition:
       [cyan]muster status orders-app --tables tables[/cyan]
@@ -134,7 +138,8 @@ def status(
     """
     from muster.cli.questions.status import show_status
 
-    return show_status(common.asked(group, as_of, watch), partitions, problems)
+    max_age_s = None if max_age is None else parse_length_s("--max-age", max_age)
+    return show_status(common.asked(group, as_of, watch), partitions, problems, max_age_s)
 
 
 @command(app)

@@ -99,10 +99,14 @@ def _group_table(rows: Sequence["GroupLag"], window: "Window") -> Table:
         Column("GROUP", "group_id"),
         *_common_columns(window),
         Column("BEHIND", "behind", spare=5),
+        Column("UNKNOWN", "unknown", Kind.NUMBER, Shown.IF_ANY, spare=4),
     )
     return Table(
         columns,
-        [(each.group_id, *_common(each), f"{each.behind:,}/{each.partitions:,}") for each in rows],
+        [
+            (each.group_id, *_common(each), f"{each.behind:,}/{each.partitions:,}", each.unknown or None)
+            for each in rows
+        ],
     )
 
 

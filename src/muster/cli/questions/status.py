@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from muster.answers.levels import Level
 from muster.cli.output import say
+from muster.cli.people import shown_duration
 from muster.cli.questions.answering import Asked, ask, table_of, write_rows
-from muster.cli.questions.asking import EXITS
+from muster.cli.questions.asking import EXITS, now_ms
 from muster.cli.status import Status
 from muster.cli.tabular import Column, Kind, Shown
 
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
 
 GROUP_COLUMNS = (
     Column("GROUP", "group_id"),
-    Column("VERDICT", "verdict"),
+    Column("VERDICT", "verdict", Kind.VERDICT),
     Column("SINCE", "verdict_since_ms", Kind.TIME_MS),
     Column("LAG", "lag", Kind.LAG),
     Column("BEHIND", "lag_ms", Kind.LENGTH_MS),
@@ -31,7 +33,7 @@ PARTITION_COLUMNS = (
     Column("GROUP", "group_id"),
     Column("TOPIC", "topic"),
     Column("PARTITION", "partition", Kind.NUMBER, short="PART"),
-    Column("VERDICT", "verdict"),
+    Column("VERDICT", "verdict", Kind.VERDICT),
     Column("SINCE", "verdict_since_ms", Kind.TIME_MS),
     Column("LAG", "lag", Kind.LAG),
     Column("BEHIND", "lag_ms", Kind.LENGTH_MS),
@@ -43,7 +45,7 @@ PARTITION_COLUMNS = (
 )
 
 
-def show_status(asked: Asked, by_partition: bool, problems: bool) -> Status:
+def show_status(asked: Asked, by_partition: bool, problems: bool, max_age_s: float | None = None) -> Status:
     """The worst first: groups, or partitions where one group is named."""
 
     def answer(tables: "Tables") -> Status:
@@ -59,9 +61,18 @@ def show_status(asked: Asked, by_partition: bool, problems: bool) -> Status:
             say(told(judged) + ".")
         if judged and all(each.verdict is None for each in judged):
             say("nothing could be judged: no end of a log was seen, or nothing was committed for a week.")
-        return EXITS[level_of(each.verdict for each in judged)]
+        return EXITS[max(level_of(each.verdict for each in judged), _level_of_age(tables, max_age_s))]
 
     return ask(asked, answer, "status", "expiry")
+
+
+def _level_of_age(tables: "Tables", max_age_s: float | None) -> Level:
+    """What was well when the pipeline last looked may not be any more."""
+    age_ms = now_ms() - tables.manifest.observed_at_ms
+    if max_age_s is None or age_ms <= max_age_s * 1000:
+        return Level.WELL
+    say(f"the last look was {shown_duration(age_ms)} ago, longer than --max-age. Does `muster pipeline run` still run?")
+    return Level.WARNING
 
 
 def _chosen(rows: "Sequence[GroupStatus | PartitionStatus]", problems: bool) -> Sequence[Any]:

@@ -8,8 +8,9 @@ from time import sleep
 import typer
 
 from muster.cli.options import option, parse_length_s
-from muster.cli.output import write_to_stdout
+from muster.cli.output import say, write_to_stdout
 from muster.cli.status import Status
+from muster.errors import MusterError
 
 WATCH = option("--watch", metavar="LENGTH", help="Again and again, so far apart: 10s. Ctrl-C ends it.")
 SHORTEST_WATCH_S = 1.0
@@ -34,13 +35,27 @@ def again(every_s: float | None, answer: Callable[[], Status]) -> Status:
     if every_s is None:
         return answer()
     try:
+        _clear()
+        answer()
         while True:
-            if sys.stdout.isatty():
-                write_to_stdout(CLEARED)
-            answer()
             sleep(every_s)
+            _clear()
+            _try(answer)
     except KeyboardInterrupt:
         return Status.OK
+
+
+def _clear() -> None:
+    if sys.stdout.isatty():
+        write_to_stdout(CLEARED)
+
+
+def _try(answer: Callable[[], Status]) -> None:
+    """What was answered once is asked again after a failure: tables are cleaned up, an object store is away."""
+    try:
+        answer()
+    except MusterError as error:
+        say(f"{error} It is asked again.")
 
 
 def rows_on_screen(limit: int | None, every_s: float | None, lines_a_row: int = 1) -> int | None:

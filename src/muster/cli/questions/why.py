@@ -68,7 +68,7 @@ def paragraphs(told: "Why", from_ms: int) -> list[tuple[str, list[str]]]:
 def _what_it_is(told: "Why") -> str:
     group = told.group
     members = counted(group.members, "member")
-    by = f", assigned by {group.protocol}" if group.protocol else ""
+    by = f", assigned by {shown(group.protocol)}" if group.protocol else ""
     generation = "" if group.generation is None else f", generation {group.generation}"
     topics = _listed(group.topics) or "nothing"
     return (

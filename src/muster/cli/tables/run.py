@@ -154,10 +154,12 @@ def _tell_moment(request: Request, tables: "Tables", answer: "Answer") -> None:
 
 def _last_run(tables: "Tables") -> str:
     manifest = tables.manifest
-    age_ms = max(0, time.time_ns() // 1_000_000 - manifest.observed_at_ms)
-    newest_ms = manifest.newest_record_ms
+    looked_ms, newest_ms = manifest.observed_at_ms, manifest.newest_record_ms
+    ago = f"{shown_duration(max(0, time.time_ns() // 1_000_000 - looked_ms))} ago"
+    if manifest.moment_ms != looked_ms:
+        return f"as of {shown_moment(manifest.moment_ms)}, the newest record; read at {shown_moment(looked_ms)}, {ago}."
     newest = "" if newest_ms is None else f"; the newest record is of {shown_moment(newest_ms)}"
-    return f"as of {shown_moment(manifest.observed_at_ms)}, the last run, {shown_duration(age_ms)} ago{newest}."
+    return f"as of {shown_moment(looked_ms)}, the last run, {ago}{newest}."
 
 
 def _nothing_matched(tables: "Tables", name: str, request: Request) -> str:

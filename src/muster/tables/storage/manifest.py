@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from muster.errors import BadInput
+from muster.tables.clocks import is_ahead
 
 MANIFEST_TABLE = "_manifest"
 """Its directory, beside those of the tables."""
@@ -111,6 +112,12 @@ class Manifest:
         """The latest time of any record that was read."""
         times = [each.newest_timestamp_ms for each in self.progress.values() if each.newest_timestamp_ms is not None]
         return max(times, default=None)
+
+    @property
+    def now_ms(self) -> int:
+        """What is shown as of now counts from here: `moment_ms`, or a newer record by a clock a little ahead."""
+        newest_ms = self.newest_record_ms or 0
+        return self.moment_ms if is_ahead(newest_ms, self.moment_ms) else max(newest_ms, self.moment_ms)
 
     @property
     def known_until_ms(self) -> int:
