@@ -1,8 +1,10 @@
 """Answers GET requests over HTTP in threads of its own: read-only, and packed for those who take it."""
 
 import gzip
+import socket
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
@@ -11,6 +13,9 @@ from muster.errors import ConfigError
 GZIP_LEVEL, WORTH_PACKING = 1, 2000
 """Names repeat: 10 MB become a few hundred KB, and even this level costs most of an answer."""
 SLOWEST_CLIENT_S = 30.0
+MOST_CLIENTS = 200
+"""Connections at a time, each with a thread; a browser keeps six of them open for a while."""
+BUSY = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 18\r\nConnection: close\r\n\r\nToo many clients.\n"
 
 
 class Reply(NamedTuple):
@@ -20,7 +25,9 @@ class Reply(NamedTuple):
     headers: Mapping[str, str] = {}
 
 
-Answer = Callable[[str, str], Reply]
+HasLeft = Callable[[], bool]
+"""Whether the client has closed the connection, and waits no more."""
+Answer = Callable[[str, str, HasLeft], Reply]
 """What is answered to a path with its query, by the name that the server was called (the header Host)."""
 
 
@@ -48,6 +55,27 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
 
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self._room = threading.Semaphore(MOST_CLIENTS)
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """In a thread of its own, if there is room for one more."""
+        if self._room.acquire(blocking=False):
+            super().process_request(request, client_address)
+            return
+        with suppress(OSError):
+            request.setblocking(False)
+            request.send(BUSY)
+        self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._room.release()
+
     def handle_error(self, request: Any, client_address: Any) -> None:
         """The client has gone away: no traceback for that."""
 
@@ -58,7 +86,7 @@ def _handler(answer: Answer) -> type[BaseHTTPRequestHandler]:
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
-            self._send(answer(self.path, self.headers.get("Host", "")))
+            self._send(answer(self.path, self.headers.get("Host", ""), self._has_left))
 
         do_HEAD = do_GET
 
@@ -75,6 +103,17 @@ def _handler(answer: Answer) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
             if self.command != "HEAD":
                 self.wfile.write(body)
+
+        def _has_left(self) -> bool:
+            self.connection.setblocking(False)
+            try:
+                return not self.connection.recv(1, socket.MSG_PEEK)
+            except BlockingIOError:
+                return False
+            except OSError:
+                return True
+            finally:
+                self.connection.settimeout(self.timeout)
 
         def version_string(self) -> str:
             return "muster"

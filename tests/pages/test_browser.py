@@ -307,6 +307,38 @@ def test_no_script_runs_but_ours(browser: Any, site: Site, report: Path) -> None
     window.close()
 
 
+def test_a_page_that_is_left_open_shows_a_newer_run_and_how_old_it_is(browser: Any, tmp_path: Path) -> None:
+    site, window = Site(tmp_path / "tables"), Window(browser)
+    try:
+        window.page.clock.install(time=world.NOW_MS / 1000 + 5)
+        window.open(site.port.url, ROWS)
+        assert re.search(r"last look, \d+\.\d s ago", window.text(".slider"))
+        window.page.focus("text=billing")
+        window.page.clock.run_for(10 * 60_000)
+        assert re.search(r"last look, 10 min \d+ s ago", window.text(".slider"))
+        later_ms = world.NOW_MS + 9 * 60_000
+        world.publish(site.path, "second", later_ms)
+        site.runs.look()
+        window.page.evaluate("muster.renew()")
+        window.wait_until(f"document.querySelector('.moment b').textContent === muster.fullTime({later_ms})")
+        assert window.focused() == "billing"
+        assert window.troubles == []
+    finally:
+        window.close()
+        site.close()
+
+
+def test_a_slider_that_moves_over_past_findings_asks_for_where_it_stops(window: Window, site: Site) -> None:
+    window.open(f"{site.port.url}findings", "h1")
+    pressed = "document.dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowLeft' }))"
+    window.page.evaluate(f"() => {{ for (let i = 0; i < 8; i += 1) {pressed}; }}")
+    step_ms = site.content("/overview.json")["run"]["step_ms"]
+    window.wait_until("!document.body.hasAttribute('aria-busy') && location.search.includes('at=')")
+    asked = [url for url in window.requests if "/findings.json" in url]
+    assert len(asked) == 1
+    assert int(re.search(r"at=(\d+)", asked[0])[1]) <= world.NOW_MS - 7 * step_ms  # type: ignore[index]
+
+
 def test_what_cannot_be_shown_is_a_sentence(browser: Any, site: Site) -> None:
     window = Window(browser)  # a 404 is an error to the console
     window.open(f"{site.port.url}group?id=nosuch", ".sentence")
@@ -349,6 +381,16 @@ def test_a_file_has_the_same_pages(window: Window, site: Site, report: Path) -> 
     assert "Of what was found at the last look" in window.text("main")
     assert set(window.requests) == {address}
     assert report.stat().st_size < 1_000_000
+
+
+def test_what_is_not_in_a_file_is_a_sentence(window: Window, report: Path) -> None:
+    window.open(report.as_uri(), ROWS)
+    for name in ("constructor", "toString", "__proto__"):
+        window.page.evaluate("name => muster.go({ page: 'topic', params: { name } })", name)
+        window.page.wait_for_selector(".sentence")
+    window.page.goto(f"{report.as_uri()}#toString")
+    window.page.reload()
+    window.page.wait_for_selector("table.groups")
 
 
 def test_names_do_nothing_in_a_file(window: Window, report: Path) -> None:

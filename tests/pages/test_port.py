@@ -3,7 +3,8 @@
 import gzip
 import http.client
 import json
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,11 @@ import pytest
 from muster.cli.main import main
 from muster.cli.status import Status
 from muster.errors import ConfigError
-from muster.pages.port import PagesPort, is_known_host
+from muster.pages.port import PagesPort, is_known_host, reply_to
 from muster.pages.runs import Runs
+from muster.pages.site import page
+from muster.tables.reading import open_tables
+from tests.answers import world as old
 from tests.pages import world
 
 TIMEOUT_S = 30.0
@@ -54,9 +58,9 @@ def site(tmp_path: Path) -> Iterator[Site]:
 
 def test_every_page_has_a_twin_with_its_content(site: Site) -> None:
     at = world.NOW_MS - world.DAY_MS
-    for page in ("group?id=orders", "topic?name=clicks", "findings?", f"group?id=orders&at={at}", f"overview?at={at}"):
-        path, _, query = page.partition("?")
-        shown = site.ask(f"/{page}")
+    for asked in ("group?id=orders", "topic?name=clicks", "findings?", f"group?id=orders&at={at}", f"overview?at={at}"):
+        path, _, query = asked.partition("?")
+        shown = site.ask(f"/{asked}")
         assert shown.status == 200
         text = shown.read().decode()
         embedded = text.split('id="content">', 1)[1].split("</script>", 1)[0]
@@ -156,6 +160,60 @@ def test_tables_that_go_away_leave_what_was_read(site: Site) -> None:
     (site.path / "_manifest").rename(site.path / "elsewhere")
     site.runs.look()
     assert site.content("/overview.json")["page"] == "overview"
+
+
+@pytest.mark.parametrize("error", [ValueError("half a file"), KeyError("tables"), OSError("gone")])
+def test_whatever_a_look_fails_with_the_next_may_do_better(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    monkeypatch.setattr("muster.pages.runs.LOOK_EVERY_S", 0.01)
+    store, said = world.publish(tmp_path), threading.Event()
+    runs = Runs(str(tmp_path), {}, lambda _: said.set())
+    try:
+        with monkeypatch.context() as broken:
+            broken.setattr(runs._store, "manifest", _raising(error))
+            assert said.wait(TIMEOUT_S)
+        world.publish(tmp_path, "second", world.NOW_MS + world.HOUR_MS)
+        with runs._looked:
+            assert runs._looked.wait_for(lambda: runs.current.manifest.run_id == "second", TIMEOUT_S)
+    finally:
+        runs.close()
+    assert store.published().run_id == "second"
+
+
+def _raising(error: Exception) -> Callable[[], None]:
+    def ask() -> None:
+        raise error
+
+    return ask
+
+
+def test_a_page_that_is_open_learns_of_a_newer_run(site: Site) -> None:
+    content = site.content("/overview.json")
+    told = site.content("/run.json")
+    assert (told["run_id"], told["history_days"]) == (content["run"]["run_id"], content["history_days"])
+
+
+def test_nothing_is_worked_out_for_one_who_has_left(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    monkeypatch.setattr("muster.pages.port.page", lambda name, *_: made.append(name) or {})
+    target = f"/findings.json?at={world.NOW_MS - world.DAY_MS}"
+    assert reply_to(site.runs, target, None, lambda: True).status == 400
+    assert made == []
+    assert reply_to(site.runs, target, None, lambda: False).status == 200
+    assert made == ["findings"]
+
+
+def test_a_copy_that_is_read_years_later_is_as_it_was(tmp_path: Path) -> None:
+    """As the command line has it: everything counts from the newest record."""
+    for name, late_ms in (("then", 0), ("late", 1000 * world.DAY_MS)):
+        old.publish(tmp_path / name, read_at_ms=old.NOW_MS + late_ms)
+    with open_tables(tmp_path / "then") as then, open_tables(tmp_path / "late") as late:
+        for name, query in (("overview", {}), ("group", {"id": "orders-app"}), ("topic", {"name": "orders"})):
+            told, told_late = (page(name, tables, None, query) for tables in (then, late))
+            assert told_late.pop("run") | {"observed_at_ms": old.NOW_MS} == told.pop("run")
+            assert told_late == told
+            assert told["at_ms"] == old.NOW_MS
 
 
 def test_a_taken_port_and_missing_tables_are_sentences(

@@ -14,7 +14,7 @@ class MetricsPort(HttpPort):
     """Serves what `text` says at the time."""
 
     def __init__(self, host: str, port: int, text: Callable[[], bytes]) -> None:
-        super().__init__(host, port, lambda path, _: _reply(path, text), "--listen")
+        super().__init__(host, port, lambda path, *_: _reply(path, text), "--listen")
         self.url += METRICS
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 
 from muster.errors import MusterError, Unexpected
-from muster.http_port import HttpPort, Reply
+from muster.http_port import HasLeft, HttpPort, Reply
 from muster.pages.runs import Runs
 from muster.pages.shell import STATIC, as_json, served_page, static_file
 from muster.pages.site import NotAsked, NotThere, Query, is_derived, page
@@ -20,7 +20,7 @@ from muster.pages.site import NotAsked, NotThere, Query, is_derived, page
 if TYPE_CHECKING:  # it takes libraries that are not needed without a cluster
     from muster.pages.live import LiveCluster
 
-TWIN, LIVE = ".json", "/live.json"
+TWIN, LIVE, RUN = ".json", "/live.json", "/run.json"
 PAGES = {"/": "overview", "/overview": "overview", "/group": "group", "/topic": "topic", "/findings": "findings"}
 JSON, HTML = "application/json; charset=utf-8", "text/html; charset=utf-8"
 HEADERS = {
@@ -48,7 +48,7 @@ def is_known_host(host: str, allowed: Collection[str]) -> bool:
     return True
 
 
-def reply_to(runs: Runs, target: str, live: "LiveCluster | None" = None) -> Reply:
+def reply_to(runs: Runs, target: str, live: "LiveCluster | None", has_left: HasLeft) -> Reply:
     """What a path and its query are answered with."""
     path, _, text = target.partition("?")
     if path.startswith(STATIC):
@@ -56,10 +56,12 @@ def reply_to(runs: Runs, target: str, live: "LiveCluster | None" = None) -> Repl
     is_twin = path.endswith(TWIN)
     name = PAGES.get(path.removesuffix(TWIN), "")
     query = dict(parse_qsl(text, keep_blank_values=True, errors="replace"))
-    if path == LIVE:
+    if path == RUN:
+        status, content = 200, _run(runs)
+    elif path == LIVE:
         status, content = _live_alone(runs, live, query)
     else:
-        status, content = _content(runs, name, query)
+        status, content = _content(runs, name, query, has_left)
         if live is not None and not query.get("at"):
             content = _with_live(content, live.told(name, query, runs.current.manifest))
     if is_twin:
@@ -67,10 +69,19 @@ def reply_to(runs: Runs, target: str, live: "LiveCluster | None" = None) -> Repl
     return Reply(status, HTML, served_page(content))
 
 
-def _content(runs: Runs, name: str, query: Query) -> tuple[int, bytes]:
+def _run(runs: Runs) -> bytes:
+    """Which run is shown, and how much of history: for a page that is open, and may be of an earlier one."""
+    shown = runs.current
+    days = None if shown.totals is None else list(shown.totals.done)
+    return as_json({"page": "run", "run_id": shown.manifest.run_id, "history_days": days})
+
+
+def _content(runs: Runs, name: str, query: Query, has_left: HasLeft) -> tuple[int, bytes]:
     """A page as JSON. What goes wrong is a page, too: one sentence."""
     try:
         with runs.deriving() if is_derived(name, query) else runs.asked() as (shown, tables):
+            if has_left():  # it may have waited for others
+                raise NotAsked("the client has left.")
             key = name, tuple(sorted(query.items())), shown.totals and (shown.totals.run_id, shown.totals.done)
             return 200, shown.kept(key, lambda: as_json(page(name, tables, shown.totals, query)))
     except NotThere as error:
@@ -113,11 +124,11 @@ class PagesPort(HttpPort):
     ) -> None:
         names = {name.lower() for name in (host, *allowed)}
 
-        def answer(target: str, called: str) -> Reply:
+        def answer(target: str, called: str, has_left: HasLeft) -> Reply:
             if not is_known_host(called, names):
                 return _secured(Reply(421, JSON, _sentence(ValueError("this server is not called that."))))
             try:
-                return _secured(reply_to(runs, target, live))
+                return _secured(reply_to(runs, target, live, has_left))
             except Exception as error:  # a mistake of ours is a page, too
                 sentence = _sentence(Unexpected(f"something unexpected happened: {error!r}"))
                 return _secured(Reply(500, JSON, sentence))

@@ -30,7 +30,7 @@ def report(tables: Tables, moments: int) -> bytes:
     """The file. `moments` of the past are in it, beside now."""
     totals = Totals(tables, most_bytes=1 << 62)
     totals.bring_up(tables)
-    until_ms = tables.manifest.known_until_ms
+    until_ms = tables.manifest.now_ms
     times = moments_of(totals, until_ms, moments)
     first = page("overview", tables, totals, {})
     group_ids = [row[0] for row in first["groups"]["rows"]]
@@ -99,7 +99,7 @@ class _Groups:
     """What is shown of each group, from questions that were asked of all of them at once."""
 
     def __init__(self, tables: Tables, totals: Totals, moments: Moments) -> None:
-        until_ms = tables.manifest.known_until_ms
+        until_ms = tables.manifest.now_ms
         self._tables = tables
         self._since_ms = until_ms if totals.first_ms is None else min(totals.first_ms, until_ms)
         self._series: dict[str, Series] = all_series(tables, totals, self._since_ms, until_ms) if totals.lines else {}

@@ -118,16 +118,19 @@ class Runs:
         return totals is not None and totals.is_complete
 
     def _follow(self) -> None:
-        """Until it is told to stop. What fails is tried again: the tables may be moved, or cleaned up."""
+        """Until it is told to stop. What fails is tried again, whatever it was: the tables may be moved, cleaned up, or
+        half copied, and pages that would never be renewed look like all others.
+        """
         last_said = ""
         while True:
             try:
                 self.look()
                 last_said = ""
-            except (MusterError, OSError) as error:
-                if str(error) != last_said:
-                    last_said = str(error)
-                    self._say(f"the last state that was read stays: {last_said}")
+            except Exception as error:
+                said = str(error) if isinstance(error, MusterError | OSError) else repr(error)
+                if said != last_said:
+                    last_said = said
+                    self._say(f"the last state that was read stays: {said}")
             if self._stopping.wait(LOOK_EVERY_S):
                 return
 

@@ -42,7 +42,8 @@ def page(name: str, tables: Tables, totals: Totals | None, query: Query) -> dict
         raise NotThere(f"there is no page called '{name}'.")
     at_ms = moment(tables, query)
     if totals is not None:
-        totals.recall(tables, tables.manifest.known_until_ms if at_ms is None else at_ms)
+        totals.recall(tables, tables.manifest.now_ms if at_ms is None else at_ms)
+        totals = totals.so_far()
     return {"page": name, **_head(tables, totals, at_ms), **made(tables, totals, query, at_ms)}
 
 
@@ -57,7 +58,7 @@ def moment(tables: Tables, query: Query) -> int | None:
     if not text:
         return None
     try:
-        at_ms = parse_time(text, tables.manifest.known_until_ms)
+        at_ms = parse_time(text, tables.manifest.now_ms)
     except ValueError as error:
         raise NotAsked(f"{error}.") from None
     try:
@@ -76,14 +77,14 @@ def _head(tables: Tables, totals: Totals | None, at_ms: int | None) -> dict[str,
     manifest = tables.manifest
     known = totals is not None and totals.first_ms is not None
     return {
-        "at_ms": manifest.known_until_ms if at_ms is None else at_ms,
+        "at_ms": manifest.now_ms if at_ms is None else at_ms,
         "is_now": at_ms is None,
         "run": {
             "run_id": manifest.run_id,
             "cluster_id": manifest.source.get("cluster_id"),
             "observed_at_ms": manifest.observed_at_ms,
             "first_ms": totals.first_ms if totals is not None and known else None,
-            "last_ms": manifest.known_until_ms,
+            "last_ms": manifest.now_ms,
             "step_ms": totals.interval_ms if totals is not None and known else None,
         },
         "findings_by_severity": _counts(tables) if at_ms is None else None,
@@ -104,7 +105,7 @@ def _group(tables: Tables, totals: Totals | None, query: Query, at_ms: int | Non
     span = query.get("range") or DEFAULT_RANGE
     if span not in RANGES_MS:
         raise NotAsked(f"'{span}' is no range. There are: {', '.join(RANGES_MS)}.")
-    until_ms = tables.manifest.known_until_ms if at_ms is None else at_ms
+    until_ms = tables.manifest.now_ms if at_ms is None else at_ms
     first_ms = until_ms if totals is None or totals.first_ms is None else totals.first_ms
     since_ms = max(until_ms - RANGES_MS[span], min(first_ms, until_ms - RANGES_MS["1h"]))
     lines = partitions(tables, group_id, at_ms)
@@ -162,7 +163,7 @@ def _findings(tables: Tables, totals: Totals | None, query: Query, at_ms: int | 
         "findings_by_severity": Counter(each.severity for each in found),
     }
     if groups:
-        now_ms = tables.manifest.known_until_ms if at_ms is None else at_ms
+        now_ms = tables.manifest.now_ms if at_ms is None else at_ms
         content["expiry"] = listed(Expiring, expiring(tables, FOREVER_MS, now_ms, groups, at_ms))
     return content
 

@@ -127,7 +127,7 @@ def status(
 
     [bold]Examples[/bold]
 
-    Are all groups well? For cron: exit code 0 all well, 10 a warning (as when the pipeline no longer runs), 11 an error.
+    Are all groups well? For cron: exit code 0 all well, 10 a warning (also: the pipeline no longer runs), 11 an error.
       [cyan]muster status --tables tables --max-age 15m[/cyan]
 
     One group, partition by partition:

@@ -5,10 +5,15 @@
   const { h } = muster;
   let content = JSON.parse(document.getElementById('content').textContent);
   let route = muster.source.route();
-  let loading = 0;
+  let loading = 0, asking = new AbortController();
   let head = null; // of the last page that had one: an error has none
+  let tick = () => {}; // how long ago the last look was grows while a page is open
 
   muster.at = () => route.params.at || '';
+  muster.whileShown = () => asking.signal; // of what is asked for a page that another one takes the place of
+
+  const RENEW_EVERY_MS = 10e3, TICK_MS = 5e3, OLDER_MS = 60e3;
+  const pause = (ms) => new Promise((done) => { setTimeout(done, ms); });
 
   // Going
 
@@ -17,8 +22,13 @@
     route = next;
     if (how === 'push') history.pushState(null, '', muster.source.href(route));
     if (how === 'replace') history.replaceState(null, '', muster.source.href(route));
+    asking.abort();
+    asking = new AbortController();
     document.body.setAttribute('aria-busy', 'true');
-    const found = await muster.source.load(route);
+    // Findings of the past take seconds each: a slider that is still moving does not ask for all that it passes.
+    if (how === 'replace' && route.page === 'findings') await pause(LATER_MS);
+    if (mine !== loading) return;
+    const found = await muster.source.load(route, asking.signal);
     if (mine !== loading) return;
     document.body.removeAttribute('aria-busy');
     content = found;
@@ -55,15 +65,27 @@
     if (content.run) head = content;
     muster.live.take(content.live);
     const top = document.getElementById('top');
-    const slid = document.activeElement && document.activeElement.id === 'moment', searched = document.activeElement && document.activeElement.id === 'search';
+    const focused = document.activeElement, slid = focused && focused.id === 'moment', searched = focused && focused.id === 'search';
+    const chosen = focused && focused.matches('main .row-link') ? focused.getAttribute('href') : null;
+    const main = document.getElementById('main'), had = main.querySelectorAll('table.groups > tbody > tr').length;
     top.replaceChildren(...topOf());
-    const main = document.getElementById('main');
     main.className = content.page;
     main.replaceChildren(...[muster.views[content.page](content, route)].flat().filter(Boolean));
     const name = { overview: 'groups', group: content.group && content.group.group_id, topic: content.topic, findings: 'findings' }[content.page] || 'muster';
     document.title = `${name} · muster`;
     if (slid) document.getElementById('moment').focus();
     if (searched && document.getElementById('search')) document.getElementById('search').focus();
+    if (content.page === 'overview') muster.showRows(had);
+    const again = chosen && [...main.querySelectorAll('.row-link')].find((link) => link.getAttribute('href') === chosen);
+    if (again) again.focus({ preventScroll: true });
+  }
+
+  // A page of now that is left open: a newer run is shown, unless details are open or text is selected.
+  async function renew() {
+    if (document.hidden || !content.is_now || document.querySelector('details[open], dialog[open]') || !getSelection().isCollapsed) return;
+    const mine = loading, found = await muster.source.run();
+    if (!found || mine !== loading || !content.is_now) return;
+    if (found.run_id !== content.run.run_id || String(found.history_days) !== String(content.history_days)) await show(route);
   }
 
   function found() {
@@ -84,11 +106,15 @@
 
   function slider() {
     const { first_ms: first, last_ms: last, step_ms: step } = head.run, moments = muster.source.moments;
-    const told = h('output', { for: 'moment', class: 'moment' });
+    const told = h('output', { for: 'moment', class: 'moment', 'aria-live': 'off' });
+    const since = (ms) => muster.duration(Math.max(Date.now() - ms, 0)), read = head.run.observed_at_ms;
+    const ofNow = (ms) => (read - ms > OLDER_MS ? ` the newest record; read ${since(read)} ago` : ` last look, ${since(ms)} ago`);
     const tell = (ms, isNow) => {
-      told.replaceChildren(h('b', {}, muster.fullTime(ms)), h('span', { class: 'faint' }, isNow ? ` last look, ${muster.duration(Math.max(Date.now() - ms, 0))} ago` : ` ${muster.duration(last - ms)} before the last look`));
+      told.replaceChildren(h('b', {}, muster.fullTime(ms)), h('span', { class: 'faint' }, isNow ? ofNow(ms) : ` ${muster.duration(last - ms)} before the last look`));
     };
     tell(head.at_ms, head.is_now);
+    const now = head.at_ms;
+    tick = () => { if (head.is_now && (first === null || Number(input.value) === Number(input.max))) tell(now, true); };
     const input = h('input', { type: 'range', id: 'moment', 'aria-label': 'As of which moment', disabled: first === null });
     const momentOf = () => (moments ? moments[Number(input.value)] : Number(input.value) * step + first);
     if (first !== null) {
@@ -170,5 +196,8 @@
   muster.renewLive = (live, isDrawn) => { content.live = live; if (isDrawn) draw(); else muster.live.take(live); };
   muster.redraw = () => { draw(); };
   muster.begin = () => { draw(); };
+  muster.renew = renew;
+  setInterval(() => { if (!document.hidden) tick(); }, TICK_MS);
+  if (muster.source.run) setInterval(renew, RENEW_EVERY_MS);
   if (muster.source.begin) muster.source.begin().then(() => show(muster.source.route())); else muster.begin();
 })();

@@ -30,8 +30,9 @@
     findings: async (params, place, moment, isNow) => ({ findings: begun((await block(0)).findings, moments[place], isNow) }),
     topic: async ({ name }, place, moment, isNow) => {
       const rest = await block(0), readers = moment.readers.rows.filter((row) => row[0] === name).map((row) => row.slice(1));
-      if (!readers.length && !rest.topics[name]) return null;
-      return { topic: name, readers: { columns: moment.readers.columns.slice(1), rows: readers }, partitions: { columns: rest.topic_columns, rows: isNow ? rest.topics[name] || [] : [] },
+      const logs = Object.hasOwn(rest.topics, name) ? rest.topics[name] : [];
+      if (!readers.length && !logs.length) return null;
+      return { topic: name, readers: { columns: moment.readers.columns.slice(1), rows: readers }, partitions: { columns: rest.topic_columns, rows: isNow ? logs : [] },
         findings: begun({ columns: rest.findings.columns, rows: rest.findings.rows.filter((row) => row[rest.findings.columns.indexOf('topic')] === name) }, moments[place], isNow) };
     },
     group: async ({ id }, place, moment, isNow) => {
@@ -86,7 +87,7 @@
     href: (route) => `#${route.page}?${query({ ...route.params, at: route.params.at ?? muster.at() })}`,
     route: () => {
       const [page, text] = location.hash.slice(1).split(/\?(.*)/s);
-      return { page: page in PAGES ? page : 'overview', params: Object.fromEntries(new URLSearchParams(text || '')) };
+      return { page: Object.hasOwn(PAGES, page) ? page : 'overview', params: Object.fromEntries(new URLSearchParams(text || '')) };
     },
     load: async (route) => {
       const place = placeOf(route.params.at), isNow = place === moments.length - 1;

@@ -11,13 +11,14 @@ muster.source = {
     page: (Object.entries(PATHS).find(([, path]) => path === location.pathname) || ['overview'])[0],
     params: Object.fromEntries(new URLSearchParams(location.search)),
   }),
-  load: async (route) => {
+  load: async (route, signal) => {
     const path = route.page === 'overview' ? '/overview' : PATHS[route.page];
     const { q, sort, up, verdict, ...asked } = route.params; // what the page itself does with its content
     try {
-      const reply = await fetch(`${path}.json${query(asked)}`);
+      const reply = await fetch(`${path}.json${query(asked)}`, { signal });
       return await reply.json();
     } catch (error) {
+      if (signal && signal.aborted) return null; // another page has taken its place
       return { page: 'error', sentence: `The dashboard does not answer (${error.message}). Is it still running?` };
     }
   },
@@ -29,6 +30,12 @@ muster.source = {
     } catch (error) {
       return { is_up: false, age_ms: null, sentence: `The dashboard does not answer (${error.message}). Is it still running?` };
     }
+  },
+  // Which run there is now; null without an answer.
+  run: async () => {
+    try {
+      return await (await fetch('/run.json')).json();
+    } catch { return null; }
   },
   moments: null,
   note: () => null,

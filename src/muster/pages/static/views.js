@@ -56,6 +56,7 @@ muster.views.overview = (content, route) => {
   }
   let shown = [];
   const more = (count) => { const from = body.childElementCount; body.append(...shown.slice(from, from + count).map((group) => muster.tableRow(columns, group))); };
+  muster.showRows = (count) => more(Math.max(count - body.childElementCount, 0));
   const show = () => {
     shown = chosen(groups, route.params);
     body.replaceChildren();
@@ -75,7 +76,7 @@ function chosen(groups, params) {
   const words = (params.q || '').toLowerCase().split(/\s+/).filter(Boolean);
   const fits = (group) => { const text = `${group.group_id}\n${group.topics.join('\n')}\n${group.verdict || ''}`.toLowerCase(); return words.every((word) => text.includes(word)); };
   let found = groups.filter((group) => (!words.length || fits(group)) && (!params.verdict || (group.overall || 'unknown') === params.verdict));
-  const by = ORDERS[params.sort];
+  const by = Object.hasOwn(ORDERS, params.sort) && ORDERS[params.sort];
   if (by) {
     const direction = (params.up ? 1 : -1) * (params.sort === 'group' ? -1 : 1);
     const compared = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
@@ -107,8 +108,8 @@ muster.findingsOf = (content, params, fits, withGroup = true) => {
   const waiting = section(muster.h('p', { class: 'faint' }, 'What was found then is being worked out …'));
   setTimeout(async () => {
     if (!waiting.isConnected) return; // another moment is shown by now
-    const found = await muster.source.load({ page: 'findings', params: { at: String(content.at_ms), ...params } });
-    if (!waiting.isConnected) return;
+    const found = await muster.source.load({ page: 'findings', params: { at: String(content.at_ms), ...params } }, muster.whileShown());
+    if (!found || !waiting.isConnected) return;
     const list = found.findings || { columns: [], rows: [] }, named = (row) => Object.fromEntries(list.columns.map((name, place) => [name, row[place]]));
     Object.assign(content, { findings: { columns: list.columns, rows: list.rows.filter((row) => fits(named(row))) }, findings_trouble: found.sentence, expiry: found.expiry });
     muster.redraw();
