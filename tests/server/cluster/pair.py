@@ -21,7 +21,7 @@ from muster.config.broker import BrokerConfig
 from muster.core.config import GroupConfig
 from muster.protocol.errors import WireError
 from muster.server.cluster.cluster import Cluster
-from muster.server.cluster.topics import Topic
+from muster.server.cluster.topics import Happened, Plan, Topic, TopicChange
 from tests.kit.kafka import CLUSTER_ID, KafkaBroker
 from tests.server.cluster import asking
 from tests.server.cluster.asking import answered, memory_cluster
@@ -148,7 +148,7 @@ class Pair:
         topics = self.muster.cluster.topics
         for topic in list(topics.in_order()):
             if theirs.get(topic.name) != topic.partitions:
-                topics.delete(topic.name)
+                topics.carry_out(Plan([TopicChange(Happened.DELETED, topic)], list))
         for name, partitions in theirs.items():
             if name not in topics:
                 topics.create(Topic(name, self.muster.cluster.fresh_topic_id(), partitions))
