@@ -202,3 +202,15 @@ def test_an_answer_is_of_what_was_added_up_when_it_began(tmp_path: Path, monkeyp
         shown = page("overview", tables, totals, {"at": str(world.START_MS + 2 * world.DAY_MS - STEP_MS)})
     assert len(shown["groups"]["rows"]) == len(world.GROUPS)
     assert totals.is_complete
+
+
+def test_a_slot_that_is_not_over_has_no_rate_and_silence_is_none_read(tmp_path: Path) -> None:
+    world.publish(tmp_path)
+    with open_tables(tmp_path) as tables:
+        one = group_series(tables, "orders", world.NOW_MS - world.DAY_MS, world.NOW_MS - 1)
+        every = all_series(tables, added_up(tables), world.NOW_MS - world.DAY_MS, world.NOW_MS - 1)
+    for series in (one, every["orders"]):
+        assert (series.commits[-1], series.consumed[-1]) == (None, None)
+        assert (series.commits[-2], series.consumed[-2]) == (0, 0), "it has stopped"
+        assert max(each or 0 for each in series.commits) == world.PARTITIONS * 30
+        assert max(each or 0 for each in series.consumed) == world.PARTITIONS * 600

@@ -22,7 +22,7 @@ class Series(NamedTuple):
     lag_ms: list[int | None]
     """The longest of its partitions."""
     commits: list[int | None]
-    """In each slot; None where nothing was in force yet, as far as is known."""
+    """In each slot; None where nothing was in force yet, as far as is known, and in the last one, which is not over."""
     consumed: list[int | None]
     """Records from commit to commit in each slot."""
 
@@ -131,5 +131,9 @@ def _series(
     counts: list[int],
     consumed: list[int | None],
 ) -> Series:
+    """Where nothing was committed, nothing was read. The last slot is not over: what is committed in it is still to
+    come, and as much as there is of it would look like a fall.
+    """
     commits = [some or (None if known is None else 0) for some, known in zip(counts, lag, strict=True)]
-    return Series(start_ms, slot_ms, lag, lag_ms, commits, consumed)
+    read = [0 if some == 0 else known for some, known in zip(commits, consumed, strict=True)]
+    return Series(start_ms, slot_ms, lag, lag_ms, [*commits[:-1], None], [*read[:-1], None])

@@ -12,7 +12,7 @@
   muster.at = () => route.params.at || '';
   muster.whileShown = () => asking.signal; // of what is asked for a page that another one takes the place of
 
-  const RENEW_EVERY_MS = 10e3, TICK_MS = 5e3, OLDER_MS = 60e3;
+  const RENEW_EVERY_MS = 10e3, TICK_MS = 5e3, OLDER_MS = 60e3, OLD_MS = 3600e3;
   const pause = (ms) => new Promise((done) => { setTimeout(done, ms); });
 
   // Going
@@ -109,8 +109,9 @@
     const told = h('output', { for: 'moment', class: 'moment', 'aria-live': 'off' });
     const since = (ms) => muster.duration(Math.max(Date.now() - ms, 0)), read = head.run.observed_at_ms;
     const ofNow = (ms) => (read - ms > OLDER_MS ? ` the newest record; read ${since(read)} ago` : ` last look, ${since(ms)} ago`);
+    const isOld = () => muster.source.run && Date.now() - read > OLD_MS; // a file is as old as it is
     const tell = (ms, isNow) => {
-      told.replaceChildren(h('b', {}, muster.fullTime(ms)), h('span', { class: 'faint' }, isNow ? ofNow(ms) : ` ${muster.duration(last - ms)} before the last look`));
+      told.replaceChildren(h('b', {}, muster.fullTime(ms)), h('span', { class: isNow && isOld() ? 'amiss' : 'faint' }, isNow ? ofNow(ms) : ` ${muster.duration(last - ms)} before the last look`));
     };
     tell(head.at_ms, head.is_now);
     const now = head.at_ms;

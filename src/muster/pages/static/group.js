@@ -21,7 +21,7 @@ function sentenceOf(group, partitions, at) {
   if (!group.verdict) return 'Nobody can say how it does: no end of its logs was observed, or no run has judged it.';
   const some = partitions.filter((each) => each.verdict === group.verdict);
   if (group.verdict === 'OK') return `All ${partitions.length} partitions are well.`;
-  const meaning = { WARN: 'the lag only grows', STALLED: 'commits go on with the same offset', STOPPED: 'nothing is committed any more', REWIND: 'an offset went back', LOSING: 'records are gone before they were read', EXPIRING: 'the offset will be deleted soon' }[group.verdict] || '';
+  const meaning = { WARN: 'the lag only grows', STALLED: 'commits go on with the same offset', STOPPED: 'nothing is committed any more', REWIND: 'an offset went back', LOSING: 'records were deleted unread', EXPIRING: 'the offset will be deleted soon' }[group.verdict] || '';
   const since = group.since_ms === null ? '' : ` for ${muster.duration(at - group.since_ms)}, since ${muster.fullTime(group.since_ms)}`;
   return `${some.length} of ${partitions.length} partitions: ${meaning}${since}.`;
 }
@@ -79,8 +79,8 @@ function plots(content, route) {
     muster.h('div', { class: 'plots' },
       muster.plot({ ...at, title: 'Lag, records', values: series.lag, told: (place) => muster.number(series.lag[place]) }),
       muster.plot({ ...at, title: 'Behind', values: series.lag_ms, isTime: true, told: (place) => muster.duration(series.lag_ms[place]) }),
-      muster.plot({ ...at, title: 'Commits a minute', values: commits, told: (place) => (commits[place] === null ? 'not known' : muster.shortNumber(commits[place])) }),
-      muster.plot({ ...at, title: 'Consumed records a second', values: consumed, told: (place) => (consumed[place] === null ? 'not known' : muster.shortNumber(consumed[place])) })));
+      muster.plot({ ...at, title: 'Commits a minute', isRate: true, values: commits, told: (place) => (commits[place] === null ? 'not known' : muster.shortNumber(commits[place])) }),
+      muster.plot({ ...at, title: 'Consumed records a second', isRate: true, values: consumed, told: (place) => (consumed[place] === null ? 'not known' : muster.shortNumber(consumed[place])) })));
 }
 
 function partitionTable(partitions, content) {

@@ -57,7 +57,8 @@ muster.timeTicks = (from, to, most) => {
   return { ticks, text: (ms) => (step >= 86400e3 || muster.clock(ms, false) === '00:00' ? muster.day(ms).slice(5) : muster.clock(ms, false)) };
 };
 
-// One plot. { title, unit, values, start, slot, isTime, told(place), note }; a click goes to that moment.
+// One plot. { title, unit, values, start, slot, isTime, isRate, told(place), note }; a click goes to that moment.
+// The last slot is not over: it has a lag as of now, but no rate yet.
 muster.plot = (given) => {
   const figure = muster.h('figure', { class: 'plot' });
   const now = muster.h('span', { class: 'value' });
@@ -66,8 +67,8 @@ muster.plot = (given) => {
   figure.append(place);
   const known = given.values.filter((value) => value !== null);
   const text = given.isTime ? muster.duration : muster.shortNumber;
-  const last = given.values[given.values.length - 1];
-  const rest = () => { now.textContent = last === null || last === undefined ? '' : given.told(given.values.length - 1); };
+  const newest = given.values.length - (given.isRate ? 2 : 1), last = given.values[newest];
+  const rest = () => { now.textContent = last === null || last === undefined ? '' : given.told(newest); };
   rest();
   const draw = () => {
     const width = Math.max(place.clientWidth, 200), height = 130, left = 4, right = 4, top = 14, bottom = 18;
