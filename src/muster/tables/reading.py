@@ -61,7 +61,7 @@ class Answer(NamedTuple):
     schema: Any
     complete_since: Mapping[int, int | None]
     """Partitions of the offsets topic of which the moment asked for is not wholly known, and since when they are
-    (None: nobody knows). A key of theirs that is not among the rows is *unknown*, not absent."""
+    (None: not known). A key of theirs that is not among the rows is *unknown*, not absent."""
     as_of_ms: int
     """Of which moment the rows are: the one asked for, else that of the tables (`Manifest.moment_ms`)."""
     ends_observed_at_ms: int | None = None
@@ -76,7 +76,7 @@ class GroupEnd(NamedTuple):
     """What history knows of a group that is gone."""
 
     deleted_at_ms: int | None
-    """None: nobody saw when."""
+    """None: not known."""
     kind: str
     """`deleted`, `expired` or `vanished`, as in `commits`."""
     last_seen_ms: int | None

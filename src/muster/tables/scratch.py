@@ -40,7 +40,7 @@ _idle: defaultdict[tuple[int, int], list[_Limited]] = defaultdict(list)
 
 @contextmanager
 def limited_duckdb(memory_mb: int) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A connection to a duckdb that nobody else uses meanwhile: with one thread, and files where its memory ends."""
+    """A connection to a duckdb of its own: with one thread, and files where its memory ends."""
     idle = _idle[os.getpid(), memory_mb]
     limited = idle.pop() if idle else _started(memory_mb)
     try:

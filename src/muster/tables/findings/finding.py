@@ -12,7 +12,7 @@ day holds, however long history is.
 """
 
 ERROR, WARNING, INFO = "error", "warning", "info"
-"""Severities: data is lost or nobody reads it; it will come to that, or costs more than it should; good to know."""
+"""Severities: data is lost or not read by any member; it will come to that, or costs too much; good to know."""
 
 Relations = Mapping[str, str]
 """By table, the name of a relation with its inner columns, or a query in parentheses."""

@@ -211,7 +211,7 @@ def _kicked(of: Relations, asked: Asked) -> str:
 
 def _unfinished(of: Relations, asked: Asked) -> str:
     """Three signs: of newer groups the state, of those with owners a silence behind which records wait, and of both
-    that nobody has anything.
+    that no member has a partition.
     """
     say = asked.dialect
     until_ms = asked.at_ms - UNFINISHED_MS.value

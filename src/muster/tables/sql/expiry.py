@@ -5,7 +5,7 @@ The rules are those of Kafka 4.3 (`Group.offsetExpirationCondition`, `OffsetMeta
     an offset      goes once the retention has passed: of a classic group without members since it lost the last one, if
                    its record tells when; of all others since the commit. A commit with an expiry of its own goes then.
     is kept        while a member is subscribed to its topic, while a transaction that has not ended committed for it,
-                   and in a classic group with members whose topics nobody knows (another protocol, or unreadable).
+                   and in a classic group with members whose topics are not known (another protocol, or unreadable).
     a group        goes with the last of its offsets, if it has neither members nor an open transaction. Share groups
                    are never deleted for their age.
 

@@ -90,7 +90,7 @@ def before(relation: str, names: list[str], ends: str) -> str:
 def commits_before(commits: str, open_commits: str, ends: str) -> str:
     """Commits and deletions as of a moment; a transaction whose marker came later was still `open` then.
 
-    An outcome without a marker (nobody saw it) stays what it is.
+    An outcome without a marker (no run has read it) stays what it is.
     """
     was_open = "r.txn_marker_offset >= e.end_offset"
     names = [

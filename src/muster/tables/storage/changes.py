@@ -345,7 +345,7 @@ class Run:
             )
 
     def _check_columns(self, table: OneTable) -> None:
-        """Whoever writes rows without a column that it does not know takes from readers what they had."""
+        """Refuse a table with columns of a newer muster: rows written here would lack what readers had."""
         unknown = [name for name in table.columns() if name not in PUBLISHED[table.name].names]
         if unknown:
             raise BadInput(

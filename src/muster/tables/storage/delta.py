@@ -53,7 +53,7 @@ WITH_BOUNDS = (
 
 
 class TableMoved(MusterError):
-    """A table is not in the version this run left it in: somebody else writes to it."""
+    """A table is not in the version this run left it in: another process writes to it."""
 
 
 class NamedFile(Protocol):

@@ -1,7 +1,7 @@
 """The Parquet files that a task writes: rows in, names of finished files out.
 
-Names are new each time, so a task that is run again writes files of its own, and those of the run that failed are
-orphans that nobody names.
+Names are new each time, so a task that is run again writes files of its own, and no manifest names those of the run
+that failed.
 """
 
 import time
@@ -109,7 +109,7 @@ class WrittenFile(NamedTuple):
     size_bytes: int
     rows: int
     statistics: str | None = None
-    """What Delta's log tells of it (`tables.delta.described`), so that nobody need open it for that."""
+    """What Delta's log tells of it (`delta.described`), so that it need not be opened for that."""
 
 
 class TableWriter:
@@ -186,7 +186,7 @@ class TableWriter:
             self._finish()
 
     def abandon(self) -> None:
-        """Let go of an unfinished file. It stays where it is: nobody names it."""
+        """Let go of an unfinished file. It stays where it is: no manifest names it."""
         if self._file is not None:
             with suppress(OSError, pa.ArrowException):
                 self._file.close()

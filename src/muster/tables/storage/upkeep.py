@@ -27,7 +27,7 @@ from muster.tables.storage.manifest import Dropped, Upkeep
 STAGING = "_staging"
 """Of earlier releases: runs that were killed left it."""
 CHECKPOINT_EVERY = 5
-"""Versions: whoever opens a table reads a checkpoint and about so many entries behind it."""
+"""Versions: opening a table reads a checkpoint and about so many entries behind it."""
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 LEFTOVERS_MS = 3 * DAY_MS
