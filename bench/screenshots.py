@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.pages.browser import Window, chromium
 
-from bench.answers_tables import World, make
+from bench.answers_tables import NOW_MS, World, make
 from muster.pages.port import PagesPort
 from muster.pages.runs import Runs
 
@@ -31,6 +31,7 @@ def main() -> int:
             with chromium() as browser:
                 for name, address in SHOTS.items():
                     window = Window(browser, WIDTH, HEIGHT)
+                    window.page.clock.set_fixed_time(NOW_MS / 1000 + 12)
                     window.open(port.url + address.lstrip("/"), "main > *")
                     window.page.wait_for_timeout(500)
                     window.page.screenshot(path=IMAGES / f"{name}.png")

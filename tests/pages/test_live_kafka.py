@@ -8,11 +8,16 @@ from confluent_kafka import TopicPartition as Offset
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from muster.codec.partitioning import partition_for
 from tests.kit.java.compiled import ConsumerGroups
 from tests.kit.kafka import RESTARTS_QUICKLY, KafkaBroker, require_kafka
 from tests.pages import world
 from tests.pages.test_live import LiveSite, rows
+from tests.real import test_leader_change
 from tests.real.drive import QUIET, WAIT_S, check, consumer, poll_until
+from tests.real.test_leader_change import leader_of, told, until
+from tests.server.wire_diff import bodies
+from tests.server.wire_diff.talk import Link
 
 pytestmark = [pytest.mark.kafka, pytest.mark.matrix]
 
@@ -80,3 +85,45 @@ def test_the_same_as_kafkas_own_tool(tmp_path: Path) -> None:
             assert [row[:4] for row in ours(site)] == [(0, 4, 11, 7), (1, 10, 11, 1)]
         finally:
             site.close()
+
+
+def test_a_broker_that_is_away_takes_its_own_groups_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of two brokers has a partition of the offsets topic to itself."""
+    monkeypatch.setitem(test_leader_change.SETTINGS, "offsets.topic.replication.factor", "1")
+    world.publish(tmp_path / "tables", cluster_id=None)
+    with test_leader_change.two_brokers() as brokers:
+        links = {node: Link(side) for node, side in test_leader_change.sides_of(brokers).items()}
+        until(lambda: len(told(links[1], "Metadata", 12, {"Topics": None})["Brokers"]) == 2)
+        topic = {"Name": TOPIC, "NumPartitions": 1, "ReplicationFactor": 2}
+        made = told(links[1], "CreateTopics", 7, {"Topics": [topic], "timeoutMs": 20_000})
+        assert made["Topics"][0]["ErrorCode"] == 0
+        until(lambda: told(links[1], "FindCoordinator", 4, bodies.find(GROUP))["Coordinators"][0]["ErrorCode"] == 0)
+        names = {partition_for(name, test_leader_change.PARTITIONS): name for name in map(str, range(20))}
+        for partition, group in names.items():
+            until(lambda: leader_of(links[1], partition) in links)  # noqa: B023
+            until(lambda: commits(links, group, partition))  # noqa: B023
+        groups = {leader_of(links[1], partition): group for partition, group in names.items()}
+        ports = [broker.bootstrap.rpartition(":")[2] for broker in (brokers[2], brokers[1])]
+        site = LiveSite(tmp_path / "tables", ("127.0.0.1", ",127.0.0.1:".join(ports)))  # type: ignore[arg-type]
+        try:
+            found = site.told_when(f"/group.json?id={groups[2]}", is_up=True, lag=0, within_s=RESTARTED_S)
+            assert found["is_whole"]
+            brokers[2].kill()
+            until(lambda: not site.told("/overview.json").get("is_whole"))
+            found = site.told_when(f"/group.json?id={groups[1]}", is_up=True, lag=0, within_s=RESTARTED_S)
+            assert (found["is_whole"], bool(found["sentence"])) == (False, True)
+            until(lambda: shown_groups(site) == [groups[1]])  # what was read in the round before was shown once more
+        finally:
+            site.close()
+
+
+def shown_groups(site: LiveSite) -> list[str]:
+    told = site.told("/overview.json")
+    return [each["group_id"] for each in rows(told["groups"])] if told["is_up"] else []
+
+
+def commits(links: dict[int, Link], group: str, partition: int) -> bool:
+    """Whether the coordinator has taken a commit: it may not have loaded its partition yet."""
+    coordinator = links[leader_of(links[1], partition)]
+    answer = told(coordinator, "OffsetCommit", 8, bodies.commit(group, {(TOPIC, 0): 0}))
+    return bool(answer["Topics"][0]["Partitions"][0]["ErrorCode"] == 0)
