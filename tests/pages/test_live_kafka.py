@@ -9,6 +9,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from muster.codec.partitioning import partition_for
+from muster.pages import live
 from tests.kit.java.compiled import ConsumerGroups
 from tests.kit.kafka import RESTARTS_QUICKLY, KafkaBroker, require_kafka
 from tests.pages import world
@@ -26,6 +27,12 @@ RESTARTED_S = 120.0
 """A broker that was killed leads its partitions again by then, on a machine that has much else to do."""
 Row = tuple[int, int, int, int, str]
 """Partition, committed offset, log end offset, lag, member."""
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two rounds that lie 10 s apart, as they do else, take longer than a test waits for them."""
+    monkeypatch.setattr(live, "ASK_EVERY_S", 1.0)
 
 
 def kafkas(tool: ConsumerGroups) -> list[Row]:

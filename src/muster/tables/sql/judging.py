@@ -159,23 +159,29 @@ def judged(
                 WHEN c.lowest_offset = c.highest_offset AND c.least_lag <= {rules.allowed_lag} THEN 'OK'
                 WHEN c.lowest_offset = c.highest_offset THEN 'STALLED' END AS verdict
             FROM counted c JOIN {ends} e ON {same_log("c", "e")}
-        ), undecided AS (
-            SELECT {_key("y")}, {_seen("y")} FROM young y
-            JOIN (SELECT {_key("d")} FROM decided d WHERE d.verdict IS NULL) u ON {_same("y", "u")}
         ), steps AS (
-            SELECT {_key("y")}, y.log_offset, y.lag < max(y.lag) OVER ({window} {UNTIL_BEFORE}) AS is_shrunk,
+            SELECT {_key("y")}, y.log_offset,
                 y.committed_offset < lag(y.committed_offset) OVER ({window}) AS is_back,
                 max(y.committed_offset) OVER ({window} {FROM_HERE}) < lag(y.committed_offset) OVER ({window}) AS is_lost
-            FROM ({_with_lags_then("undecided", log_ends)}) y
+            FROM young y JOIN (SELECT {_key("d")} FROM decided d WHERE d.verdict IS NULL) u ON {_same("y", "u")}
         ), moved AS (
-            SELECT {_key("s")}, min_by(s.is_lost, s.log_offset) FILTER (WHERE s.is_back) AS went_back,
-                max(CASE WHEN s.is_shrunk THEN 1 ELSE 0 END) AS shrank
+            SELECT {_key("s")}, min_by(s.is_lost, s.log_offset) FILTER (WHERE s.is_back) AS went_back
             FROM steps s GROUP BY {_key("s")}
+        ), behind AS (
+            SELECT {_key("y")}, {_seen("y")} FROM young y JOIN (
+                SELECT {_key("d")} FROM decided d
+                WHERE d.verdict IS NULL AND coalesce(d.least_lag > {rules.allowed_lag}, TRUE)
+            ) u ON {_same("y", "u")}
+        ), shrunk AS (
+            SELECT {_key("h")}, max(CASE WHEN h.is_shrunk THEN 1 ELSE 0 END) AS shrank FROM (
+                SELECT {_key("y")}, y.lag < max(y.lag) OVER ({window} {UNTIL_BEFORE}) AS is_shrunk
+                FROM ({_with_lags_then("behind", log_ends)}) y
+            ) h GROUP BY {_key("h")}
         )
         SELECT {_key("d")}, d.completeness, CASE WHEN d.verdict IS NOT NULL THEN d.verdict
             WHEN m.went_back THEN 'REWIND' WHEN d.least_lag <= {rules.allowed_lag} THEN 'OK'
-            WHEN m.shrank = 0 THEN 'WARN' ELSE 'OK' END AS verdict
-        FROM decided d LEFT JOIN moved m ON {_same("d", "m")}"""
+            WHEN h.shrank = 0 THEN 'WARN' ELSE 'OK' END AS verdict
+        FROM decided d LEFT JOIN moved m ON {_same("d", "m")} LEFT JOIN shrunk h ON {_same("d", "h")}"""
 
 
 def _with_lags_then(commits: str, log_ends: str) -> str:
