@@ -56,6 +56,7 @@ def test_so_does_every_directory(name: str, tmp_path_factory: pytest.TempPathFac
 @example(name="tables?*")
 @example(name="file:")
 @example(name="{a}")
+@example(name="log_offset=7")
 def test_a_directory_of_any_name_keeps_tables(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     assert_keeps_tables(tmp_path_factory.mktemp("odd"), name)
 

@@ -317,6 +317,7 @@ def _changed_since(tables: Tables, before: list[str], now: list[str]) -> int | N
         return DAY_MS * (1 << 20)
     if not is_local(tables.store.address):
         return None
-    found = tables.asked("SELECT epoch_ms(min(interval_start)) FROM read_parquet(?)", [added])
+    sql = "SELECT epoch_ms(min(interval_start)) FROM read_parquet(?, hive_partitioning = FALSE)"
+    found = tables.asked(sql, [added])
     changed_ms: int | None = found[0][0]
     return changed_ms

@@ -87,7 +87,9 @@ def _source(
     """What the rows of files, as they are published, are selected from."""
     if is_local(address) and not GLOB_CHARACTERS & set(address):
         paths = ", ".join("'" + file.replace("'", "''") + "'" for file in files)
-        return f"read_parquet([{paths}], union_by_name = TRUE, filename = {with_file})"
+        # A directory called topic=orders would be taken for a partition of Hive's, and its name for every row's topic.
+        how = f"union_by_name = TRUE, hive_partitioning = FALSE, filename = {with_file}"
+        return f"read_parquet([{paths}], {how})"
     from pyarrow import dataset  # duckdb would have to fetch an extension for an object store
 
     system, root = filesystem(address, options)
