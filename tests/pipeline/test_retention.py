@@ -18,7 +18,12 @@ from muster.codec.batches import encode_batch, encode_marker
 from muster.codec.offsets_topic import GroupKey, GroupValue, MemberValue, encode_group_value
 from muster.codec.records import TRANSACTIONAL, Record
 from muster.errors import BadInput
-from muster.pipeline.job import Summary
+from muster.pipeline.analytics import BY_HOUR
+from muster.pipeline.engine import LocalEngine
+from muster.pipeline.interval_task import Making
+from muster.pipeline.job import Request, Summary
+from muster.pipeline.job import run as run_job
+from muster.tables.reading import open_tables
 from muster.tables.schemas import ANALYTICS, HISTORY, STATE, published_name
 from muster.tables.storage.changes import begin_run
 from muster.tables.storage.compact import compact
@@ -413,16 +418,72 @@ def test_files_of_which_little_can_go_are_left_alone(tmp_path: Path) -> None:
     assert versions == [first + 1, first + 2, first + 3, first + 4]  # each appended a row, and rewrote none
 
 
+def generation_in(log: OldLog, group: str, number: int) -> None:
+    """A generation of as many members."""
+    members = [MemberValue(f"m{n}", None, "client", "/127.0.0.1", 1000, 1000, b"", b"") for n in range(number)]
+    value = GroupValue("consumer", number, "range", "m0", log.now_ms, tuple(members))
+    log.write(0, encode_key(GroupKey(group)), encode_group_value(value, 3), log.now_ms)
+    log.now_ms += HOUR_MS
+
+
+class Told(LocalEngine):
+    """Knows which files of rebalances the last run has made `group_hours` of."""
+
+    def __init__(self) -> None:
+        self.rebalances: Sequence[str] | None = None
+
+    def each(self, step: str, task: Any, works: Sequence[Any]) -> list[Any]:
+        for work in works:
+            if isinstance(work, Making) and work.tables == BY_HOUR:
+                self.rebalances = work.files["rebalances"]
+        return super().each(step, task, works)
+
+
+def test_groups_that_are_gone_cost_the_later_runs_nothing(tmp_path: Path) -> None:
+    """They are in history, and neither in what is rewritten by every run nor in what is read by it."""
+    log, tables, engine = OldLog(tmp_path / "log", 3, long_ago(60)), tmp_path / "tables", Told()
+
+    def run_on(days: float) -> tuple[set[str], set[str]]:
+        """The groups of which the tables of state remember rebalances, and commits."""
+        log.commit("here", 5)
+        log.produce(1)
+        run_job(engine, Request([str(log.root)], str(tables)))
+        log.now_ms += int(days * DAY_MS)
+        with open_tables(tables) as opened:
+            names = ("latest_rebalances", "activity")
+            found = [opened.asked(f"SELECT group_id FROM {opened.relation(name)} r") for name in names]
+        latest, activity = ({group for (group,) in rows} for rows in found)
+        return latest, activity
+
+    generation_in(log, "here", 1)
+    for number in (1, 2):
+        generation_in(log, "gone", number)
+    log.commit("gone", 5)
+    log.write(0, encode_key(offset_key("gone", "orders", 0)), None, log.now_ms)
+    log.write(0, encode_key(GroupKey("gone")), None, log.now_ms)
+    assert run_on(days=6) == ({"here", "gone"}, {"here", "gone"})
+    generation_in(log, "here", 2)
+    assert run_on(days=2) == ({"here", "gone"}, {"here", "gone"})
+    generation_in(log, "here", 3)
+    assert run_on(days=1) == ({"here"}, {"here"})
+    generation_in(log, "here", 4)
+    run_on(days=0)
+    assert engine.rebalances is not None
+    assert len(engine.rebalances) < len(list((tables / "rebalances").glob("*.parquet")))
+    run_here(tmp_path / "once", log.root, analytics=True)
+    found, expected = (rows_of(each, "rebalances", "group_hours") for each in (tables, tmp_path / "once"))
+    assert {name: sorted_rows(rows) for name, rows in found.items()} == {
+        name: sorted_rows(rows) for name, rows in expected.items()
+    }
+
+
 def test_a_truncation_takes_nothing_from_groups_that_it_does_not_touch(tmp_path: Path) -> None:
     """What is known of their rebalances cannot be told again: the records are dropped."""
     kept, everything = tmp_path / "kept", tmp_path / "everything"
     log = OldLog(tmp_path / "log", 3, long_ago(60))
 
     def generation(group: str, number: int) -> None:
-        members = [MemberValue(f"m{n}", None, "client", "/127.0.0.1", 1000, 1000, b"", b"") for n in range(number)]
-        value = GroupValue("consumer", number, "range", "m0", log.now_ms, tuple(members))
-        log.write(0, encode_key(GroupKey(group)), encode_group_value(value, 3), log.now_ms)
-        log.now_ms += HOUR_MS
+        generation_in(log, group, number)
 
     def runs(**more: Any) -> Summary:
         run_here(everything, log.root, **more)

@@ -207,7 +207,8 @@ class News:
             "commits": self._files("commits", "timestamp_ms", since_ms if is_told else 0)
         }
         if tables == BY_HOUR:
-            files |= {name: self._files(name) for name in ("rebalances", "latest_rebalances")}
+            files["rebalances"] = self._rebalances_since(since_ms)
+            files["latest_rebalances"] = self._files("latest_rebalances")
             if since_ms > FROM_THE_START:
                 since_ms -= LOOK_BACK_HOURS * HOUR_MS
                 files["before_group_hours"] = self._files("group_hours", "hour_ms", since_ms)
@@ -223,6 +224,11 @@ class News:
             if is_told and since_ms > FROM_THE_START:
                 files["before_offsets"] = self._published("offsets")
         return files
+
+    def _rebalances_since(self, since_ms: int) -> list[str]:
+        """Files that may have rebalances of this moment or a later one, or some after which groups committed then."""
+        told = [["at"], ["first_commit_after", "at"]]
+        return sorted({file for some in told for file in self._changes.files_since("rebalances", some, since_ms)})
 
     def _of_share(self, files: Mapping[str, Sequence[str]], share: Share) -> dict[str, Sequence[str]]:
         """The same files, of commits only those that may have some of the share."""

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from muster.pipeline.late_rows import LateRows
 from muster.pipeline.packets import Packet, rows_of
 from muster.pipeline.plan import Cut, Times
-from muster.pipeline.rebalances.causes import COLUMNS, rebalance_batches, with_first_commit
+from muster.pipeline.rebalances.causes import COLUMNS, DELETED, rebalance_batches, with_first_commit
 from muster.tables.relations import add_relation
 from muster.tables.schemas import (
     COMMITS,
@@ -30,7 +30,11 @@ from muster.tables.schemas import (
 )
 from muster.tables.scratch import limited_duckdb
 from muster.tables.sql import queries
+from muster.tables.sql.hours import HOUR_MS, LOOK_BACK_HOURS
 from muster.tables.storage.files import TableWriter, WrittenFile
+
+REMEMBERED_MS = LOOK_BACK_HOURS * HOUR_MS
+"""How long something is kept of a group that is gone, in case it comes back."""
 
 
 class Activity(NamedTuple):
@@ -46,18 +50,34 @@ def rebalances_now(
     """What new rows of `group_records`, by group and in log order, say about rebalances: tables and rows to write.
 
     Of `rebalances` what is new, of `latest_rebalances` and `activity` everything. `state` are the rows of `group_state`
-    before the new ones, `latest` those of `latest_rebalances`.
+    before the new ones, `latest` those of `latest_rebalances`. The row of a group that was deleted a week ago is final:
+    there would be more and more of them.
     """
     latest = _with_first_commits(latest, activity.now)
     told: list[pa.Table] = []
+    newest_ms = _newest_ms(latest)
     for batch in rebalance_batches(records, state, latest):
         rows = pa.Table.from_batches([batch])
+        newest_ms = max(newest_ms, _newest_ms(rows))
         is_newest = pc.is_valid(rows["carry"])
         yield "rebalances", rows.filter(pc.invert(is_newest)).select(REBALANCES.names).cast(REBALANCES)
         yield "latest_rebalances", rows.filter(is_newest)
         told.append(rows.filter(is_newest).select(["group_id"]))
-    yield "latest_rebalances", _of_other_groups(latest, pa.concat_tables(told)) if told else latest
+    others = _of_other_groups(latest, pa.concat_tables(told)) if told else latest
+    is_final = _ended_before(others, newest_ms - REMEMBERED_MS)
+    yield "rebalances", others.filter(is_final).select(REBALANCES.names).cast(REBALANCES)
+    yield "latest_rebalances", others.filter(pc.invert(is_final))
     yield "activity", pa.concat_tables([_of_other_groups(activity.before, activity.now), activity.now])
+
+
+def _newest_ms(rebalances: pa.Table) -> int:
+    return pc.max(rebalances["at_ms"]).as_py() or 0
+
+
+def _ended_before(latest: pa.Table, moment_ms: int) -> Any:
+    """Which rows are of groups that were deleted before a moment."""
+    is_old = pc.less(latest["at_ms"], moment_ms)
+    return pc.fill_null(pc.and_(pc.equal(latest["cause"], DELETED), is_old), False)
 
 
 def _of_other_groups(table: pa.Table, others: pa.Table) -> pa.Table:
@@ -95,6 +115,15 @@ def not_in(partitions: Iterable[int]) -> str:
     """A condition: rows of other partitions of the offsets topic."""
     numbers = ", ".join(str(int(number)) for number in sorted(partitions))
     return f"offsets_partition NOT IN ({numbers})" if numbers else "TRUE"
+
+
+REMEMBERED = f"""(a.group_id IN (
+        SELECT group_id FROM offsets UNION ALL SELECT group_id FROM open_commits
+        UNION ALL SELECT group_id FROM group_state
+    ) OR a.last_commit_ms >= (SELECT max(last_commit_ms) - {REMEMBERED_MS} FROM (
+        SELECT last_commit_ms FROM activity_held UNION ALL SELECT last_commit_ms FROM read_activity
+    )))"""
+"""A condition: rows `a` of activity whose group is there, or was a week ago."""
 
 
 def as_commits(offsets: str) -> str:
@@ -372,10 +401,10 @@ class _Task:
         )
         self._view("latest_rebalances_held", LATEST_REBALANCES, self.work.before.get("latest_rebalances", ()))
         self._view_of("latest_rebalances_before", f"SELECT * FROM latest_rebalances_held WHERE {goes_on}")
-        self._view_of("activity_before", f"SELECT * FROM activity_held WHERE {not_in(cut)}")
         self._view_of("group_state_known", f"SELECT * FROM group_state_held WHERE {goes_on}")
         self._read("activity")
         self.connection.execute(f"INSERT INTO read_activity BY NAME SELECT * FROM {self.late.activity}")
+        self._view_of("activity_before", f"SELECT a.* FROM activity_held a WHERE {not_in(cut)} AND {REMEMBERED}")
         known = (
             self._rows("group_state_known", GROUP_RECORDS),
             self._rows("latest_rebalances_before", TABLES["latest_rebalances"]),

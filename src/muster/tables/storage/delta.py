@@ -45,6 +45,7 @@ WITH_BOUNDS = (
     "previous_commit_timestamp",
     "observed_at",
     "at",
+    "first_commit_after",
     "group_id",
     "interval_start",
     "hour",
