@@ -17,7 +17,9 @@ from muster.pipeline.sources.replicas import describe_partition
 from muster.tables.reading import open_tables
 from muster.tables.storage.files import is_local, open_store
 from tests.pipeline.extracting import context_in, run
-from tests.pipeline.world import unpacked
+from tests.pipeline.test_life import Life
+from tests.pipeline.world import rows_of as rows_in
+from tests.pipeline.world import run_here, unpacked
 from tests.segments import batch
 
 Options = tuple[tuple[str, str], ...]
@@ -80,6 +82,40 @@ def test_whole_runs_into_an_object_store(bucket: Options, tmp_path: Path) -> Non
             assert there.read(table).table().equals(here.read(table).table()), table
     with open_tables("s3://bucket/both", options) as there, open_tables(tmp_path / "here") as here:
         assert there.read("offsets").table().equals(here.read("offsets").table())
+
+
+@pytest.mark.parametrize("epoch", [0, 3])
+def test_another_log_in_the_same_place_is_refused(epoch: int, bucket: Options, tmp_path: Path) -> None:
+    """As on a disk: planning cannot look into it, so the task does that has fetched it."""
+    store, _ = open_store("s3://bucket", bucket)
+    address, tables = f"s3://bucket/replaced-{epoch}", tmp_path / "tables"
+
+    def put(life: Life) -> None:
+        place = address.removeprefix("s3://")
+        for info in store.get_file_info(fs.FileSelector(place, recursive=True, allow_not_found=True)):
+            if info.is_file:
+                store.delete_file(info.path)
+        fs.copy_files(str(life.root), place, destination_filesystem=store)
+
+    life = Life(tmp_path / "log")
+    other = Life(tmp_path / "other", now_ms=life.now_ms + 123)
+    for number in range(20):
+        life.commit(("app", number % 3), number)
+        other.commit(("app", number % 3), number)
+    put(life)
+    run_here(tables, address, storage_options=dict(bucket))
+    for number in range(20, 30):
+        life.commit(("app", number % 3), number)
+        other.log.leader_epoch = epoch
+        other.commit(("app", number % 3), number)
+    put(other)
+    with pytest.raises(BadInput, match="log of partition 0 .* another record than was read before"):
+        run_here(tables, address, storage_options=dict(bucket))
+    put(life)
+    assert run_here(tables, address, storage_options=dict(bucket)).records == 10
+    assert [row["committed_offset"] for row in rows_in(tables, "commits")["commits"]] == list(range(30))
+    life.log.close()
+    other.log.close()
 
 
 def test_addresses() -> None:

@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import pytest
 
+from muster.pipeline import plan as plans
 from muster.pipeline.model import PartitionReport, SegmentFiles
 from muster.pipeline.plan import (
     Behind,
@@ -15,6 +16,7 @@ from muster.pipeline.plan import (
     advanced,
     packed,
     plan,
+    remembered_topics,
     spread,
     task_bytes,
     thinned,
@@ -131,6 +133,14 @@ def test_a_log_cut_to_nothing_is_still_worked_on_to_rebuild_its_state() -> None:
     (work,), cuts, *_ = plan([state(0, 0, ((0, 0), (1, 0)))], known(60))
     assert cuts == (Cut(3, 0),)
     assert work.state_from_scratch
+
+
+def test_topics_that_are_gone_are_remembered_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plans, "MOST_TOPICS_GONE", 2)
+    before = {"a": "oldest", "b": "orders", "c": "old", "d": "older"}
+    assert remembered_topics(before, {"b": "orders", "e": "new"}) == {
+        "c": "old", "d": "older", "b": "orders", "e": "new"
+    }  # fmt: skip
 
 
 def test_works_are_packed_by_size() -> None:

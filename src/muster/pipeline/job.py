@@ -27,6 +27,7 @@ from muster.pipeline.plan import (
     left_alone,
     packed,
     plan,
+    remembered_topics,
     task_bytes,
     withdrawn,
 )
@@ -113,7 +114,7 @@ class _Job:
     ) -> None:
         self.engine, self.request, self.source, self.changes, self.watch = engine, request, source, changes, watch
         self.summary = Summary(changes.run_id, source.kind, source.cluster_id)
-        self.topic_names = topic_names
+        self.topic_names = remembered_topics(self._known("topic_names") or {}, topic_names)
         self.before: Mapping[int, PartitionProgress] = changes.manifest.progress if changes.manifest else {}
         self.look = source.look(self.before)
         self._find_retention()
@@ -365,7 +366,7 @@ class _Job:
         source = {
             "cluster_id": self.source.cluster_id or self._known("cluster_id"),
             "kind": self.source.kind,
-            "topic_names": {**(self._known("topic_names") or {}), **self.topic_names},
+            "topic_names": self.topic_names,
             "history": self.request.history,
             "observed_at_ms": self.look.looked_at_ms,
             "moment_ms": self.at_ms,

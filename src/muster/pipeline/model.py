@@ -40,6 +40,8 @@ class PartitionWork(NamedTuple):
     """What is before the range is in the tables; False: it is in another piece (`pipeline/pieces.py`)."""
     range_end: int | None = None
     """Of a piece that another one follows: where the last of them ends."""
+    landmarks: tuple[tuple[int, int], ...] = ()
+    """Of files: records before the range, by which the log is known again where planning could not look into it."""
 
 
 class ExtractContext(NamedTuple):

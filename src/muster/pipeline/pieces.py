@@ -54,6 +54,7 @@ def cut(work: PartitionWork, end: int, sizes: Mapping[int, int]) -> list[Partiti
             size_bytes=sizes[first],
             is_first=first == work.from_offset,
             range_end=None if last == end else end,
+            landmarks=work.landmarks if first == work.from_offset else (),
         )
         for first, last in pairwise([*sizes, end])
     ]

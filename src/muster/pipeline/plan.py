@@ -184,6 +184,7 @@ def plan(states: Iterable[PartitionState], progress: Mapping[int, Progress], acc
                 state.log_end_offset,
                 cut is not None,
                 _new_bytes(state, from_offset) if cut is None else state.size_bytes,
+                landmarks=_landmarks_before(from_offset, state, known),
             )
         )
     missing = sorted(progress.keys() - {state.offsets_partition for state in states})
@@ -206,6 +207,13 @@ def _compared(state: PartitionState, known: Progress, accept_truncation: bool) -
     if end < known.next_offset:
         return Cut(number, end, True) if accept_truncation else Behind(number, end, known.next_offset)
     return None
+
+
+def _landmarks_before(from_offset: int, state: PartitionState, known: Progress | None) -> tuple[Landmark, ...]:
+    """What a task compares; a live log is known by its epochs and its topic's id."""
+    if known is None or isinstance(state.source, LiveLog):
+        return ()
+    return tuple(landmark for landmark in known.landmarks if landmark[0] < from_offset)
 
 
 def _new_bytes(state: PartitionState, from_offset: int) -> int:
@@ -253,6 +261,15 @@ def withdrawn(known: Progress, cut: Cut) -> Progress:
     return known._replace(landmarks=left)
 
 
+MOST_TOPICS_GONE = 10_000
+
+
+def remembered_topics(before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str]:
+    """Names of topics by id: those that there are, and the last that are gone. Records may still name these."""
+    gone = [(topic_id, name) for topic_id, name in before.items() if topic_id not in now]
+    return dict([*gone[-MOST_TOPICS_GONE:], *now.items()])
+
+
 # Whether a source is the log that the tables were made of, in sentences.
 
 MOST_TOLD = 5
@@ -282,12 +299,19 @@ def check_same_log(planned: Plan, tables: str) -> None:
     if planned.conflicts:
         number, offset = planned.conflicts[0]
         raise BadInput(
-            f"the log of partition {number} in the source is not the one that the tables in {tables} were made of: at "
-            f"offset {offset} it has another record than was read before, and no newer leader epoch says that it was "
-            "cut. It is of another cluster, or of a copy that went on by itself. Nothing was changed. Give every "
-            "cluster tables of its own; if this log was set back (a backup was restored), --accept-truncation "
-            "withdraws what was read behind the last record known to both."
+            f"{another_log(number, offset, tables)}; if this log was set back (a backup was restored), "
+            "--accept-truncation withdraws what was read behind the last record known to both."
         )
+
+
+def another_log(number: int, offset: int, tables: str) -> str:
+    """What is said of a log with other records than were read."""
+    return (
+        f"the log of partition {number} in the source is not the one that the tables in {tables} were made of: at "
+        f"offset {offset} it has another record than was read before, and no newer leader epoch says that it was "
+        "cut. It is of another cluster, or of a copy that went on by itself. Nothing was changed. Give every "
+        "cluster tables of its own"
+    )
 
 
 def left_alone(planned: Plan) -> list[str]:

@@ -44,6 +44,8 @@ def fetch_to_segments(work: PartitionWork, directory: Path) -> SegmentFiles:
     if is_here(source):
         return source._replace(directories=tuple(str(local_path(one)) for one in source.directories))
     copies = []
+    if work.landmarks:  # the segment of the newest record that was read before may be another one
+        from_offset = min(from_offset, work.landmarks[-1][0])
     for number, address in enumerate(source.directories):
         target = directory / str(number) / PurePosixPath(address).name
         target.mkdir(parents=True)
@@ -62,7 +64,7 @@ def fetch_behind(work: PartitionWork, directory: Path) -> Generator[Stretch]:
         return
     for first, last in _stretches(work, begin, end):
         with tempfile.TemporaryDirectory(dir=directory) as folder:
-            wanted = work._replace(from_offset=first, to_offset=last)
+            wanted = work._replace(from_offset=first, to_offset=last, landmarks=())
             fetched = fetch_to_segments(wanted, Path(folder))
             yield Stretch(Path(fetched.directories[0]), first, last)
 

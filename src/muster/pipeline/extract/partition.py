@@ -35,8 +35,8 @@ from muster.pipeline.extract.ranges import RangeChunk, RangeReader, Survey, ende
 from muster.pipeline.extract.rows import History, Outputs, PartitionRows, Piece
 from muster.pipeline.model import ExtractContext, Extracted, PartitionReport, PartitionWork, SegmentFiles
 from muster.pipeline.pieces import MOST_DAMAGE_TOLD
-from muster.pipeline.plan import Landmark, spread, thinned
-from muster.pipeline.sources.replicas import Lineage, agreeing
+from muster.pipeline.plan import Landmark, another_log, spread, thinned
+from muster.pipeline.sources.replicas import Lineage, agreeing, parting
 from muster.segments.reader import Progress
 from muster.segments.sources import segments_of
 from muster.tables.clocks import AHEAD_MS, is_ahead
@@ -332,7 +332,16 @@ def _extract_partition(
     with ExitStack() as stack:
         folder = Path(".") if is_here(work.source) else Path(stack.enter_context(tempfile.TemporaryDirectory()))
         source = fetch_to_segments(work, folder)
+        if not is_here(work.source):
+            _check_same_log(work, source, context)
         return PartitionExtract(work, _checked(source), context, outputs, scratch, progress.add, folder).run()
+
+
+def _check_same_log(work: PartitionWork, source: SegmentFiles, context: ExtractContext) -> None:
+    """Refuse files that were fetched and have other records than were read before."""
+    found = parting(source.directories[0], work.landmarks) if work.landmarks else None
+    if found is not None:
+        raise BadInput(another_log(work.offsets_partition, found.log_offset, context.tables) + ".")
 
 
 def _checked(source: SegmentFiles) -> SegmentFiles:
