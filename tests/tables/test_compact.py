@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from muster.cli.status import Status
+from muster.errors import MusterError
 from muster.pipeline import buckets
 from muster.pipeline.engine import LocalEngine
 from muster.pipeline.job import Request
@@ -435,6 +436,27 @@ def test_a_run_joins_files_in_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     manifest = TableStore(tmp_path / "tables").manifest()
     assert manifest is not None
     assert len(TableStore(tmp_path / "tables").files("group_records", manifest.tables["group_records"])) == 1
+
+
+def test_tasks_that_are_killed_while_they_join_files_cost_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ENOUGH", 1)
+
+    class Lost(LocalEngine):
+        def each(self, step: str, task: Callable[[Any], Any], works: Sequence[Any]) -> list[Any]:
+            if step == "join small files" and works:
+                raise MusterError("Spark could not finish the run: a worker was lost.")
+            return super().each(step, task, works)
+
+    log = GrowingLog(unpacked("mini-zstd-43", tmp_path), tmp_path / "log", Random(1))
+    for share in (0.5, 1):
+        log.grow_a_little(share)
+        summary = run_job(Lost(), Request([str(log.target)], str(tmp_path / "tables"), analytics=False))
+    manifest = TableStore(tmp_path / "tables").manifest()
+    assert manifest is not None
+    assert manifest.run_id == summary.run_id
+    assert any("were not joined: Spark could not finish the run: a worker was lost." in note for note in summary.notes)
 
 
 def test_a_key_of_the_store_does_not_travel_to_the_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

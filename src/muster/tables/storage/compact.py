@@ -141,11 +141,15 @@ def compact(store: TableStore, advance: Advance | None = None) -> dict[str, Join
 
 
 def _gone_on(source: Mapping[str, Any], run_number: int) -> dict[str, Any]:
-    """The source as the last run told it; what analytics have seen holds for this one too: it brings no rows."""
-    analysed = source.get("analytics")
-    if not analysed or analysed["run_number"] != run_number - 1:
-        return dict(source)
-    return {**source, "analytics": {**analysed, "run_number": run_number}}
+    """The source as the last run told it; what analytics have seen, and what was judged, holds for this one too: it
+    brings no rows.
+    """
+    told, analysed = dict(source), source.get("analytics")
+    if analysed and analysed["run_number"] == run_number - 1:
+        told["analytics"] = {**analysed, "run_number": run_number}
+    if source.get("judged") == run_number - 1:
+        told["judged"] = run_number
+    return told
 
 
 def join_small_files(
@@ -184,12 +188,21 @@ class Joining:
 
     def do(self) -> None:
         works = self._works()
-        task, done, size_bytes = join if self._by_hand else tried, 0, sum(work.size_bytes for work in works)
-        for work, made in zip(works, self._each(task, works), strict=True):
+        done, size_bytes = 0, sum(work.size_bytes for work in works)
+        for work, made in zip(works, self._made(works), strict=True):
             self._take(work, made)
             done += work.size_bytes
             if self._advance is not None:
                 self._advance(done, size_bytes)
+
+    def _made(self, works: Sequence[JoinWork]) -> Iterable[Made]:
+        """What becomes of the works; of a run on its way, whatever happens to its tasks (a worker that is killed)."""
+        if self._by_hand:
+            return self._each(join, works)
+        try:
+            return list(self._each(tried, works))
+        except MusterError as error:
+            return [Made((), reason(error))] * len(works)
 
     def _works(self) -> list[JoinWork]:
         opened = [table for table in JOINED if (self._by_hand or self._run.has_opened(table)) and self._run.has(table)]
