@@ -1,25 +1,29 @@
 """What a run must not lose or tell twice when something around it goes wrong."""
 
+import shutil
 import time
 from collections import Counter
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
 
-from muster.errors import NotThereYet
+from muster.errors import MusterError, NotThereYet
 from muster.pipeline import job
 from muster.pipeline.engine import SparkEngine
+from muster.pipeline.judge import was_judged
 from muster.pipeline.model import Extracted
 from muster.pipeline.packets import Packet
 from muster.tables.reading import open_tables
 from muster.tables.storage import compact as compact_module
+from muster.tables.storage.changes import begin_run
 from muster.tables.storage.compact import compact
 from muster.tables.storage.store import TableStore
 from muster.tables.storage.upkeep import Keep
 from tests.pipeline.test_life import DAY_MS, Life
 from tests.pipeline.test_observations import produce
-from tests.pipeline.world import batch_ends, rows_of, run_here, unpacked
+from tests.pipeline.world import GrowingLog, batch_ends, rows_of, run_here, unpacked
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,7 +80,7 @@ def test_an_observation_without_a_time_stops_no_later_run(tmp_path: Path, monkey
     assert len(rows_of(tmp_path / "tables", "commits")["commits"]) == 6
 
 
-def test_joining_by_hand_does_not_make_analytics_anew(tmp_path: Path) -> None:
+def test_joining_by_hand_makes_neither_analytics_nor_verdicts_anew(tmp_path: Path) -> None:
     life = Life(tmp_path / "log", time.time_ns() // 1_000_000 - DAY_MS)
     produce(life, "orders", 0, *[life.now_ms] * 10)
     for number in range(2):
@@ -84,6 +88,8 @@ def test_joining_by_hand_does_not_make_analytics_anew(tmp_path: Path) -> None:
         life.commit(("app", 0), number)
         run_here(tmp_path / "tables", life.root, analytics=True)
     assert compact(TableStore(tmp_path / "tables"))
+    with begin_run(TableStore(tmp_path / "tables")) as next_one:
+        assert was_judged(next_one) == next_one.number, "windows would be found in all commits, against thinned ends"
     life.now_ms += 600_000
     life.commit(("app", 0), 9)
     again = run_here(tmp_path / "tables", life.root, analytics=True)
@@ -106,6 +112,38 @@ def test_a_run_after_one_that_was_cut_short_leaves_readers_their_time(tmp_path: 
         run_here(tables, life.root, keep=two_runs)
         assert all(Path(file).exists() for file in held)
         assert reader.read("offsets").table().num_rows == 1
+
+
+def test_topics_that_are_gone_keep_their_names_in_assignments(tmp_path: Path) -> None:
+    """Newer groups are assigned topics by id, and a record may come to us after its topic is gone."""
+    log = GrowingLog(unpacked("k43-all", tmp_path), tmp_path / "log", Random(4))
+    log.grow()
+    run_here(tmp_path / "tables", log.target)
+    log.grow(all_of_it=True)
+    run_here(tmp_path / "once", log.target)
+    for each in log.target.iterdir():
+        if each.is_dir() and not each.name.startswith("__consumer_offsets-"):
+            shutil.rmtree(each)
+    run_here(tmp_path / "tables", log.target)
+    found, expected = (rows_of(tmp_path / each, "members")["members"] for each in ("tables", "once"))
+    assert sorted(map(repr, found)) == sorted(map(repr, expected))
+    assert any(part["topic_id"] and part["topic"] for row in expected for part in row["assignment"] or ())
+
+
+def test_a_damaged_file_of_the_tables_is_told_and_nothing_changes(tmp_path: Path) -> None:
+    life = Life(tmp_path / "log")
+    tables = tmp_path / "tables"
+    for number in range(2):
+        life.commit(("app", number), 5)
+        if number:
+            (damaged,) = (tables / "offsets").glob("*.parquet")
+            whole = damaged.read_bytes()
+            damaged.write_bytes(whole[: len(whole) // 2])
+            with pytest.raises(MusterError, match=f"cannot be read or written: .*{damaged.name}.*restore it"):
+                run_here(tables, life.root)
+            damaged.write_bytes(whole)
+        run_here(tables, life.root)
+    assert len(rows_of(tables, "offsets")["offsets"]) == 2
 
 
 class Part:

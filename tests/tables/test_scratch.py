@@ -1,5 +1,6 @@
 """Connections of duckdb that are handed out again and again."""
 
+import errno
 import os
 import tempfile
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from muster.errors import MusterError
 from muster.tables import scratch
 from muster.tables.scratch import limited_duckdb
 
@@ -59,3 +61,24 @@ def test_a_forked_process_starts_its_own(monkeypatch: pytest.MonkeyPatch) -> Non
         monkeypatch.setattr(os, "getpid", lambda: here)
         with make() as connection:
             connection.execute("DROP TABLE of_the_parent")
+
+
+def test_what_the_machine_does_is_told_in_a_sentence(tmp_path: Path) -> None:
+    """No mistake of ours: a damaged file, too little memory and room."""
+    damaged = tmp_path / "x.parquet"
+    damaged.write_bytes(b"PAR1 and no more than that")
+    sentence = f"^a file cannot be read or written: .*{damaged}.*restore it, or build the tables anew"
+    with pytest.raises(MusterError, match=sentence), limited_duckdb(MEMORY_MB + 4) as connection:
+        connection.execute(f"SELECT * FROM read_parquet('{damaged}')")
+    with (
+        pytest.raises(MusterError, match=rf"^{MEMORY_MB + 5} MB are not enough for a task, .*Make room there"),
+        limited_duckdb(MEMORY_MB + 5) as connection,
+    ):
+        connection.execute("SET max_temp_directory_size = '1MB'")
+        connection.execute("CREATE TEMP TABLE t AS SELECT i, md5(i::VARCHAR) AS x FROM range(2_000_000) r(i)")
+
+
+def test_a_full_disk_is_the_error_that_it_is() -> None:
+    with pytest.raises(OSError, match="No space left on device") as full, limited_duckdb(MEMORY_MB + 6):
+        raise duckdb.IOException('IO Error: Could not write file "/tmp/x": No space left on device')
+    assert (full.value.errno, full.value.filename) == (errno.ENOSPC, tempfile.gettempdir())

@@ -58,9 +58,11 @@ PLAIN_PLANS = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "4",
 }
 """For steps whose work is in Python: few rows pass through Java, packed already, and compiling code for them costs more
-than they do."""
+than they do. A row may be a packet of some megabytes: as many as Spark would put into a batch are more than Arrow can
+hold."""
 _OUR_LINE = re.compile(r'File "[^"]*[/\\\\]muster[/\\\\]([^"]+)", line (\d+)')
 
 

@@ -5,6 +5,7 @@ those that it has started, and hands out connections to them. A forked process s
 """
 
 import atexit
+import errno
 import os
 import tempfile
 from collections import defaultdict
@@ -16,6 +17,8 @@ from typing import Any, NamedTuple
 from uuid import uuid4
 
 import duckdb
+
+from muster.errors import MusterError
 
 
 def connect() -> duckdb.DuckDBPyConnection:
@@ -40,12 +43,18 @@ _idle: defaultdict[tuple[int, int], list[_Limited]] = defaultdict(list)
 
 @contextmanager
 def limited_duckdb(memory_mb: int) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A connection to a duckdb of its own: with one thread, and files where its memory ends."""
+    """A connection to a duckdb of its own: with one thread, and files where its memory ends.
+
+    What the machine does to it (files that cannot be read, a disk that is full) is raised as what it is.
+    """
     idle = _idle[os.getpid(), memory_mb]
     limited = idle.pop() if idle else _started(memory_mb)
     try:
         with limited.duckdb.cursor() as connection:
             yield connection
+    except (duckdb.IOException, duckdb.OutOfMemoryException, duckdb.InvalidInputException) as error:
+        limited.duckdb.close()
+        raise _told(error, memory_mb) from error
     except BaseException:
         limited.duckdb.close()
         raise
@@ -53,6 +62,23 @@ def limited_duckdb(memory_mb: int) -> Iterator[duckdb.DuckDBPyConnection]:
         limited.duckdb.close()
     else:
         idle.append(limited)
+
+
+def _told(error: duckdb.Error, memory_mb: int) -> MusterError | OSError:
+    """A sentence for people; a full disk is the error that it is, since time and hands heal it."""
+    said = str(error).strip().splitlines()[0].rstrip(".")
+    for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
+        if os.strerror(number) in said:
+            return OSError(number, os.strerror(number), tempfile.gettempdir())
+    if isinstance(error, duckdb.OutOfMemoryException):
+        return MusterError(
+            f"{memory_mb} MB are not enough for a task, nor is the room for its files in {tempfile.gettempdir()}: {said}. "
+            "Make room there, or give executors more memory (spark.executor.memoryOverhead)."
+        )
+    return MusterError(
+        f"a file cannot be read or written: {said}. If it is of the tables, and lost or damaged, restore it, or build the tables "
+        "anew in another place."
+    )
 
 
 @atexit.register
