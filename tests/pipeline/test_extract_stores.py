@@ -109,7 +109,7 @@ def test_another_log_in_the_same_place_is_refused(epoch: int, bucket: Options, t
         other.log.leader_epoch = epoch
         other.commit(("app", number % 3), number)
     put(other)
-    with pytest.raises(BadInput, match="log of partition 0 .* another record than was read before"):
+    with pytest.raises(BadInput, match=r"log of partition 0 .* another record than was read before"):
         run_here(tables, address, storage_options=dict(bucket))
     put(life)
     assert run_here(tables, address, storage_options=dict(bucket)).records == 10

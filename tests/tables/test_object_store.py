@@ -187,6 +187,17 @@ def test_a_run_that_took_days_is_not_published(options: dict[str, str]) -> None:
     assert store.manifest() is None
 
 
+def test_a_store_in_which_nothing_may_be_deleted_keeps_tables_all_the_same(options: dict[str, str]) -> None:
+    store = TableStore("s3://bucket/for-good/tables", options, Keep(runs=1, grace_ms=0))
+    for offset in range(3):
+        with begin_run(store) as run:
+            run.replace("commits", commits(offset))
+            run.publish({}, {})
+    (note,) = run.notes
+    assert note.startswith("files that no run needs any more could not be removed: ")
+    assert seen(store.address, options) == [2]
+
+
 def test_an_unreachable_store_is_a_sentence(options: dict[str, str]) -> None:
     store = TableStore("s3://no-such-bucket/tables", options)
     with (

@@ -70,12 +70,13 @@ def test_what_the_machine_does_is_told_in_a_sentence(tmp_path: Path) -> None:
     sentence = f"^a file cannot be read or written: .*{damaged}.*restore it, or build the tables anew"
     with pytest.raises(MusterError, match=sentence), limited_duckdb(MEMORY_MB + 4) as connection:
         connection.execute(f"SELECT * FROM read_parquet('{damaged}')")
-    with (
-        pytest.raises(MusterError, match=rf"^{MEMORY_MB + 5} MB are not enough for a task, .*Make room there"),
-        limited_duckdb(MEMORY_MB + 5) as connection,
-    ):
-        connection.execute("SET max_temp_directory_size = '1MB'")
-        connection.execute("CREATE TEMP TABLE t AS SELECT i, md5(i::VARCHAR) AS x FROM range(2_000_000) r(i)")
+    statements = (
+        "SET max_temp_directory_size = '1MB'; "
+        "CREATE TEMP TABLE t AS SELECT i, md5(i::VARCHAR) AS x FROM range(2_000_000) r(i)"
+    )
+    sentence = rf"^{MEMORY_MB + 5} MB are not enough for a task, .*Make room there"
+    with pytest.raises(MusterError, match=sentence), limited_duckdb(MEMORY_MB + 5) as connection:
+        connection.execute(statements)
 
 
 def test_a_full_disk_is_the_error_that_it_is() -> None:

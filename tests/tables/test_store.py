@@ -1,5 +1,6 @@
 """Tables change together or not at all, whoever is killed and whoever else writes."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from deltalake import DeltaTable
 
 from muster.errors import BadInput, MusterError
 from muster.tables.schemas import COMMITS, MARKERS, published_form
+from muster.tables.storage import disk
 from muster.tables.storage.changes import RowsFile, Run, begin_run, vacuum
 from muster.tables.storage.delta import TableMoved
 from muster.tables.storage.manifest import PartitionProgress
@@ -151,6 +153,30 @@ def test_a_second_run_is_told_who_is_at_work(store: TableStore) -> None:
         with pytest.raises(BadInput, match="another run is writing"):
             vacuum(store)
     publish(store, 1)
+
+
+class FullDisk:
+    """`os`, on a disk that takes no byte more."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+    def pwrite(self, *_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_full_disk_does_not_forget_that_the_last_run_was_cut_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "_lock").write_text('{"pid": 1}')  # as a run leaves it that was killed
+    monkeypatch.setattr(disk, "os", FullDisk())
+    with pytest.raises(OSError, match="No space left"), disk.locked(tmp_path, 0):
+        pass
+    assert disk.was_cut_short(tmp_path)
+    monkeypatch.undo()
+    with disk.locked(tmp_path, 0) as is_after_a_kill:
+        assert is_after_a_kill
+    assert not disk.was_cut_short(tmp_path)
 
 
 MARKER = made("markers", {"log_offset": 4})
@@ -314,6 +340,72 @@ def test_what_a_run_left_that_did_not_get_to_its_end_is_swept_away_by_the_next(t
     publish(store, 3)
     assert stray.exists()  # the last run ended well: there is no reason to look
     assert seen(store) == [1, 2, 3]
+
+
+def test_what_a_failed_run_has_left_goes_before_the_next_one_writes(tmp_path: Path) -> None:
+    """It may be what fills the disk."""
+    store = TableStore(tmp_path / "tables")
+    publish(store, 1)
+    stray = Path(store.address) / "commits" / "task-7.parquet"
+
+    def broken() -> None:
+        with begin_run(store) as run:
+            assert not stray.exists()
+            run.append_rows("commits", commits(2))
+            stray.write_bytes(b"half a file")
+            raise ZeroDivisionError
+
+    for _ in range(3):
+        with pytest.raises(ZeroDivisionError):
+            broken()
+    publish(store, 3)
+    assert seen(store) == [1, 3]
+
+
+def test_a_clock_that_stepped_back_does_not_put_off_the_sweep_of_the_day(store: TableStore) -> None:
+    now_ms = time.time_ns() // 1_000_000
+    stray = Path(store.address) / "commits" / "task-7.parquet"
+    for each_ms in (now_ms + 365 * 86_400_000, now_ms):
+        with begin_run(store, now_ms=each_ms) as run:
+            run.append_rows("commits", commits(1))
+            run.publish(PROGRESS, SOURCE, each_ms)
+        is_swept = not stray.exists()
+        stray.write_bytes(b"of a task that was run twice")
+    assert is_swept
+
+
+def test_what_cannot_be_removed_is_told_and_the_run_is_published(tmp_path: Path) -> None:
+    store = TableStore(tmp_path / "tables", keep=Keep(runs=1, grace_ms=0))
+
+    def replaced(number: int) -> list[str]:
+        with begin_run(store) as run:
+            run.replace("offsets", made("offsets", {"log_offset": number}))
+            run.publish(PROGRESS, SOURCE)
+        return run.notes
+
+    assert replaced(0) == []
+    (first,) = (Path(store.address) / "offsets").glob("*.parquet")
+    assert replaced(1) == []
+    first.unlink()
+    (first / "no file any more").mkdir(parents=True)
+    manifests = set((Path(store.address) / "_manifest").glob("*.parquet"))
+    (note,) = replaced(2)
+    assert note.startswith("files that no run needs any more could not be removed: ")
+    assert str(first) in note
+    assert seen(store, "offsets") == [2]
+    assert not manifests <= set((Path(store.address) / "_manifest").glob("*.parquet")), (
+        "others are removed all the same"
+    )
+
+
+def test_a_manifest_without_its_log_is_no_reason_to_begin_anew(store: TableStore) -> None:
+    publish(store, 1)
+    log = Path(store.address) / "_manifest" / "_delta_log"
+    elsewhere = log.rename(Path(store.address).parent / "elsewhere")
+    with pytest.raises(BadInput, match=r"not their _manifest, which .* Put _manifest back"), begin_run(store):
+        pass
+    elsewhere.rename(log)
+    assert seen(store) == [1]
 
 
 def test_vacuum_shortens_the_log_behind_a_checkpoint(store: TableStore) -> None:

@@ -383,6 +383,7 @@ class _Job:
         newest_ms = (self.analysed or {}).get("newest_ms")
         self.summary.notes += join_small_files(self.changes, newest_ms, elsewhere, self._options)
         self.changes.publish(progress, source)
+        self.summary.notes += self.changes.notes
 
     def _drop_history(self, progress: Mapping[int, PartitionProgress]) -> dict[str, int | None] | None:
         """Drop what is older than the history to be kept; gives what the next run and readers want to know of it."""

@@ -72,12 +72,12 @@ def _told(error: duckdb.Error, memory_mb: int) -> MusterError | OSError:
             return OSError(number, os.strerror(number), tempfile.gettempdir())
     if isinstance(error, duckdb.OutOfMemoryException):
         return MusterError(
-            f"{memory_mb} MB are not enough for a task, nor is the room for its files in {tempfile.gettempdir()}: {said}. "
-            "Make room there, or give executors more memory (spark.executor.memoryOverhead)."
+            f"{memory_mb} MB are not enough for a task, nor is the room for its files in {tempfile.gettempdir()}: "
+            f"{said}. Make room there, or give executors more memory (spark.executor.memoryOverhead)."
         )
     return MusterError(
-        f"a file cannot be read or written: {said}. If it is of the tables, and lost or damaged, restore it, or build the tables "
-        "anew in another place."
+        f"a file cannot be read or written: {said}. If it is of the tables, and lost or damaged, restore it, or build "
+        "the tables anew in another place."
     )
 
 

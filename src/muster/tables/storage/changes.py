@@ -16,9 +16,11 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from deltalake.exceptions import DeltaError
 from pyarrow import fs
 
 from muster.errors import BadInput, MusterError
+from muster.errors import described as described_error
 from muster.tables.schemas import PUBLISHED, without_comments
 from muster.tables.storage.addresses import is_local
 from muster.tables.storage.delta import NamedFile, OneTable, TableMoved, described
@@ -75,7 +77,10 @@ def begin_run(
     with _alone(store, now_ms) as was_cut_short:
         if is_local(store.address):
             _remove_folder(store, STAGING)
-        yield Run(store, run_id, now_ms, layout, was_cut_short)
+        run = Run(store, run_id, now_ms, layout, was_cut_short)
+        if was_cut_short:
+            run.make_room()
+        yield run
 
 
 def vacuum(store: TableStore, keep_runs: int = 10, leftovers_after_ms: int | None = None) -> Vacuumed:
@@ -124,6 +129,8 @@ class Run:
         self._was_cut_short = was_cut_short
         self._written = 0
         self._published = False
+        self.notes: list[str] = []
+        """What could not be cleared up, in sentences."""
 
     def files(self, table: str) -> list[str]:
         """Files of the table as this run sees it: the manifest's version, and what the run did since."""
@@ -264,17 +271,39 @@ class Run:
                     entries[name] = (checkpoints.get(name, 0), table.version)
                 checkpoints[name] = table.version
         over = [each for each in self._upkeep.dropped if is_over(each, self.number - keep.runs, now_ms - keep.grace_ms)]
-        remove(self.store.place, [path for each in over for path in paths(each)])
+        with self._no_matter_what():
+            remove(self.store.place, [path for each in over for path in paths(each)])
         swept_at_ms = self._upkeep.swept_at_ms
-        if self._was_cut_short or (swept_at_ms is not None and now_ms - swept_at_ms >= DAY_MS):
+        if self._was_cut_short or (swept_at_ms is not None and abs(now_ms - swept_at_ms) >= DAY_MS):  # clocks step back
             before_ms = None if is_local(self.store.address) else now_ms - LEFTOVERS_MS
-            self.sweep(self.number - keep.runs, before_ms, dropped_before_ms=now_ms - keep.grace_ms)
+            with self._no_matter_what():
+                self.sweep(self.number - keep.runs, before_ms, dropped_before_ms=now_ms - keep.grace_ms)
             swept_at_ms = now_ms
         files = {name: sorted(table.dropped) for name, table in self._tables.items() if table.dropped}
         files[MANIFEST_TABLE] = self._manifest_table.names()
         dropped = Dropped(self.number, now_ms, files, entries)
         left = tuple(each for each in self._upkeep.dropped if each not in over)
         return Upkeep(checkpoints, (*left, dropped), swept_at_ms or now_ms, self._buckets, self._buckets_version)
+
+    def make_room(self) -> None:
+        """Remove the files that a run has left which did not get to its end, as far as it named none of them. They may
+        be what fills the disk, and this run would not get to its end either.
+        """
+        keep = self.store.keep
+        with self._no_matter_what():
+            dropped_before_ms = self.started_at_ms - keep.grace_ms
+            self.sweep(self.number - keep.runs, None, dropped_before_ms=dropped_before_ms, rolls_back=False)
+
+    @contextmanager
+    def _no_matter_what(self) -> Iterator[None]:
+        """What cannot be removed takes room and does no harm: it is no reason to lose a run. A sweep finds it again."""
+        try:
+            yield
+        except (OSError, DeltaError) as error:
+            self.notes.append(
+                f"files that no run needs any more could not be removed: {described_error(error)}. They take room and "
+                "do no harm; a later run tries again."
+            )
 
     def sweep(
         self,

@@ -36,9 +36,9 @@ def locked(root: Path, now_ms: int) -> Iterator[bool]:
                 "reading them is possible all the while."
             ) from None
         was_cut_short = os.fstat(descriptor).st_size > 0
-        os.ftruncate(descriptor, 0)
-        holder = {"pid": os.getpid(), "host": socket.gethostname(), "since_ms": now_ms}
-        os.pwrite(descriptor, json.dumps(holder).encode(), 0)
+        holder = json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since_ms": now_ms}).encode()
+        os.pwrite(descriptor, holder, 0)  # over the last holder's: a full disk must not leave the file empty
+        os.ftruncate(descriptor, len(holder))
         yield was_cut_short
         os.ftruncate(descriptor, 0)
     finally:

@@ -17,7 +17,7 @@ from muster.errors import BadInput
 from muster.references import resolved
 from muster.tables.about import ABOUT
 from muster.tables.storage.addresses import checked, filesystem, is_local
-from muster.tables.storage.delta import OneTable
+from muster.tables.storage.delta import DELTA_LOG, OneTable
 from muster.tables.storage.disk import LOCK_FILE, was_cut_short
 from muster.tables.storage.manifest import FORMAT_VERSION, MANIFEST_TABLE, Manifest, manifest_of
 from muster.tables.storage.upkeep import KEEP, STAGING, Keep, Place
@@ -157,12 +157,7 @@ def check_ours(root: Path) -> None:
         raise BadInput(
             f"{root} is not empty and has no tables of muster: {strange}. Name a directory for them, {root}/tables say."
         )
-    if (
-        root.is_dir()
-        and not (root / MANIFEST_TABLE).exists()
-        and _names(root) & ABOUT.keys()
-        and not was_cut_short(root)
-    ):
+    if root.is_dir() and not _has_manifest(root) and _names(root) & ABOUT.keys() and not was_cut_short(root):
         raise BadInput(
             f"{root} has tables of muster, but not their {MANIFEST_TABLE}, which says what is in them; a run would "
             f"begin them anew. Put {MANIFEST_TABLE} back, or name another directory, or delete the tables."
@@ -175,6 +170,12 @@ def strangers(root: Path) -> str:
         return ""
     foreign = sorted(_names(root) - {*ABOUT, LOCK_FILE, STAGING, "lost+found"})  # a killed run has left some of these
     return ", ".join(foreign[:3]) + (f" and {len(foreign) - 3:,} more" if len(foreign) > 3 else "")
+
+
+def _has_manifest(root: Path) -> bool:
+    """Whether a run was ever published: a directory without a log says nothing about the tables beside it."""
+    log = root / MANIFEST_TABLE / DELTA_LOG
+    return log.is_dir() and any(log.iterdir())
 
 
 def _names(root: Path) -> set[str]:

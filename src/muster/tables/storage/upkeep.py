@@ -12,8 +12,7 @@ newest version of each table has, and what is still to be removed.
 """
 
 import re
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 from zlib import crc32
 
@@ -87,16 +86,25 @@ def paths(dropped: Dropped) -> list[str]:
 
 
 def remove(place: Place, names: Iterable[str]) -> None:
-    """Remove files; those that are gone already are none of our business."""
-    if is_local(place.address):
-        for name in names:
-            with suppress(FileNotFoundError):
-                place.filesystem.delete_file(f"{place.root}/{name}")
-        return
-    handler = DeltaStorageHandler(place.address, dict(place.storage_options))  # pyarrow asks thrice and makes folders
+    """Remove files; those that are gone already are none of our business. All are tried before an error is raised."""
+    failed: OSError | None = None
+    delete = _deleter(place)
     for name in names:
-        with suppress(FileNotFoundError):
-            handler.delete_file(name)
+        try:
+            delete(name)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            failed = failed or error
+    if failed is not None:
+        raise failed
+
+
+def _deleter(place: Place) -> Callable[[str], None]:
+    if is_local(place.address):
+        return lambda name: place.filesystem.delete_file(f"{place.root}/{name}")
+    handler = DeltaStorageHandler(place.address, dict(place.storage_options))  # pyarrow asks thrice and makes folders
+    return lambda name: handler.delete_file(name)
 
 
 def sweep(
