@@ -99,3 +99,22 @@ def test_one_object_for_programs(folder: Path, capfd: pytest.CaptureFixture[str]
 def test_a_group_that_is_not_there(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["why", "odd two", "--tables", str(folder)]) == Status.NOTHING_MATCHED
     assert "Did you mean 'odd one'?" in capfd.readouterr().err
+
+
+def test_a_group_that_is_behind_is_not_said_to_keep_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    keys = [{"group_id": group, "topic": "orders", "partition": 0} for group in ("falls", "reads", "idle")]
+    known = {"state": "Stable", "members": 1, "type": "classic", "committed_partitions": 1}
+    judged = zip(keys, ("WARN", "OK", "OK"), (70, 70, 0), strict=True)
+    published(tmp_path, {
+        "groups": made("groups", *({"group_id": key["group_id"], **known} for key in keys)),
+        "offsets": made("offsets", *(key | {"committed_offset": 5} for key in keys)),
+        "status": made("status", *(key | {"verdict": said, "at_ms": T, "lag": lag} for key, said, lag in judged)),
+        "expiry": made("expiry"), "verdicts": made("verdicts"), "findings": made("findings"),
+    })  # fmt: skip
+    said = {}
+    for key in keys:
+        main(["why", str(key["group_id"]), "--tables", str(tmp_path)])
+        said[key["group_id"]] = capsys.readouterr().out
+    assert "It reads, and falls behind" in said["falls"] and "Give it more members" in said["falls"]
+    assert "It reads on; nothing says yet that it falls behind." in said["reads"]
+    assert "It keeps up." in said["idle"] and "Nothing that muster knows of." in said["idle"]

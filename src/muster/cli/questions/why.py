@@ -29,6 +29,14 @@ VERDICTS = {
     "LOSING": "Records were deleted before it had read them",
     "EXPIRING": "Its offsets will be deleted soon if nothing is committed",
 }
+OK_BEHIND = "It reads on; nothing says yet that it falls behind"
+ADVICE = {
+    "WARN": "Give it more members, up to one for each partition, or look at what takes it so long for a record.",
+    "STALLED": "Look at the log of its consumers: the record at the committed offset is read again and again.",
+    "STOPPED": "See whether its consumers run, and what they log: they commit nothing.",
+    "REWIND": "Find out who reset the offset: these records are read a second time.",
+}
+"""Where no finding says more."""
 
 
 def show_why(asked: Asked, pattern: str, since_ms: int | None, length_ms: int) -> Status:
@@ -83,7 +91,8 @@ def _how_it_does(told: "Why") -> list[str]:
         return ["Nobody can tell: the ends of its topics were not seen, or it has committed nothing."]
     since = "" if status.verdict_since_ms is None else f", since {shown_moment(status.verdict_since_ms)}"
     where = "" if status.where is None else f" in {shown(status.where)}"
-    lines = [f"{status.verdict}{since}. {VERDICTS[status.verdict]}{where}."]
+    said = OK_BEHIND if status.verdict == "OK" and status.lag else VERDICTS[status.verdict]
+    lines = [f"{status.verdict}{since}. {said}{where}."]
     if status.partitions_not_ok:
         lines.append(f"{are_or_is(status.partitions_not_ok, status.partitions, 'partition')} not OK.")
     if status.lag is not None:
@@ -131,7 +140,7 @@ def _what_will_happen(told: "Why") -> str:
 
 def _what_to_do(told: "Why") -> list[str]:
     if not told.findings:
-        return ["Nothing that muster knows of."]
+        return [ADVICE.get(told.status.verdict or "", "Nothing that muster knows of.")]
     lines = []
     for finding in told.findings:
         lines += [f"{finding.severity}: {shown(finding.sentence)}", f"  {shown(finding.what_to_do)}"]
