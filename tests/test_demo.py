@@ -10,6 +10,10 @@ from typing import Any
 
 import pytest
 
+from muster.answers.totals import Totals
+from muster.pages.site import page
+from muster.tables.reading import open_tables
+
 EXAMPLES = Path(__file__).parent.parent / "examples"
 EXPECTED = Path(__file__).parent / "corpus" / "k43-all" / "expected" / "groups.json"
 PATIENCE_S = 540  # alone on two cores it takes less than one minute
@@ -36,6 +40,22 @@ def test_the_demo_agrees_with_both_brokers(tmp_path: Path) -> None:
     assert "Traceback" not in run.stdout + run.stderr
     report = (tmp_path / "muster-demo-report.html").read_text(encoding="utf-8")
     assert "tills" in report
+    assert "export MUSTER_TABLES=muster-demo-tables" in run.stdout
+    assert "http://127.0.0.1" not in run.stdout  # it would be dead by now
+    check_that_plots_live(tmp_path / "muster-demo-tables")
+
+
+def check_that_plots_live(path: Path) -> None:
+    with open_tables(path) as tables:
+        totals = Totals(tables)
+        totals.bring_up(tables)
+        content = page("group", tables, totals, {"id": "tills"})
+        groups = page("overview", tables, totals, {})["groups"]
+    assert content["range"] == "1h"
+    for name in ("lag", "lag_ms", "commits", "consumed"):
+        assert sum(value is not None for value in content["series"][name]) > 2, name
+    trends = [row[groups["columns"].index("trend")].strip() for row in groups["rows"]]
+    assert all(len(trend) > 2 for trend in trends)
 
 
 @pytest.fixture(scope="module")

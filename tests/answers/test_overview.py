@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from muster.answers.overview import overview
+from muster.answers.overview import TREND_POINTS, overview
 from muster.answers.status import GroupVerdict, worst_of
 from muster.answers.topic import readers, topic_partitions
 from muster.answers.totals import Totals
@@ -47,6 +47,30 @@ def test_groups_now_are_what_the_tables_say_the_worst_first(tmp_path: Path) -> N
     assert (orders.last_commit_ms, orders.expires_ms) == (world.STOPPED_MS, world.NOW_MS + world.DAY_MS)
     assert orders.trend.endswith("█")
     assert {line.verdict for line in others} == {"OK"}
+
+
+def test_a_static_member_that_returned_is_no_rebalance(tmp_path: Path) -> None:
+    joined = {"group_id": "orders", "at_ms": world.STOPPED_MS, "cause": "member joined", "members": 2, "log_offset": 1}
+    back = {"at_ms": world.STOPPED_MS + 1, "cause": "static member returned", "members": 3, "log_offset": 2}
+    world.publish(tmp_path, rebalances=[joined, joined | back])
+    with open_tables(tmp_path) as tables:
+        orders = overview(tables, None)[0]
+        then = next(line for line in overview(tables, None, world.NOW_MS) if line.group_id == "orders")
+    assert (orders.rebalanced_ms, orders.cause) == (world.STOPPED_MS, "member joined")
+    assert (then.rebalanced_ms, then.members) == (world.STOPPED_MS, 3)
+
+
+def test_a_trend_is_of_what_is_known(tmp_path: Path) -> None:
+    """Where that is less than a day, all points of it are."""
+    long = world.tables()["lag_history"]
+    short = [row for row in long if row["interval_start_ms"] >= world.NOW_MS - 3 * world.HOUR_MS]
+    world.publish(tmp_path, lag_history=short)
+    with open_tables(tmp_path) as tables:
+        totals = Totals(tables)
+        totals.bring_up(tables)
+        trend = overview(tables, totals)[0].trend
+    assert len(trend) == TREND_POINTS
+    assert " " not in trend
 
 
 def test_groups_as_of_a_moment_are_what_was_said_and_seen_then(tmp_path: Path) -> None:

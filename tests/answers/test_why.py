@@ -34,8 +34,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "rebalances": made("rebalances",
                            {"group_id": GROUP, "at_ms": T - 20 * MINUTE, "cause": "member left", "members": 2,
                             "joined": [], "left": ["c-3f"], "commit_gap_ms": 30_000, "type": "classic"},
+                           {"group_id": GROUP, "at_ms": T - 18 * MINUTE, "cause": "static member returned",
+                            "members": 2, "joined": ["c-4a"], "left": ["c-2b"], "commit_gap_ms": 3},
                            {"group_id": GROUP, "at_ms": T - 999 * MINUTE, "cause": "member joined", "members": 3}),
-        "rates": made("rates", key | {"interval_start_ms": T - 15 * MINUTE, "rewinds": 2, "rewound": 1200}),
+        "rates": made("rates", key | {"interval_start_ms": T - 15 * MINUTE, "interval_ms": 5 * MINUTE, "rewinds": 2,
+                                      "rewound": 1200}),
         "commits": made("commits", key | {"kind": "deleted", "timestamp_ms": T - 12 * MINUTE}),
         "findings": made("findings", key | {"kind": "stuck-partition", "severity": "error", "at_ms": T,
                                             "sentence": "it stands", "what_to_do": "skip it", "evidence": "{}"}),
@@ -52,6 +55,7 @@ def test_facts_in_order(folder: Path) -> None:
     assert told.status.verdict == "STALLED"
     assert [(event.kind, event.what, event.number) for event in told.events] == [
         ("rebalance", "member left", 2),
+        ("return", "static member returned", 2),
         ("rewind", "2 times", 1200),
         ("deletion", "deleted", 1),
         ("verdict", "STALLED", 1),
@@ -64,7 +68,7 @@ def test_a_name_with_wildcards_is_a_name(folder: Path) -> None:
     with open_tables(folder) as tables:
         told = why(tables, GROUP, 0)
     assert told is not None
-    assert len(told.events) == 5
+    assert len(told.events) == 6
     assert told.group.committed_partitions == 1
 
 
@@ -78,7 +82,8 @@ def test_the_page(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
         "STALLED, since ",
         "70 records wait; the oldest has waited 12 min 28 s.",
         "rebalance: member left, 2 members now, nobody committed for 30.0 s  -c-3f",
-        "went back 1,200 records (2 times within five minutes)",
+        "  no rebalance: a static member returned  +c-4a -c-2b\n",
+        "went back 1,200 records (2 times within 5 min)",
         "1 offset deleted",
         "Its first offset will be deleted at ",
         "error: it stands",
@@ -93,7 +98,7 @@ def test_one_object_for_programs(folder: Path, capfd: pytest.CaptureFixture[str]
     told = json.loads(capfd.readouterr().out)
     assert told["group"]["group_id"] == GROUP
     assert told["status"]["verdict_since"].endswith("Z")
-    assert [event["kind"] for event in told["events"]] == ["rebalance", "rewind", "deletion", "verdict"]
+    assert [event["kind"] for event in told["events"]] == ["rebalance", "return", "rewind", "deletion", "verdict"]
 
 
 def test_a_group_that_is_not_there(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:

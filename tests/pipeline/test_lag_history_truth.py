@@ -22,7 +22,6 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from muster.pipeline import analytics
 from muster.tables.sql.intervals import INTERVAL_MS
 from tests.cli import command
 from tests.kit.java.compiled import ConsumerGroups
@@ -267,22 +266,19 @@ def check_at_rest(told: Told, answer: Answer) -> None:
     }
 
 
-def test_lag_by_the_second_is_what_kafka_said_meanwhile(
-    ordinary: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lag_by_the_second_is_what_kafka_said_meanwhile(ordinary: KafkaBroker, tmp_path: Path) -> None:
     """With intervals of a second, and runs one after the other."""
     interval_ms, tables, cluster = 1000, tmp_path / "tables", f"kafka://{ordinary.bootstrap}"
-    monkeypatch.setattr(analytics, "INTERVAL_MS", interval_ms)
     with ConsumerGroups(ordinary.kafka, ordinary.bootstrap) as tool:
         with Load(ordinary, "history-seconds", wave_s=1.5) as load:
             recorder = Recorder(load, tool, every_s=0.2)
             with recorder.recording():
                 for number in range(4):
-                    run_here(tables, cluster, analytics=True)
+                    run_here(tables, cluster, analytics=True, interval_ms=interval_ms)
                     if number == 1:
                         load.has_stopped.set()
         answer = recorder.ask()
-        run_here(tables, cluster, analytics=True)
+        run_here(tables, cluster, analytics=True)  # which keeps the length that the tables have
         assert recorder.ask()[2:] == answer[2:]
     told = told_by(tables, load.topic, recorder.answers, interval_ms)
     told.check()

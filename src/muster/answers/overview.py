@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 from muster.answers.status import NO_VERDICT, group_status, group_verdicts_at, rank
+from muster.answers.timeline import RETURNED
 from muster.answers.totals import DAY_MS, UNKNOWN, Totals, trends_of
 from muster.tables.reading import Tables
 from muster.tables.sql.queries import HEADS
@@ -23,7 +24,7 @@ class GroupLine(NamedTuple):
     lag: int | None
     lag_ms: int | None
     trend: str
-    """Lags of the day before, the highest as the full block; a space: not known."""
+    """Lags of the day before, or since the first that is known; the highest as the full block; a space: not known."""
     partitions: int | None
     """Of now only."""
     members: int | None
@@ -119,8 +120,10 @@ def lags_by_group(totals: Totals | None, at_ms: int) -> dict[str, tuple[int | No
 
 def _rebalances(tables: Tables, until_ms: int) -> dict[str, tuple[int | None, str | None, int | None]]:
     """Of each group the last rebalance: when, why, and how many members there were then."""
+    moved = f"WHERE cause IS DISTINCT FROM '{RETURNED}'"
     rows = tables.asked(f"""
-        SELECT group_id, max_by(at_ms, log_offset), max_by(coalesce(cause, ''), log_offset), max_by(members, log_offset)
+        SELECT group_id, max_by(at_ms, log_offset) FILTER ({moved}),
+            max_by(coalesce(cause, ''), log_offset) FILTER ({moved}), max_by(members, log_offset)
         FROM {tables.relation("rebalances")} r WHERE at_ms <= {int(until_ms)} GROUP BY group_id""")
     return {group_id: (at_ms, cause or None, members) for group_id, at_ms, cause, members in rows}
 
@@ -128,7 +131,8 @@ def _rebalances(tables: Tables, until_ms: int) -> dict[str, tuple[int | None, st
 def _trends(totals: Totals | None, at_ms: int) -> dict[str, str]:
     if totals is None or not totals.lines:
         return {}
-    lags = totals.before(at_ms, DAY_MS, TREND_POINTS)
+    begin_ms = (totals.first_ms or 0) + totals.interval_ms
+    lags = totals.before(at_ms, min(DAY_MS, max(at_ms - begin_ms, totals.interval_ms)), TREND_POINTS)
     numbers, groups = totals.by_group()
     added = groups.added_up(lags)
     return dict(zip(numbers, trends_of(added), strict=True))

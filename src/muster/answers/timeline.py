@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 from muster.tables.reading import Tables
 from muster.tables.sql.queries import CURRENTS, SEATS
 
+RETURNED = "static member returned"
+"""The cause in `rebalances` of what is none: the generation stays, and nothing stops for it."""
 CLASSIC = 2
 MOST_RECORDS = 20_000
 """Of a group, the newest. A group that rebalances for days without end is told of as far as this goes back."""

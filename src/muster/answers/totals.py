@@ -127,6 +127,12 @@ class Totals:
         self._keys: list[tuple[str, str, int]] = []
         self._line_of_key: list[int] = []
 
+    def begin_ms(self, until_ms: int) -> int:
+        """From when on there is something to draw: an interval before the first commit, since members join before it;
+        an hour before `until_ms` where nothing is known.
+        """
+        return until_ms - DAY_MS // 24 if self.first_ms is None else self.first_ms - self.interval_ms
+
     @property
     def is_complete(self) -> bool:
         return len(self._days) == self._count

@@ -8,11 +8,13 @@ from typing import NamedTuple
 
 from muster.answers.findings import Finding, findings
 from muster.answers.status import GroupStatus, group_status
+from muster.answers.timeline import RETURNED
 from muster.patterns import exactly
 from muster.tables.reading import Tables
 from muster.tables.sql.queries import COUNTS
 
-REBALANCE, VERDICT, REWIND, DELETION = "rebalance", "verdict", "rewind", "deletion"
+REBALANCE, RETURN, VERDICT, REWIND, DELETION = "rebalance", "return", "verdict", "rewind", "deletion"
+"""A return is that of a static member, for which nothing stops."""
 MOST_EVENTS = 200
 
 
@@ -26,7 +28,7 @@ class Event(NamedTuple):
     number: int | None = None
     """Members after a rebalance; partitions with that verdict; records that were rewound; offsets deleted."""
     length_ms: int | None = None
-    """How long the group did not commit around a rebalance."""
+    """How long the group did not commit around a rebalance; the interval in which it went back."""
     who: tuple[str, ...] = ()
     """Members that came (+) and went (-)."""
 
@@ -110,7 +112,7 @@ def _events(tables: Tables, group_id: str, since_ms: int, as_of_ms: int | None) 
     )
     rewinds = asked(
         "rates",
-        """SELECT interval_start_ms, sum(rewound)::BIGINT, sum(rewinds)::BIGINT FROM {relation} r
+        """SELECT interval_start_ms, sum(rewound)::BIGINT, sum(rewinds)::BIGINT, max(interval_ms) FROM {relation} r
         WHERE group_id = ? AND interval_start_ms >= ? AND rewinds > 0 GROUP BY interval_start_ms""",
     )
     deletions = asked(
@@ -119,10 +121,11 @@ def _events(tables: Tables, group_id: str, since_ms: int, as_of_ms: int | None) 
         WHERE group_id = ? AND coalesce(timestamp_ms, previous_commit_timestamp_ms) >= ? AND kind <> 'commit'
         GROUP BY ALL""",
     )
-    events = [Event(at, REBALANCE, cause, members, gap, _who(joined, left))  # type: ignore[arg-type]
+    events = [Event(at, RETURN if cause == RETURNED else REBALANCE, cause, members, gap, _who(joined, left))  # type: ignore[arg-type]
               for at, cause, members, gap, joined, left in rebalances]  # fmt: skip
     events += [Event(at, VERDICT, verdict, partitions) for at, verdict, partitions in verdicts]  # type: ignore[arg-type]
-    events += [Event(at, REWIND, _how_often(times), records) for at, records, times in rewinds]  # type: ignore[arg-type]
+    events += [Event(at, REWIND, _how_often(times), records, length)  # type: ignore[arg-type]
+               for at, records, times, length in rewinds]  # fmt: skip
     events += [Event(at, DELETION, kind, offsets) for at, kind, offsets in deletions]  # type: ignore[arg-type]
     return sorted(events, key=lambda event: (event.at_ms or 0, event.kind))
 

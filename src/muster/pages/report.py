@@ -101,7 +101,7 @@ class _Groups:
     def __init__(self, tables: Tables, totals: Totals, moments: Moments) -> None:
         until_ms = tables.manifest.now_ms
         self._tables = tables
-        self._since_ms = until_ms if totals.first_ms is None else min(totals.first_ms, until_ms)
+        self._since_ms = min(totals.begin_ms(until_ms), until_ms)
         self._series: dict[str, Series] = all_series(tables, totals, self._since_ms, until_ms) if totals.lines else {}
         self._timelines: dict[str, Timeline] = timelines(tables, self._since_ms, until_ms)
         self._now = partitions_by_group(tables)

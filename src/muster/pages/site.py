@@ -20,7 +20,7 @@ from muster.tables.reading import Tables
 
 Query = Mapping[str, str]
 RANGES_MS = {"1h": DAY_MS // 24, "6h": DAY_MS // 4, "24h": DAY_MS, "7d": 7 * DAY_MS, "all": 1 << 50}
-DEFAULT_RANGE = "24h"
+USUAL_RANGE = "24h"
 FOREVER_MS = 1 << 62
 
 
@@ -102,12 +102,12 @@ def _overview(tables: Tables, totals: Totals | None, query: Query, at_ms: int | 
 
 def _group(tables: Tables, totals: Totals | None, query: Query, at_ms: int | None) -> dict[str, Any]:
     group_id = _asked_for(query, "id", "group")
-    span = query.get("range") or DEFAULT_RANGE
+    until_ms = tables.manifest.now_ms if at_ms is None else at_ms
+    begin_ms = until_ms - RANGES_MS["1h"] if totals is None else min(totals.begin_ms(until_ms), until_ms)
+    span = query.get("range") or _range_of(until_ms - begin_ms)
     if span not in RANGES_MS:
         raise NotAsked(f"'{span}' is no range. There are: {', '.join(RANGES_MS)}.")
-    until_ms = tables.manifest.now_ms if at_ms is None else at_ms
-    first_ms = until_ms if totals is None or totals.first_ms is None else totals.first_ms
-    since_ms = max(until_ms - RANGES_MS[span], min(first_ms, until_ms - RANGES_MS["1h"]))
+    since_ms = max(until_ms - RANGES_MS[span], begin_ms)
     lines = partitions(tables, group_id, at_ms)
     drawn = timeline(tables, group_id, since_ms, until_ms)
     known = known_now(tables, group_id).get(group_id) if at_ms is None else None
@@ -129,6 +129,12 @@ def _group(tables: Tables, totals: Totals | None, query: Query, at_ms: int | Non
         "partitions": listed(PartitionLine, lines),
         "findings": _findings_where(tables, "group_id = ?", [group_id]) if at_ms is None else None,
     }
+
+
+def _range_of(known_ms: int) -> str:
+    """The shortest range that has all that is known, if it is less than a day."""
+    shorter = (name for name, length_ms in RANGES_MS.items() if known_ms <= length_ms < RANGES_MS[USUAL_RANGE])
+    return next(shorter, USUAL_RANGE)
 
 
 def _gone(tables: Tables, group_id: str, until_ms: int) -> str:

@@ -65,13 +65,17 @@ class Made(NamedTuple):
     """Of each table the rows that are new, or made anew."""
 
 
-def bring_up(changes: Run, engine: Engine, is_cut: bool, options: Options = ()) -> "Made":
-    """Bring the tables up to date. `is_cut`: the log was truncated."""
-    news = News(changes, is_cut)
+def bring_up(
+    changes: Run, engine: Engine, is_cut: bool, options: Options = (), interval_ms: int = INTERVAL_MS
+) -> "Made":
+    """Bring the tables up to date. `is_cut`: the log was truncated. `interval_ms` is for tables that are made for the
+    first time: others keep theirs.
+    """
+    news = News(changes, is_cut, interval_ms)
     making, keeping, replaced = list[Making](), list[Keeping](), dict[str, list[str]]()
     store = changes.store
     for tables, since_ms in news.since_ms.items():
-        edges_ms = tuple(_floored(news.newest_ms or 0, length_ms(tables)) - before_ms for before_ms in EDGES_MS)
+        edges_ms = tuple(_floored(news.newest_ms or 0, news.length_ms(tables)) - before_ms for before_ms in EDGES_MS)
         place = Place(store.address, tuple(options), changes.run_id, engine.task_memory_mb, edges_ms)
         making += news.works(tables, place)
         for table in tables:
@@ -85,7 +89,12 @@ def bring_up(changes: Run, engine: Engine, is_cut: bool, options: Options = ()) 
         files = [file for some in answers for file in some if file.table == table]
         if names or files:
             changes.swap(table, names, files, same_rows=False)
-    remembered = {"run_number": changes.number, "observed_until": changes.number, "newest_ms": news.newest_ms}
+    remembered = {
+        "run_number": changes.number,
+        "observed_until": changes.number,
+        "newest_ms": news.newest_ms,
+        "interval_ms": news.interval_ms,
+    }
     return Made(remembered, new_rows)
 
 
@@ -156,9 +165,10 @@ class Bounds(NamedTuple):
 class News:
     """What is new in a run, and from when on."""
 
-    def __init__(self, changes: Run, is_cut: bool) -> None:
+    def __init__(self, changes: Run, is_cut: bool, interval_ms: int = INTERVAL_MS) -> None:
         self._changes = changes
         last = goes_on(changes)
+        self.interval_ms: int = interval_ms if last is None else last.get("interval_ms", INTERVAL_MS)
         self._goes_on = last is not None and last["run_number"] == changes.number and not is_cut
         retained = retained_of(changes.manifest.source.get("retention")) if changes.manifest is not None else None
         self._horizon_ms = FROM_THE_START
@@ -175,9 +185,13 @@ class News:
             commit.
             """
             first = self._first_news() if self._goes_on else {BY_INTERVAL: FROM_THE_START, BY_HOUR: FROM_THE_START}
-        self._first = {tables: _floored(max(time, 0), length_ms(tables)) for tables, time in first.items()}
+        self._first = {tables: _floored(max(time, 0), self.length_ms(tables)) for tables, time in first.items()}
         self.since_ms = {tables: max(time, self._first_start(tables)) for tables, time in self._first.items()}
         """From when on tables are made anew; those of which nothing is new are not here."""
+
+    def length_ms(self, tables: tuple[str, ...]) -> int:
+        """Of the intervals of some tables."""
+        return HOUR_MS if tables == BY_HOUR else self.interval_ms
 
     def _first_news(self) -> dict[tuple[str, ...], int]:
         """The earliest time at which something is new, of tables of which anything is."""
@@ -195,7 +209,7 @@ class News:
         """What makes some tables anew, in as many tasks as there is work for."""
         files = self._files_of(tables)
         return [
-            Making(tables, self.since_ms[tables], self._of_share(files, share), share, place, INTERVAL_MS,
+            Making(tables, self.since_ms[tables], self._of_share(files, share), share, place, self.interval_ms,
                    self._observed_until)
             for share in shared_out(self._rows(files["commits"], self.since_ms[tables]))
         ]  # fmt: skip
@@ -265,7 +279,7 @@ class News:
 
         Hours are made of a week before them as well; rows of the first week are left as they were published.
         """
-        begin_ms = _ceiled(self._horizon_ms, length_ms(tables))
+        begin_ms = _ceiled(self._horizon_ms, self.length_ms(tables))
         if tables != BY_HOUR or not self._horizon_ms or self._published_until_ms is None:
             return begin_ms
         whole_ms = min(self._horizon_ms + LOOK_BACK_HOURS * HOUR_MS, self._published_until_ms)
@@ -354,11 +368,6 @@ def may_have(share: Share, first: int, last: int) -> bool:
     """Whether a file whose partitions are between these two may have some of a share."""
     inside = sum(first <= number <= last for number in share.partitions)
     return inside < last - first + 1 if share.is_rest else inside > 0
-
-
-def length_ms(tables: tuple[str, ...]) -> int:
-    """Of the intervals of some tables."""
-    return HOUR_MS if tables == BY_HOUR else INTERVAL_MS
 
 
 def _name(file: str) -> str:

@@ -335,7 +335,7 @@ class _Job:
         """History by interval, made anew where something is new."""
         self.analysed = self._known("analytics")  # a run without them is made up for by the next one
         if self.request.history and self.request.analytics:
-            made = bring_up(self.changes, self.engine, bool(self.cuts), self._options)
+            made = bring_up(self.changes, self.engine, bool(self.cuts), self._options, self.request.interval_ms)
             self.analysed = made.remembered
             self.summary.new_rows |= made.rows
 

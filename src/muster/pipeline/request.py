@@ -9,6 +9,7 @@ from muster.pipeline.model import PartitionReport
 from muster.segments.archives import DEFAULT_LIMIT, UnpackLimit
 from muster.tables.clocks import shown
 from muster.tables.sql.expiry import WEEK_MS
+from muster.tables.sql.intervals import INTERVAL_MS
 from muster.tables.storage.manifest import Manifest
 from muster.tables.storage.upkeep import KEEP, Keep
 
@@ -33,6 +34,8 @@ class Request:
     keep: Keep = KEEP
     analytics: bool = True
     """False leaves tables by interval (`lag_history`, ...) and those that judge (`status`, ...) as they are."""
+    interval_ms: int = INTERVAL_MS
+    """Of `lag_history` and `rates`, where this run is the first to make them; tables keep the length that they have."""
 
 
 @dataclass(slots=True)

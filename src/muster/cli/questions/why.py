@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 MOST_TOLD = 15
 """Events for people: the newest."""
+NO_NAME = "''"
+SHORTEST_GAP_MS = 50
+"""Without commits, that is told: less is shown as 0.0 s."""
 VERDICTS = {
     "OK": "It keeps up",
     "WARN": "It reads, and falls behind: the lag has not shrunk from one commit to the next",
@@ -80,7 +83,7 @@ def _what_it_is(told: "Why") -> str:
     generation = "" if group.generation is None else f", generation {group.generation}"
     topics = _listed(group.topics) or "nothing"
     return (
-        f"{shown(group.group_id)} is a {group.type} group, {group.state}{generation}, with {members}{by}. "
+        f"{shown(group.group_id) or NO_NAME} is a {group.type} group, {group.state}{generation}, with {members}{by}. "
         f"It has committed for {counted(group.committed_partitions, 'partition')} of {topics}."
     )
 
@@ -118,17 +121,25 @@ def _what_happened(told: "Why") -> list[str]:
 
 def _told(event: "Event", names: dict[str, str]) -> str:
     match event.kind:
-        case "rebalance":
-            who = " ".join(f"{each[0]}{names[each[1:]]}" for each in event.who)
-            gap = "" if not event.length_ms else f", nobody committed for {shown_duration(event.length_ms)}"
-            members = counted(event.number or 0, "member")
-            return f"rebalance: {event.what}, {members} now{gap}{f'  {shown(who)}' if who else ''}"
+        case "rebalance" | "return":
+            return _moved(event, names)
         case "verdict":
             return f"{event.what} on {counted(event.number or 0, 'partition')}"
         case "rewind":
-            return f"went back {counted(event.number or 0, 'record')} ({event.what} within five minutes)"
+            within = shown_duration(event.length_ms or 0)
+            return f"went back {counted(event.number or 0, 'record')} ({event.what} within {within})"
         case _:
             return f"{counted(event.number or 0, 'offset')} {event.what}"
+
+
+def _moved(event: "Event", names: dict[str, str]) -> str:
+    told = " ".join(f"{each[0]}{names[each[1:]]}" for each in event.who)
+    who = f"  {shown(told)}" if told else ""
+    if event.kind == "return":
+        return f"no rebalance: a {event.what}{who}"
+    gap_ms = event.length_ms or 0
+    gap = f", nobody committed for {shown_duration(gap_ms)}" if gap_ms >= SHORTEST_GAP_MS else ""
+    return f"rebalance: {event.what}, {counted(event.number or 0, 'member')} now{gap}{who}"
 
 
 def _what_will_happen(told: "Why") -> str:

@@ -97,7 +97,7 @@
       const then = isNow ? {} : { findings_by_severity: null, findings_note: 'Of what was found at the last look, what had begun by then.' };
       return { ...head, ...then, ...found, page: route.page, at_ms: moments[place], is_now: isNow };
     },
-    note: () => muster.h('span', { class: 'faint' }, `${moments.length} moments are in this file, ${muster.duration(moments.length > 1 ? moments[1] - moments[0] : 0)} apart.`),
+    note: () => muster.h('span', { class: 'faint' }, moments.length > 1 ? `${moments.length} moments are in this file, ${muster.duration(moments[1] - moments[0])} apart.` : 'One moment is in this file: the last look.'),
     begin: async () => {},
   };
 })();

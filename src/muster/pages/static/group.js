@@ -73,7 +73,7 @@ function plots(content, route) {
   const perSecond = (values) => values.map((value) => (value === null ? null : value * 1e3 / series.slot_ms));
   const commits = perMinute(series.commits), consumed = perSecond(series.consumed);
   const ranges = muster.source.hasRanges ? muster.h('div', { class: 'ranges', role: 'group', 'aria-label': 'How far back' }, RANGES.map((range) => muster.h('button', {
-    type: 'button', 'aria-pressed': String(content.range === range), onclick: () => muster.replace({ range: range === '24h' ? '' : range }),
+    type: 'button', 'aria-pressed': String(content.range === range), onclick: () => muster.replace({ range }),
   }, range))) : null;
   return muster.h('section', {}, muster.h('div', { class: 'bar-top' }, muster.h('h2', {}, 'Over time'), ranges),
     muster.h('div', { class: 'plots' },

@@ -49,12 +49,12 @@ function ticksUpTo(highest, isTime) {
   return ticks;
 }
 
-const TIME_STEPS = [60e3, 300e3, 900e3, 1800e3, 3600e3, 3 * 3600e3, 6 * 3600e3, 12 * 3600e3, 86400e3, 2 * 86400e3, 7 * 86400e3];
+const TIME_STEPS = [1e3, 5e3, 15e3, 30e3, 60e3, 300e3, 900e3, 1800e3, 3600e3, 3 * 3600e3, 6 * 3600e3, 12 * 3600e3, 86400e3, 2 * 86400e3, 7 * 86400e3];
 muster.timeTicks = (from, to, most) => {
   const step = TIME_STEPS.find((each) => (to - from) / each <= most) || 30 * 86400e3;
   const zone = new Date(from).getTimezoneOffset() * 60e3, ticks = [];
   for (let tick = Math.ceil((from - zone) / step) * step + zone; tick <= to; tick += step) ticks.push(tick);
-  return { ticks, text: (ms) => (step >= 86400e3 || muster.clock(ms, false) === '00:00' ? muster.day(ms).slice(5) : muster.clock(ms, false)) };
+  return { ticks, text: (ms) => (step >= 86400e3 || muster.clock(ms, false) === '00:00' ? muster.day(ms).slice(5) : muster.clock(ms, step < 60e3)) };
 };
 
 // One plot. { title, unit, values, start, slot, isTime, isRate, told(place), note }; a click goes to that moment.

@@ -1,15 +1,18 @@
 'use strict';
 // The rebalances of a group: members as bars across time, lines where the group rebalanced, and why.
 
+const RETURNED = 'static member returned'; // in the same generation: nothing stopped for it
+
 muster.timeline = (content) => {
-  const members = content.timeline.members, rebalances = muster.rows(content.timeline.rebalances);
+  const members = content.timeline.members, changes = muster.rows(content.timeline.rebalances);
+  const rebalances = changes.filter((each) => each.cause !== RETURNED), returns = changes.length - rebalances.length;
   const from = content.since_ms, to = content.at_ms;
   const section = muster.h('section', { class: 'timeline' }, muster.h('h2', {}, 'Rebalances'));
-  if (!members.length && !rebalances.length) {
+  if (!members.length && !changes.length) {
     section.append(muster.h('p', { class: 'faint' }, 'Nobody was a member in this time, as far as records tell.'));
     return section;
   }
-  const told = muster.h('p', { class: 'told', role: 'status' }, summary(rebalances, members));
+  const told = muster.h('p', { class: 'told', role: 'status' }, summary(rebalances, returns, members));
   const place = muster.h('div', { class: 'canvas' });
   section.append(told, place);
   if (content.timeline.left_out) section.append(muster.h('p', { class: 'faint' }, `${muster.number(content.timeline.left_out)} members that came earlier are not drawn.`));
@@ -17,7 +20,7 @@ muster.timeline = (content) => {
     const width = Math.max(place.clientWidth, 200), names = width > 640 ? 200 : 96, row = 22, top = 22, bottom = 18;
     const height = top + members.length * row + bottom;
     const x = (ms) => names + (Math.min(Math.max(ms, from), to) - from) / Math.max(to - from, 1) * (width - names - 4);
-    const svg = muster.s('svg', { width, height, viewBox: `0 0 ${width} ${height}`, role: 'img', 'aria-label': summary(rebalances, members) });
+    const svg = muster.s('svg', { width, height, viewBox: `0 0 ${width} ${height}`, role: 'img', 'aria-label': summary(rebalances, returns, members) });
     const days = muster.timeTicks(from, to, Math.max(Math.floor((width - names) / 70), 2));
     for (const tick of days.ticks) {
       svg.append(muster.s('line', { class: 'grid', x1: x(tick), x2: x(tick), y1: top, y2: height - bottom }),
@@ -28,17 +31,17 @@ muster.timeline = (content) => {
     place.replaceChildren(svg);
   };
   muster.onResize(place, draw);
-  section.append(list(rebalances, content.at_ms));
+  section.append(list(changes, content.at_ms));
   return section;
 };
 
-function summary(rebalances, members) {
+function summary(rebalances, returns, members) {
   const left = members.filter((member) => member.bars[member.bars.length - 1].to_ms !== null).length;
   const causes = {};
   for (const each of rebalances) causes[each.cause || 'cause unknown'] = (causes[each.cause || 'cause unknown'] || 0) + 1;
   const why = Object.entries(causes).sort((a, b) => b[1] - a[1]).map(([cause, count]) => `${count} × ${cause}`).join(', ');
   const count = (number, word) => `${number} ${word}${number === 1 ? '' : 's'}`;
-  return `${count(rebalances.length, 'rebalance')}${why ? ` (${why})` : ''}; ${count(members.length, 'member')}, of which ${left} left.`;
+  return `${count(rebalances.length, 'rebalance')}${why ? ` (${why})` : ''}; ${returns ? `${count(returns, 'static member')} returned without one; ` : ''}${count(members.length, 'member')}, of which ${left} left.`;
 }
 
 function mark(each, x, top, bottom, told) {
@@ -71,7 +74,7 @@ function list(rebalances, at) {
   const columns = [
     { title: 'When', cell: (each) => muster.ago(each.at_ms, at) },
     { title: 'Generation', number: true, cell: (each) => each.generation ?? muster.NONE },
-    { title: 'Why', cell: (each) => each.cause || muster.h('span', { class: 'faint' }, 'unknown') },
+    { title: 'Why', cell: (each) => (each.cause === RETURNED ? `no rebalance: ${RETURNED}` : each.cause) || muster.h('span', { class: 'faint' }, 'unknown') },
     { title: 'Members', number: true, cell: (each) => each.members },
     { title: 'Joined', wide: true, cell: (each) => people(each.joined) },
     { title: 'Left', wide: true, cell: (each) => people(each.left) },

@@ -22,6 +22,12 @@ const ORDERS = {
 // A group that began after the last run.
 const NOT_IN_TABLES = { overall: null, verdict: null, since_ms: null, lag: null, lag_ms: null, trend: '', members: null, state: null, rebalanced_ms: null, cause: null, last_commit_ms: null, expires_ms: null, topics: [] };
 
+// How much of the past the trend shows: a day, or what is known where that is less.
+function trendTitle({ at_ms: at, run }) {
+  const known = run.first_ms === null ? Infinity : Math.max(at - run.first_ms, run.step_ms);
+  return known < 86400e3 ? `Last ${muster.duration(known)}` : 'Last day';
+}
+
 muster.views.overview = (content, route) => {
   const told = muster.rows(content.groups), at = content.at_ms, live = muster.live;
   const groups = [...told, ...live.others(new Set(told.map((group) => group.group_id))).map((each) => ({ ...NOT_IN_TABLES, group_id: each.group_id }))];
@@ -42,7 +48,7 @@ muster.views.overview = (content, route) => {
     { name: 'lag', title: 'Lag, records', number: true, wide: true, cell: (group) => muster.number(group.lag) },
     { name: 'lagnow', title: 'Lag now', number: true, wide: true, cell: (group) => live.cell(() => live.group(group.group_id), (now) => muster.number(now.lag)) },
     { name: 'now', title: 'State now', wide: true, cell: (group) => live.cell(() => live.group(group.group_id), muster.stateNow) },
-    { name: 'trend', title: 'Last day', wide: true, cell: (group) => muster.spark(group.trend) },
+    { name: 'trend', title: trendTitle(content), wide: true, cell: (group) => muster.spark(group.trend) },
     { name: 'members', title: 'Members', number: true, wide: true, cell: (group) => [muster.number(group.members), group.state && group.state !== 'Stable' ? muster.h('span', { class: 'faint' }, ` ${group.state}`) : null] },
     { name: 'rebalance', title: 'Last rebalance', wide: true, cell: (group) => [muster.ago(group.rebalanced_ms, at), group.cause ? muster.h('span', { class: 'faint' }, ` ${group.cause}`) : null] },
     { name: 'commit', title: 'Last commit', wide: true, cell: (group) => muster.ago(group.last_commit_ms, at) },
