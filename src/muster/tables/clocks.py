@@ -51,12 +51,15 @@ AGO = re.compile(rf"(\d+)\s*({'|'.join(UNIT_MS)})(?:\s+ago)?")
 FEWEST_DIGITS_OF_MS = 11
 """Epoch milliseconds since 1973; fewer digits are a date such as 20260131, or seconds by mistake."""
 DAYS_BACK = {"today": 0, "yesterday": 1}
+WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+NAMED_DAY = re.compile(rf"(?:({'|'.join(DAYS_BACK)})|(?:last\s+)?({'|'.join(WEEKDAYS)}))(?:\s+(.*))?", re.IGNORECASE)
 CLOCK = re.compile(r"\d{1,2}:\d\d.*")
 
 
 def parse_time(text: str, now_ms: int, zone: tzinfo | None = None) -> int:
     """Epoch milliseconds of what people write: a date, a time, `14:05` (the last time that it was), `yesterday 14:05`,
-    a number of ms, or how long ago: `2h`, `5 min`. One without a zone is of `zone`; None: of this machine.
+    `last tuesday` (the one before today), a number of ms, or how long ago: `2h`, `5 min`. One without a zone is of
+    `zone`; None: of this machine.
 
     Raises ValueError with a sentence.
     """
@@ -72,7 +75,7 @@ def parse_time(text: str, now_ms: int, zone: tzinfo | None = None) -> int:
         return int(_written(_with_offset(text), now_ms, zone).timestamp() * 1000)
     except (ValueError, OverflowError):
         raise ValueError(
-            f"'{text}' is not a time. Write 14:05, yesterday 14:05, 2026-01-31, 2026-01-31T12:30, "
+            f"'{text}' is not a time. Write 14:05, yesterday 14:05, last tuesday 9:30, 2026-01-31, 2026-01-31T12:30, "
             "2026-01-31T12:30+01:00, 1794805709859 (milliseconds), or how long ago: 90s, 5 min, 2h, 3 days, 1w"
         ) from None
 
@@ -89,13 +92,20 @@ def _with_offset(text: str) -> str:
 
 def _written(text: str, now_ms: int, zone: tzinfo | None) -> datetime:
     """Without a zone of its own, and none given, it is naive: of this machine."""
-    word, _, rest = text.partition(" ")
-    days = DAYS_BACK.get(word.lower())
-    clock = text if days is None else rest.strip() or "00:00"
-    if days is None and not CLOCK.fullmatch(text):
+    named = NAMED_DAY.fullmatch(text)
+    if named is None and not CLOCK.fullmatch(text):
         moment = datetime.fromisoformat(text)
         return moment if moment.tzinfo is not None else moment.replace(tzinfo=zone)
+    clock = text if named is None else named[3] or "00:00"
     at = clock_time.fromisoformat(clock if clock[1:2] != ":" else f"0{clock}")
     now = datetime.fromtimestamp(now_ms / 1000, at.tzinfo or zone)
-    moment = datetime.combine(now.date() - timedelta(days=days or 0), at, tzinfo=at.tzinfo or zone)
-    return moment - timedelta(days=1) if days is None and moment > now else moment
+    days = 0 if named is None else _days_back(named, now)
+    moment = datetime.combine(now.date() - timedelta(days=days), at, tzinfo=at.tzinfo or zone)
+    return moment - timedelta(days=1) if named is None and moment > now else moment
+
+
+def _days_back(named: re.Match[str], now: datetime) -> int:
+    """A day of the week is the one before today, so 1 to 7 days ago."""
+    if named[1]:
+        return DAYS_BACK[named[1].lower()]
+    return (now.weekday() - WEEKDAYS.index(named[2].lower()) - 1) % 7 + 1

@@ -14,7 +14,8 @@ from muster.errors import MusterError
 
 WATCH = option("--watch", metavar="LENGTH", help="Again and again, so far apart: 10s. Ctrl-C ends it.")
 SHORTEST_WATCH_S = 1.0
-LINES_AROUND_ROWS = 6
+LINES_AROUND_ROWS = 8
+"""The moment of the answer takes two lines of 80 characters, and sums and notes stand below."""
 CLEARED = b"\x1b[H\x1b[2J"
 
 
