@@ -25,6 +25,8 @@ TROUBLES = ("OK",) * 90 + ("WARN",) * 4 + ("STOPPED",) * 2 + ("STALLED", "REWIND
 GROUPS_A_TOPIC = 4
 TEAMS = ("orders", "billing", "search", "fraud", "mail", "ledger", "stock", "audit")
 MEMBERS = 3
+SILENT_MS = {"STOPPED": 3 * 3_600_000, "EXPIRING": 7 * DAY_MS - 5 * 3_600_000}
+"""How long ago a group committed last, where that is no matter of seconds."""
 
 
 class World(NamedTuple):
@@ -157,7 +159,7 @@ def _state(world: World) -> dict[str, pa.Table]:
     of_groups = pa.array([world.group(number) for number in range(world.groups)])
     expires = np.where(np.array(troubles)[group] == "EXPIRING", NOW_MS + 5 * 3_600_000, 0)
     expires_at = pa.array(expires, mask=expires == 0)
-    last_commit = now - np.minimum(lag * 50, 4 * 3_600_000)
+    last_commit = now - np.array([SILENT_MS.get(word, 4_000) for word in troubles])[group] - partition * 100
     since = pa.array(now - np.array([0 if word == "OK" else 3 * 3_600_000 for word in troubles])[group])
     return {
         "groups": _table("groups", {

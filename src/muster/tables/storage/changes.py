@@ -78,7 +78,7 @@ def begin_run(
         if is_local(store.address):
             _remove_folder(store, STAGING)
         run = Run(store, run_id, now_ms, layout, was_cut_short)
-        if was_cut_short:
+        if was_cut_short and layout == FORMAT_VERSION:  # what an earlier muster reads stays until it is rewritten
             run.make_room()
         yield run
 
