@@ -6,7 +6,8 @@ that is free), and all else that Spark decides by itself is left to it: notebook
 On one machine, Java is told to compile once and quickly (`-XX:TieredStopAtLevel=1`). The rows of a run stay out of the
 JVM, and what Spark SQL does in its first two steps is run a few times at most: Java's second compiler took 6 of the 19
 CPU seconds from the start of Spark to the end of two empty steps (decision 0014). Classes come from an archive
-where one was made (`class_archive`). Workers are forked from a process that has imported what tasks need (`daemon`).
+where one was made (`class_archive`). Workers are forked from a process that has imported what tasks need, while Java
+started (`daemon`).
 
 Secrets do not travel. Settings from a file travel without theirs (`config.client.without_secrets`), references travel
 as they are. A secret that a program passes as text is put into a file that only this user may read, for as long as the
@@ -21,7 +22,7 @@ import socket
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
@@ -31,6 +32,7 @@ from urllib.parse import urlsplit
 from muster.caches import cache_folder, mark_used
 from muster.errors import BadInput
 from muster.java import java_env
+from muster.pipeline.spark.daemon import started_early
 from muster.references import literal_secrets
 
 if TYPE_CHECKING:
@@ -62,6 +64,7 @@ _GREETINGS = (
     "Picked up ",
     "Using Spark's default",
 )
+DAEMON, OUR_DAEMON = "spark.python.daemon.module", "muster.pipeline.spark.daemon"
 NO_LOG = str(files("muster.pipeline.spark") / "log4j2.properties")
 QUIETLY = "-Xlog:disable -Xlog:all=error:stderr"
 """Java says on its output which classes it does not keep, and that an archive does not fit."""
@@ -94,9 +97,10 @@ def spark_session(
         if _is_local(master):
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # where Spark's UI listens, on every address otherwise
     builder = SparkSession.builder.appName(name).master(master or os.environ.get("SPARK_MASTER", LOCAL))
-    for key, value in {**_defaults(master), **(conf or {})}.items():
+    settings = {**_defaults(master), **(conf or {})}
+    for key, value in settings.items():
         builder = builder.config(key, value)
-    with _chatter_aside() as chatter, _no_java_left_behind():
+    with _chatter_aside() as chatter, _no_java_left_behind(), _workers_beside_java(settings):
         try:
             session = builder.getOrCreate()
         except (PySparkRuntimeError, Py4JError) as error:
@@ -181,7 +185,7 @@ def _defaults(master: str | None) -> dict[str, str]:
     if not _is_local(master):
         return common
     is_this_python = os.environ.get("PYSPARK_PYTHON") == sys.executable  # another one may have no muster
-    workers = {"spark.python.daemon.module": "muster.pipeline.spark.daemon"} if is_this_python else {}
+    workers = {DAEMON: OUR_DAEMON} if is_this_python else {}
     local = {
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
@@ -193,6 +197,13 @@ def _defaults(master: str | None) -> dict[str, str]:
 
 def _use_java() -> None:
     os.environ["JAVA_HOME"] = java_env()["JAVA_HOME"]
+
+
+def _workers_beside_java(settings: Mapping[str, str]) -> AbstractContextManager[None]:
+    from pyspark import SparkContext
+
+    is_java_up = SparkContext._gateway is not None
+    return nullcontext() if is_java_up or settings.get(DAEMON) != OUR_DAEMON else started_early()
 
 
 @contextmanager
