@@ -3,16 +3,20 @@
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from muster.codec.batches import encode_batch, encode_marker
 from muster.codec.records import TRANSACTIONAL, Record
 from muster.errors import BadInput
 from muster.pipeline.model import PartitionWork
-from muster.pipeline.sources.replicas import DescribedPartition, agreeing, describe_partition, epochs_at
+from muster.pipeline.plan import Parting
+from muster.pipeline.sources.replicas import DescribedPartition, agreeing, describe_partition, epochs_at, parting
 from muster.segments.checkpoints import LeaderEpochs, write_epochs
 from muster.segments.files import RealFiles
+from muster.segments.reader import record_batches
 from tests.pipeline.extracting import Found, context_in, run
+from tests.pipeline.world import unpacked
 from tests.segments import commit, tombstone, write_segment
 
 LINEAGE = ((0, 0), (3, 4), (5, 10))
@@ -161,3 +165,28 @@ class TestWhatOthersHave:
         found = extracted(described, tmp_path, from_offset=4)
         assert found.offsets("commits") == [4, 5, 6, 7, 8]
         assert (found.report.records, found.report.gaps) == (5, 0)
+
+
+@pytest.mark.parametrize("name", ["k08-to-26", "k26-formats", "k36-gzip", "k43-full", "mini-snappy-26", "mini-zstd-43"])
+@pytest.mark.parametrize("with_index", [True, False])
+def test_landmarks_of_real_logs_are_found_where_they_were_read(name: str, with_index: bool, tmp_path: Path) -> None:
+    """Every record, and offsets that compaction has emptied: those that are not there contradict nothing."""
+    seen = 0
+    for directory in sorted(unpacked(name, tmp_path).glob("__consumer_offsets-*")):
+        if not with_index:
+            for index in directory.glob("*.index"):
+                index.unlink()
+        table = pa.Table.from_batches(record_batches(directory)) if any(directory.glob("*.log")) else pa.table({})
+        if not table.num_rows:
+            continue
+        rows = table.select(["log_offset", "timestamp_ms", "control"]).to_pylist()
+        there = {row["log_offset"]: row["timestamp_ms"] for row in rows if row["control"] is None}
+        gone = set(range(max(there, default=0))) - there.keys()
+        dated = [(offset, time_ms) for offset, time_ms in there.items() if time_ms is not None]  # magic 0 has no times
+        for offset, time_ms in dated[-40:]:
+            seen += 1
+            assert parting(str(directory), [(offset, time_ms)]) is None
+            assert parting(str(directory), [(offset, time_ms + 1)]) == Parting(offset, 0)
+        for offset in sorted(gone)[:20]:
+            assert parting(str(directory), [(offset, 5)]) is None
+    assert seen

@@ -7,6 +7,7 @@ the lineage says kept what was never acknowledged: a leader that failed wrote it
 
 import os
 import tempfile
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -14,12 +15,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from muster.codec.batches import computed_crc, decode_records, read_header
 from muster.codec.columns import scan
-from muster.errors import BadInput, CodecError, LogDamaged, Malformed, SourceMissing
+from muster.codec.records import Record
+from muster.errors import BadInput, CodecError, Malformed, SourceMissing
 from muster.pipeline.extract.fetch import peek
 from muster.pipeline.model import SegmentFiles
 from muster.pipeline.plan import Landmark, Parting
-from muster.pipeline.sources.data_log import DataLog
 from muster.segments.checkpoints import read_epochs
 from muster.segments.files import RealFiles
 from muster.segments.reader import read_headers
@@ -78,9 +80,9 @@ def agreeing(lineage: Lineage, offsets: Longs, epochs: Longs) -> NDArray[np.bool
 def parting(directory: str, landmarks: Sequence[Landmark]) -> Parting | None:
     """Where a log differs from what was read of it, if it does. Landmarks rise; a log is compared from its end."""
     found: Parting | None = None
-    log = DataLog(RealFiles(), Path(directory), None)
+    segments = segments_of(Path(directory))
     for offset, timestamp_ms in reversed(landmarks):
-        there = _timestamp_at(log, offset)
+        there = _timestamp_at(segments, offset)
         if there == timestamp_ms:
             return None if found is None else found._replace(agreed_until=offset + 1)
         if there is not None:
@@ -88,13 +90,32 @@ def parting(directory: str, landmarks: Sequence[Landmark]) -> Parting | None:
     return found
 
 
-def _timestamp_at(log: DataLog, offset: int) -> int | None:
+def _timestamp_at(segments: Sequence[SegmentFile], offset: int) -> int | None:
     """The time of the record at exactly this offset; None where there is none (any more) or it cannot be read."""
+    place = bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1
+    if place < 0:
+        return None
     try:
-        records = next(log.data_from(offset), [])
-    except (CodecError, LogDamaged, OSError):
+        records = _records_around(segments[place], offset)
+    except (CodecError, OSError):
         return None
     return next((record.timestamp_ms for record in records if record.offset == offset), None)
+
+
+def _records_around(segment: SegmentFile, offset: int) -> Sequence[Record]:
+    """Those of the batch that an offset is in. Without an index it is found by all headers before it, so by kernels."""
+    for buffer, batches in read_headers(segment, offset, may_grow=True):
+        behind = np.flatnonzero(batches[:, scan.B_LAST_OFFSET] >= offset)
+        if len(behind):
+            first, size = batches[behind[0], [scan.B_POSITION, scan.B_SIZE]].tolist()
+            data = buffer[first : first + size].tobytes()
+            header = read_header(data, 0, size)
+            return (
+                ()
+                if header.is_control or computed_crc(data, 0, header) != header.crc
+                else decode_records(data, 0, header)
+            )
+    return ()
 
 
 def _described(address: str, storage_options: tuple[tuple[str, str], ...]) -> Replica:
