@@ -415,7 +415,9 @@ def test_a_thousand_runs_cost_what_a_few_cost(tmp_path: Path) -> None:
     lives = Lives(tmp_path, rounds=1_000, records=100_000, days=20)
     lives.live()
     lives.check()
-    assert median(lives.seconds[-50:]) <= 1.3 * median(lives.seconds[10:60])
+    early, late = median(lives.seconds[10:30]), median(lives.seconds[-50:])
+    print(f"{early:.2f} CPU s a run around the 20th, {late:.2f} in the last fifty")
+    assert late <= 1.3 * early
 
 
 def test_a_run_joins_files_in_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
