@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from muster.pipeline.spark import daemon
-from muster.pipeline.spark.daemon import HASH_SEED, PLACE, started_early
+from muster.pipeline.spark.daemon import PLACE, started_early
 from tests.kit.spark import require_java
 
 ENOUGH_S = 60.0
@@ -43,8 +43,8 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 class Child:
     """What Spark starts as its daemon; `place` is what Java has in its environment."""
 
-    def __init__(self, place: str | None, **environment: str) -> None:
-        given = os.environ | {HASH_SEED: "0", "PYTHON_WORKER_FACTORY_SECRET": SECRET, **environment}
+    def __init__(self, place: str | None) -> None:
+        given = os.environ | {"PYTHON_WORKER_FACTORY_SECRET": SECRET}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "muster.pipeline.spark.daemon", "pyspark.worker"],
             env=given | ({} if place is None else {PLACE: place}),
@@ -74,8 +74,8 @@ class Child:
 
 
 @contextmanager
-def child(place: str | None, **environment: str) -> Iterator[Child]:
-    one = Child(place, **environment)
+def child(place: str | None) -> Iterator[Child]:
+    one = Child(place)
     try:
         yield one
     finally:
@@ -111,7 +111,6 @@ def test_workers_are_forked_from_the_process_that_was_started_early() -> None:
         assert {parent_of(first), parent_of(second)} == {process.pid}
         assert first != second
         assert not Path(place).parent.exists()
-        assert PLACE.encode() not in Path(f"/proc/{first}/environ").read_bytes()
         one.end()
         process.wait(ENOUGH_S)
         wait_until(lambda: not Path(f"/proc/{first}").exists())
@@ -129,15 +128,6 @@ def test_a_second_child_and_one_without_an_address_import_by_themselves() -> Non
             one.end()
 
 
-@needs_proc
-def test_another_hash_seed_is_not_what_was_started() -> None:
-    """It is fixed when Python starts, and all workers of one program must have the same."""
-    place, process = early()
-    with child(place, **{HASH_SEED: "7"}) as one, one.worker() as worker:
-        assert parent_of(worker) == one.process.pid
-        assert process.wait(ENOUGH_S) == 0
-
-
 def test_spark_sees_that_the_daemon_has_died() -> None:
     place, process = early()
     with child(place) as one:
@@ -145,7 +135,7 @@ def test_spark_sees_that_the_daemon_has_died() -> None:
         one.process.wait(ENOUGH_S)
 
 
-def test_a_child_that_is_ended_ends_the_daemon() -> None:
+def test_the_daemon_ends_with_its_pipes_though_the_child_was_killed() -> None:
     place, process = early()
     with child(place) as one:
         one.process.kill()

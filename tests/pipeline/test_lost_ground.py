@@ -12,7 +12,7 @@ import pytest
 from muster.errors import MusterError, NotThereYet
 from muster.pipeline import job
 from muster.pipeline.engine import SparkEngine
-from muster.pipeline.judge import was_judged
+from muster.pipeline.judge import last_judged
 from muster.pipeline.model import Extracted
 from muster.pipeline.packets import Packet
 from muster.tables.reading import open_tables
@@ -89,7 +89,7 @@ def test_joining_by_hand_makes_neither_analytics_nor_verdicts_anew(tmp_path: Pat
         run_here(tmp_path / "tables", life.root, analytics=True)
     assert compact(TableStore(tmp_path / "tables"))
     with begin_run(TableStore(tmp_path / "tables")) as next_one:
-        assert was_judged(next_one) == next_one.number, "windows would be found in all commits, against thinned ends"
+        assert last_judged(next_one) == next_one.number, "windows would be found in all commits, against thinned ends"
     life.now_ms += 600_000
     life.commit(("app", 0), 9)
     again = run_here(tmp_path / "tables", life.root, analytics=True)

@@ -78,7 +78,9 @@ ACCEPT_TRUNCATION = typer.Option(
     help="Withdraw what SOURCE's log has no longer, also without a newer leader epoch that says so.",
 )
 STATE_ONLY = _of_tables("--state-only", help="Only what is in force now; no history, no rebalances.")
-NO_ANALYTICS = _of_tables("--no-analytics", help="Leave lag_history, rates and group_hours as they are.")
+NO_ANALYTICS = _of_tables(
+    "--no-analytics", help="Leave lag_history, rates, group_hours, status, verdicts, expiry and findings as they are."
+)
 OFFSETS_RETENTION = _of_tables(
     metavar="TIME",
     help="The cluster's offsets.retention.minutes: tells expired from deleted, and when offsets will expire.",

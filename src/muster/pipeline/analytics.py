@@ -128,7 +128,7 @@ def lots_of(files: Mapping[str, int]) -> list[list[str]]:
     return lots
 
 
-def goes_on(changes: Run) -> dict[str, Any] | None:
+def last_analysed(changes: Run) -> dict[str, Any] | None:
     """What was remembered by the last run that made these tables, as of this one if nothing is new since; None if none
     has made them.
 
@@ -167,7 +167,7 @@ class News:
 
     def __init__(self, changes: Run, is_cut: bool, interval_ms: int = INTERVAL_MS) -> None:
         self._changes = changes
-        last = goes_on(changes)
+        last = last_analysed(changes)
         self.interval_ms: int = interval_ms if last is None else last.get("interval_ms", INTERVAL_MS)
         self._goes_on = last is not None and last["run_number"] == changes.number and not is_cut
         retained = retained_of(changes.manifest.source.get("retention")) if changes.manifest is not None else None

@@ -16,7 +16,7 @@ from muster.tables.storage.changes import Run
 from muster.tables.storage.files import Options, WrittenFile
 
 
-class Assessed(NamedTuple):
+class ToAssess(NamedTuple):
     """What is judged, and of which moment."""
 
     at_ms: int
@@ -25,6 +25,7 @@ class Assessed(NamedTuple):
     is_cut: bool
     """The log was truncated."""
     lists_all_topics: bool
+    """As a live cluster does: a topic that `log_ends` lacks is not there."""
     damage: Sequence[Mapping[str, Any]]
     """As `finder.remembered_damage` gives it."""
 
@@ -37,7 +38,7 @@ class Assessing(NamedTuple):
     memory_mb: int
 
 
-def assess(run: Run, engine: Engine, asked: Assessed, options: Options = ()) -> dict[str, int]:
+def assess(run: Run, engine: Engine, asked: ToAssess, options: Options = ()) -> dict[str, int]:
     """Make `expiry`, `status`, `verdicts` and `findings`; gives the rows of each that are new or made anew."""
     place = Place(run.store.address, tuple(options), run.run_id, engine.task_memory_mb)
     works = judgings(run, asked.at_ms, asked.retention_ms, asked.is_cut, place)

@@ -9,6 +9,8 @@
       v
     rows       one `answer` for the driver from each task
 
+`each` is the first of these steps alone: tables by interval, verdicts and findings, small files to be joined.
+
 Only what DataFrames offer is used, since Spark Connect has no `sparkContext`: what needs one (the name of a job, its
 cancelling) is asked for where there is one.
 A merge task reads the state before the run from the files of the tables itself. Spark could bring it as rows, but it

@@ -7,13 +7,13 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
-from muster.pipeline.analytics import bring_up, goes_on
-from muster.pipeline.assess import Assessed, assess
+from muster.pipeline.analytics import bring_up, last_analysed
+from muster.pipeline.assess import ToAssess, assess
 from muster.pipeline.buckets import NOT_IN_BUCKETS, VERSION, HeldState, held, shares
 from muster.pipeline.engine import Engine, Reading
 from muster.pipeline.extract.partition import extract
 from muster.pipeline.finder import remembered_damage
-from muster.pipeline.judge import was_judged
+from muster.pipeline.judge import last_judged
 from muster.pipeline.merge import MergeWork, merge_task
 from muster.pipeline.model import ExtractContext, PartitionReport, PartitionWork
 from muster.pipeline.pieces import in_pieces, joined
@@ -52,7 +52,7 @@ GROUPS_AT_ONCE = 500
 """Whose rows are withdrawn by one statement."""
 JUDGED_FOR_MS = 5 * 60 * 1000
 """How long what was said holds where nothing is new: offsets expire, and transactions hang, by time alone."""
-FROM_THE_LOG = ("commits", "group_records", "markers")
+WRITTEN_BY_READING = ("commits", "group_records", "markers")
 STATE_ALONE = ("offsets", "open_commits", "group_state", "groups", "members")
 IN_BUCKETS = tuple(table for table in STATE if table != NOT_IN_BUCKETS)
 
@@ -124,11 +124,11 @@ class _Job:
         """Groups of which a truncation cut off records."""
         self.readings: list[Reading] = []
         """What is new; then, of rebuilt partitions, the whole log."""
-        self.behind = 0
-        """Places that groups have to read on from."""
-        self.analysed = goes_on(changes)
+        self.lagging = 0
+        """How many committed offsets are before the end of their log: their lag in time grows with the clock."""
+        self.analysed = last_analysed(changes)
         """What the next run wants to know of the tables by interval: as the last one left it, if nothing is new."""
-        self.judged = was_judged(changes)
+        self.judged = last_judged(changes)
         """The last run that has judged; this one, if nothing is new since."""
         self.judged_at_ms: int | None = self._known("judged_at_ms")
         self.at_ms = self.look.looked_at_ms
@@ -165,7 +165,7 @@ class _Job:
         self.told_anew |= told_anew
         place = f"offsets_partition = {cut.offsets_partition} AND log_offset >= {cut.log_offset}"
         ended = f"offsets_partition = {cut.offsets_partition} AND txn_marker_offset >= {cut.log_offset}"
-        gone = sum(self.changes.withdraw(table, place) for table in FROM_THE_LOG)
+        gone = sum(self.changes.withdraw(table, place) for table in WRITTEN_BY_READING)
         self.changes.withdraw("commits", ended)  # whose transaction is open again: state has them from the whole log
         groups = sorted(told_anew)
         for first in range(0, len(groups), GROUPS_AT_ONCE):
@@ -222,8 +222,8 @@ class _Job:
             return False
         if known.get("log_ends_digest") != ends_digest(self.look.log_ends):
             return False
-        self.behind = known.get("behind", 0)
-        if self.look.is_live and self.behind:
+        self.lagging = known.get("behind", 0)
+        if self.look.is_live and self.lagging:
             return False
         if not self.look.is_live:
             self.at_ms = manifest.moment_ms  # as it was, whenever it is looked at
@@ -254,7 +254,7 @@ class _Job:
         self.readings.append(self._extract(works, False))
 
     def append_history(self) -> None:
-        for table in FROM_THE_LOG if self.request.history else ():
+        for table in WRITTEN_BY_READING if self.request.history else ():
             self._append(table, [file for each in self.readings[0].found for file in _of(table, each.files)])
 
     def _append(self, table: str, files: Sequence[WrittenFile]) -> None:
@@ -292,7 +292,7 @@ class _Job:
             self.summary.rows[table] = sum(self.changes.facts(table)["num_records"].to_pylist())
         for table in HISTORY if self.request.history else ():
             self._append(table, _of(table, files))
-        self.behind = sum(answer.behind for answer in answers)
+        self.lagging = sum(answer.lagging for answer in answers)
         unmeasured = sum(answer.unmeasured for answer in answers)
         if unmeasured:
             self.summary.notes.append(f"the lag in time of {unmeasured:,} partitions is interpolated, not looked up.")
@@ -305,7 +305,7 @@ class _Job:
         return rows + sum(known.get(table, 0) for table in ("offsets", "open_commits", "group_state"))
 
     def _merge_work(self, partitions: tuple[int, ...], *, is_new: bool) -> MergeWork:
-        new = {table: self._new_files(table) for table in FROM_THE_LOG} if is_new else {}
+        new = {table: self._new_files(table) for table in ("group_records", "markers")} if is_new else {}
         cut = is_new and self.told_anew and any(cut.offsets_partition in partitions for cut in self.cuts)
         return MergeWork(
             run_id=self.changes.run_id,
@@ -345,7 +345,7 @@ class _Job:
         self.damage = remembered_damage(self._known("damage") or (), self._reports(), self.at_ms)
         if self.request.history and self.request.analytics:
             retention_ms, is_live = self.summary.offsets_retention_ms, self.look.is_live
-            asked = Assessed(self.at_ms, retention_ms, bool(self.cuts), is_live, self.damage)
+            asked = ToAssess(self.at_ms, retention_ms, bool(self.cuts), is_live, self.damage)
             made = assess(self.changes, self.engine, asked, self._options)
             self.judged, self.judged_at_ms = self.changes.number, self.at_ms
             self.summary.rows |= {table: made[table] for table in JUDGED}
@@ -372,7 +372,7 @@ class _Job:
             "moment_ms": self.at_ms,
             "judged_at_ms": self.judged_at_ms,
             "log_ends_digest": ends_digest(self.look.log_ends),
-            "behind": self.behind,
+            "behind": self.lagging,
             "analytics": self.analysed,
             "judged": self.judged,
             "damage": self.damage,

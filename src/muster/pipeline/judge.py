@@ -57,7 +57,7 @@ class Judging(NamedTuple):
 
 def judgings(run: Run, at_ms: int, retention_ms: int, is_cut: bool, place: Place) -> list[Judging]:
     """The tasks that judge as of a moment. `is_cut`: the log was truncated."""
-    goes_on = was_judged(run) == run.number and not is_cut
+    goes_on = last_judged(run) == run.number and not is_cut
     files: dict[str, Sequence[str]] = {table: run.files(table) for table in (*STATE, "log_ends")}
     files["commits"] = _new(run, "commits") if goes_on else run.files("commits")
     files["status_before"] = run.files("status") if run.has("status") else []
@@ -65,7 +65,7 @@ def judgings(run: Run, at_ms: int, retention_ms: int, is_cut: bool, place: Place
     return [Judging(files, goes_on, at_ms, retention_ms, run.number, slot, slots, place) for slot in range(slots)]
 
 
-def was_judged(run: Run) -> int | None:
+def last_judged(run: Run) -> int | None:
     """The number of the last run that has judged, or of this one if that was the last; None if none has."""
     found: int | None = run.manifest.source.get("judged") if run.manifest is not None else None
     return run.number if found == run.number - 1 else found

@@ -1,8 +1,9 @@
 """State, rebalances and lag of some partitions, by one task: what this run found on top of what the last one left.
 Where it found nothing, lag alone: ends of the data have moved.
 
-All records of a group are in one partition of the offsets topic, so a partition's state depends on nothing outside of
-it, and no row needs to move between tasks. The SQL is run by duckdb, which spills to disk what does not fit.
+All records of a group are in one partition of the offsets topic, so merge tasks need nothing of each
+other. What the reading tasks have found comes to them in packets. The SQL is run by duckdb, which spills to disk what
+does not fit.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -250,8 +251,8 @@ class MergeAnswer(NamedTuple):
     """State of these partitions, all of it; and rows to append to history. If nothing is new, `lag` alone."""
     unmeasured: int
     """Groups' partitions beyond `MOST_LOOKUPS`."""
-    behind: int
-    """Places that groups have to read on from."""
+    lagging: int
+    """How many committed offsets are before the end of their log."""
 
 
 def merge_task(work: MergeWork, packets: Sequence[Sequence[Packet]]) -> MergeAnswer:
@@ -270,7 +271,7 @@ def merge_task(work: MergeWork, packets: Sequence[Sequence[Packet]]) -> MergeAns
         else:
             task.keep()
         task.measure_lag()
-        return MergeAnswer(tuple(task.files), task.unmeasured, task.behind)
+        return MergeAnswer(tuple(task.files), task.unmeasured, task.lagging)
 
 
 class _Task:
@@ -278,7 +279,7 @@ class _Task:
         self.work, self.connection = work, connection
         self.packets, self.packets_again = packets
         self.files: list[WrittenFile] = []
-        self.unmeasured = self.behind = 0
+        self.unmeasured = self.lagging = 0
         self.rebuilt = {number: place for number, place in work.rebuilt if number in work.partitions}
 
     def begin(self) -> None:
@@ -437,7 +438,7 @@ class _Task:
             JOIN ({queries.newest_log_ends("log_ends", run_number=run_number)}) e
             ON o.topic = e.topic AND o.partition = e.partition WHERE o.committed_offset < e.log_end_offset"""
         rows = self.connection.execute(f"{behind} LIMIT {MOST_LOOKUPS + 1}").fetchall()
-        self.behind = len(rows)
+        self.lagging = len(rows)
         if len(rows) > MOST_LOOKUPS:
             self.unmeasured = self.connection.execute(f"SELECT count(*) FROM ({behind})").fetchone()[0] - MOST_LOOKUPS
         wanted: dict[tuple[str, int], list[int]] = {}

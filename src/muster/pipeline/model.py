@@ -34,7 +34,8 @@ class PartitionWork(NamedTuple):
     to_offset: int | None
     """Where the log ended when the run was planned; None reads whatever is there."""
     state_from_scratch: bool
-    """The winners are those of the whole log, not of the new range: something in between may have been cleaned away."""
+    """The log was truncated: it is read from its beginning, since what the last run left tells of commits that are cut
+    off. Its winners come from a second reading."""
     size_bytes: int
     is_first: bool = True
     """What is before the range is in the tables; False: it is in another piece (`pipeline/pieces.py`)."""
@@ -45,7 +46,7 @@ class PartitionWork(NamedTuple):
 
 
 class ExtractContext(NamedTuple):
-    """What all tasks of a run share."""
+    """What all tasks of one reading share."""
 
     run_id: str
     tables: str

@@ -1,7 +1,8 @@
 """What leaves a task of the reading step: packets, each with rows of one kind, of one partition of the offsets topic.
 
     kind                rows of
-    winners_commits     COMMITS        the newest visible record of each key, and deletions
+    winners_commits     COMMITS        the newest visible record of each key, and deletions; of a partition that is read
+                                       again all commits of transactions that have ended, too
     open_commits        OPEN_COMMITS   commits whose transaction the range does not end
     winners_groups      GROUP_RECORDS  the newest record of each group, member and so on
     activity            ACTIVITY       when groups committed

@@ -144,7 +144,7 @@ class PartitionExtract:
         self._scratch, self._progress, self._folder = scratch, progress, folder
         self._leader, *self._others = map(Path, source.directories)
         self._epochs: Lineage = source.epochs
-        # Records before the range are read for the winners only.
+        # Records before the range: for what deletions in it delete, and when groups committed before it.
         self._start = 0 if work.state_from_scratch else work.from_offset
         self._gaps = Gaps(work.from_offset, keeps_all=bool(self._others))
         self._records = 0

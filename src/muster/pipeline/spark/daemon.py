@@ -11,9 +11,10 @@ long as it does, for Spark to look after:
     driver ──> python -m ….daemon --early FD       imports, waits at a socket, is Spark's daemon from then on
        └────> java ──> python -m ….daemon          gives what it has from Spark, and waits
 
-Where nobody waits at the socket (a second session, another hash seed), Spark's own child imports by itself.
+Where nobody waits at the socket (a second session), Spark's own child imports by itself.
 """
 
+import atexit
 import gc
 import json
 import os
@@ -33,10 +34,10 @@ PLACE = "MUSTER_WORKERS"
 HASH_SEED = "PYTHONHASHSEED"
 PIPES = (0, 1, 2)
 ENOUGH_S = 60.0
-STDIN = 0
+"""How long Spark's child waits for the imports of the other one, before it does them itself."""
 
 _started: list["subprocess.Popen[bytes]"] = []
-"""Kept: each ends with Java, or with this process, whose end of its stdin closes then."""
+"""Kept, or their stdin would be closed. Until Spark's child comes a daemon ends with this process; then with Java."""
 
 
 # In the driver.
@@ -54,6 +55,7 @@ def started_early() -> Iterator[None]:
         yield
         return
     _started.append(process)
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)  # it does that itself, unless it was killed
     os.environ[PLACE] = str(place)
     try:
         yield
@@ -75,6 +77,7 @@ def _started_at(place: Path) -> "subprocess.Popen[bytes]":
             env=os.environ | {HASH_SEED: os.environ.get(HASH_SEED, "0"), "PYTHONUNBUFFERED": "YES"},  # as Spark does
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,  # Spark's child, which would say the same, has a reader
             pass_fds=[listener.fileno()],
             process_group=0,  # a Ctrl-C is for the driver
         )
@@ -88,23 +91,23 @@ def wait_for_spark(descriptor: int) -> None:
     listener = socket.socket(fileno=descriptor)
     place = Path(listener.getsockname())
     import_all()
-    ready, _, _ = select.select([STDIN, descriptor], [], [])
+    ready, _, _ = select.select([sys.stdin, descriptor], [], [])
     shutil.rmtree(place.parent, ignore_errors=True)
     if descriptor not in ready:
         return
     connection, _ = listener.accept()
     listener.close()
-    with suppress(OSError, ValueError):  # whoever came has gone again
-        if take_over(connection):
-            be_the_daemon()
+    try:
+        take_over(connection)
+    except (OSError, ValueError):  # whoever came has gone again
+        return
+    be_the_daemon()
 
 
-def take_over(connection: socket.socket) -> bool:
-    """Take pipes and environment from the child of Spark; False where this process cannot be what it should be."""
+def take_over(connection: socket.socket) -> None:
+    """Take pipes and environment from the child of Spark."""
     _, pipes, _, _ = socket.recv_fds(connection, 1, len(PIPES))
     told = json.loads(connection.makefile("rb").readline())
-    if told["environ"].get(HASH_SEED) != os.environ.get(HASH_SEED):
-        return False
     connection.sendall(b".")
     for ours, pipe in zip(PIPES, pipes, strict=True):
         os.dup2(pipe, ours)
@@ -112,7 +115,6 @@ def take_over(connection: socket.socket) -> bool:
     os.environ.clear()
     os.environ.update(told["environ"])
     sys.argv[1:], sys.path[:] = told["argv"], told["path"]
-    return True
 
 
 # In the child of Spark.
@@ -123,7 +125,7 @@ def hand_over() -> bool:
     place = os.environ.pop(PLACE, None)
     if place is None:
         return False
-    os.setpgid(0, 0)
+    os.setpgid(0, 0)  # as the daemon does: a Ctrl-C is for the driver
     told = {"environ": dict(os.environ), "argv": sys.argv[1:], "path": sys.path}
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(ENOUGH_S)

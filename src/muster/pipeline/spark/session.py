@@ -1,7 +1,7 @@
 """What the job needs of Spark before it begins: a session, and secrets that tasks look up where they run.
 
 The session has no console noise, and the Java that is there. Spark's UI is on (http://localhost:4040, or the next port
-that is free), and all else that Spark decides by itself is left to it: notebooks use the same session.
+that is free), and what is not in `_defaults` is left to Spark: notebooks use the same session.
 
 On one machine, Java is told to compile once and quickly (`-XX:TieredStopAtLevel=1`). The rows of a run stay out of the
 JVM, and what Spark SQL does in its first two steps is run a few times at most: Java's second compiler took 6 of the 19
@@ -177,10 +177,7 @@ def _defaults(master: str | None) -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.driver.extraJavaOptions": java,
-        "spark.sql.parquet.compression.codec": "zstd",
         "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
-        "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
-        "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     }
     if not _is_local(master):
         return common
