@@ -1,5 +1,6 @@
 """Logs and tables that are not on this machine: an object store, and a live cluster's hook."""
 
+import shutil
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -84,38 +85,60 @@ def test_whole_runs_into_an_object_store(bucket: Options, tmp_path: Path) -> Non
         assert there.read("offsets").table().equals(here.read("offsets").table())
 
 
+def put(root: Path, address: str, bucket: Options) -> None:
+    """The log as it is now, in place of whatever is there."""
+    store, _ = open_store("s3://bucket", bucket)
+    place = address.removeprefix("s3://")
+    for info in store.get_file_info(fs.FileSelector(place, recursive=True, allow_not_found=True)):
+        if info.is_file:
+            store.delete_file(info.path)
+    fs.copy_files(str(root), place, destination_filesystem=store)
+
+
 @pytest.mark.parametrize("epoch", [0, 3])
 def test_another_log_in_the_same_place_is_refused(epoch: int, bucket: Options, tmp_path: Path) -> None:
     """As on a disk: planning cannot look into it, so the task does that has fetched it."""
-    store, _ = open_store("s3://bucket", bucket)
     address, tables = f"s3://bucket/replaced-{epoch}", tmp_path / "tables"
-
-    def put(life: Life) -> None:
-        place = address.removeprefix("s3://")
-        for info in store.get_file_info(fs.FileSelector(place, recursive=True, allow_not_found=True)):
-            if info.is_file:
-                store.delete_file(info.path)
-        fs.copy_files(str(life.root), place, destination_filesystem=store)
-
     life = Life(tmp_path / "log")
     other = Life(tmp_path / "other", now_ms=life.now_ms + 123)
     for number in range(20):
         life.commit(("app", number % 3), number)
         other.commit(("app", number % 3), number)
-    put(life)
+    put(life.root, address, bucket)
     run_here(tables, address, storage_options=dict(bucket))
     for number in range(20, 30):
         life.commit(("app", number % 3), number)
         other.log.leader_epoch = epoch
         other.commit(("app", number % 3), number)
-    put(other)
+    put(other.root, address, bucket)
     with pytest.raises(BadInput, match=r"log of partition 0 .* another record than was read before"):
         run_here(tables, address, storage_options=dict(bucket))
-    put(life)
+    put(life.root, address, bucket)
     assert run_here(tables, address, storage_options=dict(bucket)).records == 10
     assert [row["committed_offset"] for row in rows_in(tables, "commits")["commits"]] == list(range(30))
     life.log.close()
     other.log.close()
+
+
+def test_an_older_copy_changes_nothing_and_is_told_of(bucket: Options, tmp_path: Path) -> None:
+    address, tables = "s3://bucket/older", tmp_path / "tables"
+    life = Life(tmp_path / "log")
+    for number in range(20):
+        life.commit(("app", number % 3), number)
+    shutil.copytree(life.root, tmp_path / "copy")
+    for number in range(20, 30):
+        life.commit(("app", number % 3), number)
+    put(life.root, address, bucket)
+    assert run_here(tables, address, storage_options=dict(bucket)).notes == []
+    before = rows_in(tables, "commits", "offsets")
+    put(tmp_path / "copy", address, bucket)
+    summary = run_here(tables, address, storage_options=dict(bucket))
+    (note,) = summary.notes
+    assert note.startswith("the copy of partition 0 ends at offset 20, and it was read up to 30: an older copy.")
+    assert (summary.records, rows_in(tables, "commits", "offsets")) == (0, before)
+    put(life.root, address, bucket)
+    assert run_here(tables, address, storage_options=dict(bucket)).notes == []
+    life.log.close()
 
 
 def test_addresses() -> None:

@@ -99,6 +99,8 @@ class PartitionReport(NamedTuple):
     """False: no batch was met, and the leader epoch is from elsewhere."""
     untold_damage: int = 0
     """Damaged places beyond those that are told."""
+    ends_before: int | None = None
+    """Of a copy that had to be fetched: where it ends, if it is older than what was read before."""
 
 
 class Extracted(NamedTuple):

@@ -100,6 +100,11 @@ def odd_things(report: PartitionReport, was_read_before: bool) -> list[str]:
             f"partition {report.offsets_partition} has a record dated {shown(report.dated_ahead)}, and far earlier "
             "ones behind it: that time counts for nothing."
         )
+    if report.ends_before is not None:
+        notes.append(
+            f"the copy of partition {report.offsets_partition} ends at offset {report.ends_before}, and it was read up "
+            f"to {report.from_offset}: an older copy. What was read stays as it is."
+        )
     if report.gaps and was_read_before:
         notes.append(
             f"partition {report.offsets_partition}: {report.gaps} offsets behind the last run have no record any "

@@ -36,7 +36,7 @@ from muster.pipeline.extract.rows import History, Outputs, PartitionRows, Piece
 from muster.pipeline.model import ExtractContext, Extracted, PartitionReport, PartitionWork, SegmentFiles
 from muster.pipeline.pieces import MOST_DAMAGE_TOLD
 from muster.pipeline.plan import Landmark, another_log, spread, thinned
-from muster.pipeline.sources.replicas import Lineage, agreeing, parting
+from muster.pipeline.sources.replicas import Lineage, agreeing, describe_replica, parting
 from muster.segments.reader import Progress
 from muster.segments.sources import segments_of
 from muster.tables.clocks import AHEAD_MS, is_ahead
@@ -332,9 +332,12 @@ def _extract_partition(
     with ExitStack() as stack:
         folder = Path(".") if is_here(work.source) else Path(stack.enter_context(tempfile.TemporaryDirectory()))
         source = fetch_to_segments(work, folder)
+        end = None
         if not is_here(work.source):
             _check_same_log(work, source, context)
-        return PartitionExtract(work, _checked(source), context, outputs, scratch, progress.add, folder).run()
+            end = _end_of_older_copy(work, source)
+        report = PartitionExtract(work, _checked(source), context, outputs, scratch, progress.add, folder).run()
+        return report._replace(ends_before=end)
 
 
 def _check_same_log(work: PartitionWork, source: SegmentFiles, context: ExtractContext) -> None:
@@ -342,6 +345,14 @@ def _check_same_log(work: PartitionWork, source: SegmentFiles, context: ExtractC
     found = parting(source.directories[0], work.landmarks) if work.landmarks else None
     if found is not None:
         raise BadInput(another_log(work.offsets_partition, found.log_offset, context.tables) + ".")
+
+
+def _end_of_older_copy(work: PartitionWork, source: SegmentFiles) -> int | None:
+    """Where files that were fetched end, if that is before what was read of them already."""
+    if not work.landmarks:
+        return None
+    end = describe_replica(source.directories[0]).end_offset
+    return end if end < work.from_offset else None
 
 
 def _checked(source: SegmentFiles) -> SegmentFiles:
