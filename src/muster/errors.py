@@ -61,6 +61,10 @@ class Unexpected(MusterError):
     """A mistake in muster, told by a task of Spark's as text; the sentence names the place."""
 
 
+class SparkGone(MusterError):
+    """Java, which Spark runs in, has ended in the middle of it. Only a new process has another one."""
+
+
 class ClusterError(BadInput):
     """A live cluster did not give what was asked of it; the text names the broker, and what to try next."""
 

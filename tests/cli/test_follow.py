@@ -29,6 +29,7 @@ from muster.errors import (
     MusterError,
     NotThereYet,
     SourceMissing,
+    SparkGone,
     Unexpected,
 )
 from muster.pipeline.job import Request, Summary
@@ -61,6 +62,7 @@ def full_disk() -> BadInput:
         (BadInput("another cluster."), NEVER, NEVER),
         (ConfigError("cannot be."), NEVER, NEVER),
         (Unexpected("a mistake."), NEVER, NEVER),
+        (SparkGone("Java has ended."), NEVER, NEVER),
     ],
 )
 def test_what_is_tried_again(error: Exception, at_first: int, later: int) -> None:

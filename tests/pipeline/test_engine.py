@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -137,6 +138,34 @@ def test_a_job_that_is_cancelled_ends_and_others_do_not(spark: "SparkSession") -
         on_spark.read(sleep, [[1]])
     assert time.monotonic() - began < 30
     timer.join()
+    assert SparkEngine(spark).read(meet, [[5]]).found == [found("0")]
+
+
+@pytest.mark.spark
+def test_a_job_is_cancelled_that_spark_does_not_know_of_yet(
+    spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C comes while Spark still plans: there is no job to cancel, and a moment later there is."""
+
+    class Interrupted(ThreadPoolExecutor):
+        def submit(self, *work: Any, **more: Any) -> Any:
+            doing = super().submit(*work, **more)
+            monkeypatch.setattr(doing, "result", self.interrupt)
+            return doing
+
+        def interrupt(self) -> None:
+            raise KeyboardInterrupt
+
+    def sleep(works: Sequence[int]) -> Extracted:
+        time.sleep(60)
+        return found("never")
+
+    monkeypatch.setattr(engines, "ThreadPoolExecutor", Interrupted)
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        SparkEngine(spark).read(sleep, [[1]])
+    assert time.monotonic() - began < 30
+    monkeypatch.undo()
     assert SparkEngine(spark).read(meet, [[5]]).found == [found("0")]
 
 

@@ -8,6 +8,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -161,6 +162,41 @@ def test_killed_runs_on_spark(tmp_path: Path) -> None:
     assert not reader.problems
     assert killed
     assert reader.looks
+
+
+@pytest.mark.matrix
+@pytest.mark.spark
+@pytest.mark.parametrize("is_followed", [True, False])
+def test_java_is_killed(is_followed: bool, tmp_path: Path) -> None:
+    """Out of memory, say: in its first task, or between two runs. One sentence, and what was published stays."""
+    log, tables = unpacked("k43-all", tmp_path), tmp_path / "tables"
+    words = command("pipeline", "run", "--source", log, "--out", tables, *(["--follow", "1s"] if is_followed else []))
+    with started(words, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        if is_followed:
+            while b"new records" not in (line := process.stderr.readline()):
+                assert line
+        else:
+            while not _of_session(process.pid, "spark.daemon\0pyspark.worker"):
+                time.sleep(0.02)
+        for java in _of_session(process.pid, "/java\0"):
+            os.kill(java, signal.SIGKILL)
+        said = process.stderr.read().decode()
+        assert process.wait(60) == Status.BAD_INPUT
+    assert "muster: Java, which Spark runs in, has ended" in said
+    assert "Traceback" not in said
+    assert (TableStore(tables).manifest() is not None) == is_followed
+
+
+def _of_session(number: int, word: str) -> list[int]:
+    """Processes that were started under this one, but for those that wait to be needed."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError, ValueError):
+            command = (entry / "cmdline").read_text()
+            if word in command and "--early" not in command and os.getsid(int(entry.name)) == number:
+                found.append(int(entry.name))
+    return found
 
 
 def test_two_runs_at_once_the_second_is_refused(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from muster.errors import (
     ConfigError,
     NotThereYet,
     SourceMissing,
+    SparkGone,
     Unexpected,
 )
 
@@ -36,7 +37,7 @@ HEALED_BY_HAND = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.ETI
 def tries_after(error: Exception, has_run: bool) -> int:
     """How often to try again after this. Before the first whole run most of it is a mistake in the command."""
     cause = error.__cause__ or error
-    if isinstance(error, Unexpected | ConfigError):
+    if isinstance(error, Unexpected | ConfigError | SparkGone):
         return NEVER
     if isinstance(error, ClusterUnreachable | NotThereYet):
         return AS_LONG_AS_IT_TAKES

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import logging
 import os
 import signal
 import threading
@@ -34,7 +35,7 @@ from muster.cli.options import (
 from muster.cli.output import say
 from muster.cli.run_output import advancing, bar_of_run, show, show_json, show_nothing, starting_spark
 from muster.cli.status import Status
-from muster.errors import BadInput, MusterError
+from muster.errors import BadInput, MusterError, SparkGone
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -175,6 +176,7 @@ def run_pipeline(
     is_first = _check_before_spark(request, is_followed=interval_s is not None)
     from muster.pipeline.spark.session import spark_session
 
+    logging.getLogger().addHandler(logging.NullHandler())  # py4j would print stacks where it was not asked to
     with starting_spark(not (quiet or as_json)):
         spark = spark_session(master, settings)
     shows = show_json if as_json else show_nothing if quiet else show
@@ -228,7 +230,7 @@ class _Runs:
         from muster.pipeline.spark.sql_views import register_views
 
         request = self._request
-        with bar_of_run(self._with_bar) as watch, _writing(request.tables):
+        with bar_of_run(self._with_bar) as watch, _writing(request.tables), _java_is_there():
             summary = run(SparkEngine(self._spark), request, watch)
             self._request = replace(request, accept_truncation=False)  # said of the log as it is now, not of later ones
         if self._register is not None:
@@ -271,13 +273,39 @@ def _history_ms(text: str, state_only: bool) -> int:
 def _stop(spark: "SparkSession") -> None:
     """Stop Spark. A second Ctrl-C meanwhile ends the process at once: Java sees that, and ends too."""
     if threading.current_thread() is not threading.main_thread():
-        spark.stop()
+        _stop_if_there(spark)
         return
     before = signal.signal(signal.SIGINT, lambda *_: os._exit(Status.INTERRUPTED))
     try:
-        spark.stop()
+        _stop_if_there(spark)
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def _stop_if_there(spark: "SparkSession") -> None:
+    from muster.pipeline.spark.session import java_has_ended
+
+    try:
+        spark.stop()
+    except Exception:
+        if not java_has_ended():
+            raise
+
+
+@contextmanager
+def _java_is_there() -> Iterator[None]:
+    """An error of any kind is one sentence where the reason is that Java has ended."""
+    from muster.pipeline.spark.session import java_has_ended
+
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, BadInput) or not java_has_ended():
+            raise
+        raise SparkGone(
+            "Java, which Spark runs in, has ended: it was killed, or there was no memory for it. What was published "
+            "before is untouched; start the command again, with --conf spark.driver.memory=1g if memory is short."
+        ) from error
 
 
 @contextmanager

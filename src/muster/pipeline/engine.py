@@ -24,7 +24,7 @@ an exception of a task as the text of a Java exception, and a full disk should b
 import pickle
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import count as counted
@@ -49,6 +49,7 @@ MergeTask = Callable[[MergeWork, Sequence[Sequence[Packet]]], MergeAnswer]
 """It is given the packets of its partitions, of each reading in turn."""
 
 TASK_MEMORY_MB, LEAST_TASK_MEMORY_MB = 1024, 128
+CANCEL_EVERY_S = 0.2
 ANSWER, FAILURE, TURN = "answer", "failure", "turn"
 ROWS = pa.schema([
     ("kind", pa.string()), ("task", pa.int32()), ("offsets_partition", pa.int32()), ("rows", pa.int64()),
@@ -319,10 +320,14 @@ class SparkEngine:
             Py4JError = PySparkException
 
         with ThreadPoolExecutor(1, thread_name_prefix="muster-spark") as pool:
+            doing = pool.submit(self._named, step, work)
             try:
-                return pool.submit(self._named, step, work).result()
+                return doing.result()
             except KeyboardInterrupt:
                 self._cancel()
+                while not wait([doing], CANCEL_EVERY_S).done:  # Spark knows of no job before it has planned it
+                    with suppress(Py4JError, PySparkException, OSError):
+                        self._cancel()
                 raise
             except (Py4JError, PySparkException) as error:
                 trouble = worker_trouble(str(error))

@@ -22,6 +22,7 @@ from muster.errors import BadInput, CodecError, Malformed, SourceMissing
 from muster.pipeline.extract.fetch import peek
 from muster.pipeline.model import SegmentFiles
 from muster.pipeline.plan import Landmark, Parting
+from muster.pipeline.sources.data_log import LARGEST_DECODED_BYTES
 from muster.segments.checkpoints import read_epochs
 from muster.segments.files import RealFiles
 from muster.segments.reader import read_headers
@@ -108,6 +109,8 @@ def _records_around(segment: SegmentFile, offset: int) -> Sequence[Record]:
         behind = np.flatnonzero(batches[:, scan.B_LAST_OFFSET] >= offset)
         if len(behind):
             first, size = batches[behind[0], [scan.B_POSITION, scan.B_SIZE]].tolist()
+            if size > LARGEST_DECODED_BYTES:
+                break
             data = buffer[first : first + size].tobytes()
             header = read_header(data, 0, size)
             return (

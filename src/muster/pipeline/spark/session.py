@@ -7,7 +7,7 @@ On one machine, Java is told to compile once and quickly (`-XX:TieredStopAtLevel
 JVM, and what Spark SQL does in its first two steps is run a few times at most: Java's second compiler took 6 of the 19
 CPU seconds from the start of Spark to the end of two empty steps (decision 0014). Classes come from an archive
 where one was made (`class_archive`). Workers are forked from a process that has imported what tasks need, while Java
-started (`daemon`).
+started (`early_daemon`).
 
 Secrets do not travel. Settings from a file travel without theirs (`config.client.without_secrets`), references travel
 as they are. A secret that a program passes as text is put into a file that only this user may read, for as long as the
@@ -19,8 +19,10 @@ import hashlib
 import os
 import re
 import socket
+import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from importlib.metadata import version
@@ -32,13 +34,15 @@ from urllib.parse import urlsplit
 from muster.caches import cache_folder, mark_used
 from muster.errors import BadInput
 from muster.java import java_env
-from muster.pipeline.spark.daemon import started_early
+from muster.pipeline.spark.early_daemon import MODULE, started_early
 from muster.references import literal_secrets
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MOST_CHARACTERS = 300
+_starting = threading.Lock()
+"""While Java starts, what it prints goes elsewhere, for the whole process."""
 JAVA_STACK = re.compile(r"^\s+at [\w.$]+\(|^Driver stacktrace:|^JVM stacktrace:", re.MULTILINE)
 _SAID = re.compile(r"^(?:: )?([A-Za-z_][\w.]*: \S.*)$", re.MULTILINE)
 """Lines like `ValueError: ...`, and `: org.apache.spark.SparkException: ...` as py4j has it."""
@@ -49,7 +53,7 @@ def in_one_line(error: BaseException) -> str:
     before_java = JAVA_STACK.split(str(error), maxsplit=1)[0]
     said = _SAID.findall(before_java)
     if not said:
-        return type(error).__name__
+        return (before_java.strip().splitlines() or [type(error).__name__])[0][:MOST_CHARACTERS].rstrip(". ")
     return str(said[-1] if "Traceback (most recent" in before_java else said[0])[:MOST_CHARACTERS].rstrip(". ")
 
 
@@ -57,6 +61,8 @@ LOCAL = "local[*]"
 CONNECT = "sc://"
 CONNECT_PORT = 15002
 ANSWER_TIMEOUT_S = 10.0
+JUST_NOW_S = 0.5
+"""A process whose connections break off may need a moment to be gone."""
 _GREETINGS = (
     "WARNING: ",
     "Setting default log level",
@@ -64,7 +70,7 @@ _GREETINGS = (
     "Picked up ",
     "Using Spark's default",
 )
-DAEMON, OUR_DAEMON = "spark.python.daemon.module", "muster.pipeline.spark.daemon"
+OUR_DAEMON = "muster.pipeline.spark.daemon"
 NO_LOG = str(files("muster.pipeline.spark") / "log4j2.properties")
 QUIETLY = "-Xlog:disable -Xlog:all=error:stderr"
 """Java says on its output which classes it does not keep, and that an archive does not fit."""
@@ -100,7 +106,7 @@ def spark_session(
     settings = {**_defaults(master), **(conf or {})}
     for key, value in settings.items():
         builder = builder.config(key, value)
-    with _chatter_aside() as chatter, _no_java_left_behind(), _workers_beside_java(settings):
+    with _starting, _chatter_aside() as chatter, _no_java_left_behind(), _workers_beside_java(settings):
         try:
             session = builder.getOrCreate()
         except (PySparkRuntimeError, Py4JError) as error:
@@ -110,6 +116,9 @@ def spark_session(
                 "`python -m muster.java` says which Java it was given; --master and --conf are passed on as they are."
             ) from error
     session.sparkContext.setLogLevel("ERROR")
+    accumulators: Any = getattr(session.sparkContext, "_accumulatorServer", None)
+    if accumulators is not None:  # it would print a stack, where the news is that Java has ended
+        accumulators.handle_error = lambda *_: None
     return session
 
 
@@ -151,6 +160,18 @@ def connect_session(address: str, conf: Mapping[str, str]) -> "SparkSession":
     return session
 
 
+def java_has_ended() -> bool:
+    """Whether the Java that this process has started is gone, so that all it is asked for fails."""
+    try:
+        from pyspark import SparkContext
+    except ImportError:  # the client of Spark Connect alone starts none
+        return False
+    java = getattr(SparkContext._gateway, "proc", None)
+    with suppress(subprocess.TimeoutExpired):
+        return java is not None and java.wait(JUST_NOW_S) is not None
+    return False
+
+
 def check_supported(version: str) -> None:
     """Raise BadInput where this is not a release of Spark 4."""
     if version.split(".")[0] != "4":
@@ -182,7 +203,7 @@ def _defaults(master: str | None) -> dict[str, str]:
     if not _is_local(master):
         return common
     is_this_python = os.environ.get("PYSPARK_PYTHON") == sys.executable  # another one may have no muster
-    workers = {DAEMON: OUR_DAEMON} if is_this_python else {}
+    workers = {MODULE: OUR_DAEMON} if is_this_python else {}
     local = {
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
@@ -196,11 +217,14 @@ def _use_java() -> None:
     os.environ["JAVA_HOME"] = java_env()["JAVA_HOME"]
 
 
-def _workers_beside_java(settings: Mapping[str, str]) -> AbstractContextManager[None]:
+def _workers_beside_java(settings: Mapping[str, str]) -> AbstractContextManager[object]:
+    """What workers are forked from, started early; nothing where Java is up already, or would not take it."""
     from pyspark import SparkContext
 
-    is_java_up = SparkContext._gateway is not None
-    return nullcontext() if is_java_up or settings.get(DAEMON) != OUR_DAEMON else started_early()
+    is_java_up = SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ
+    is_ours = settings.get(MODULE) == OUR_DAEMON and settings.get("spark.python.use.daemon") != "false"
+    another_spark = "SPARK_HOME" in os.environ  # whose Python part workers import
+    return nullcontext() if is_java_up or not is_ours or another_spark else started_early(settings)
 
 
 @contextmanager
