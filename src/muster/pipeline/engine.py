@@ -24,7 +24,7 @@ an exception of a task as the text of a Java exception, and a full disk should b
 import pickle
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import count as counted
@@ -320,12 +320,13 @@ class SparkEngine:
             Py4JError = PySparkException
 
         with ThreadPoolExecutor(1, thread_name_prefix="muster-spark") as pool:
-            doing = pool.submit(self._named, step, work)
+            doing: Future[Answer] | None = None
             try:
+                doing = pool.submit(self._named, step, work)
                 return doing.result()
             except KeyboardInterrupt:
                 self._cancel()
-                while not wait([doing], CANCEL_EVERY_S).done:  # Spark knows of no job before it has planned it
+                while doing and not wait([doing], CANCEL_EVERY_S).done:  # Spark knows of no job that it still plans
                     with suppress(Py4JError, PySparkException, OSError):
                         self._cancel()
                 raise
