@@ -1,6 +1,7 @@
 """The pipeline on Spark, end to end: `python -m bench pipeline`, and three more.
 
     python -m bench.pipeline versus FOLDER [--rounds 3] [--records 5000000]    beside an older checkout
+                                           [--only state,history]              a run of each, and nothing else
     python -m bench.pipeline skewed                                            one partition with all records
     python -m bench.pipeline profile DIR                                       in one process, where the time goes
 
@@ -154,6 +155,12 @@ def runs(folder: Path, work: Path, records: int, root: Path = ROOT) -> Iterator[
     yield measured(f"{size}: 1 % is new", "analytics", folder, tables, root)
 
 
+def some_runs(folder: Path, work: Path, records: int, kinds: Sequence[str], root: Path = ROOT) -> Iterator[Run]:
+    """A run of each kind, from the beginning."""
+    for kind in kinds:
+        yield measured(f"{records / 1e6:g} M: {kind}", kind, folder, work / kind, root)
+
+
 def moment_seconds(tables: Path, root: Path = ROOT) -> measure.Cost:
     """`muster table offsets` of one group, as of the middle of the log; the process as a user starts it."""
     script = [sys.executable, "-m", "muster", "table", "offsets", "--tables", str(tables), "--group", A_GROUP]
@@ -197,7 +204,7 @@ def add(figures: Figures, side: str, run: Run) -> None:
     figures.add(side, "Spark up: s", run.spark_s, more_is_better=False)
 
 
-def versus(before: Path, rounds: int, records: int) -> None:
+def versus(before: Path, rounds: int, records: int, only: Sequence[str] = ()) -> None:
     """This checkout beside an older one, in turns. What the older one has no analytics for, it does without."""
     figures = Figures()
     folder = dump.topic(records)
@@ -206,9 +213,12 @@ def versus(before: Path, rounds: int, records: int) -> None:
             for side, root in {"before": before, "after": ROOT}.items():
                 say(f"{side}, round {number + 1} of {rounds}")
                 with tempfile.TemporaryDirectory(dir=CACHE, prefix="pipeline-") as work:
-                    for run in runs(folder, Path(work), records, root):
+                    done = some_runs(folder, Path(work), records, only, root) if only else None
+                    for run in done or runs(folder, Path(work), records, root):
                         add(figures, side, run)
                         say(f"{run.work}: {run.seconds:.1f} s, {run.cpu_s:.1f} CPU s")
+                    if only:
+                        continue
                     cost = moment_seconds(Path(work) / "tables", root)
                     figures.add(side, "one group as of a moment: s", cost.wall_s, more_is_better=False)
                     figures.add(side, "one group as of a moment: CPU s", cost.cpu_s, more_is_better=False)
@@ -326,7 +336,8 @@ if __name__ == "__main__":
     match sys.argv[1:]:
         case ["versus", folder, *words]:
             given = dict(zip(words[::2], words[1::2], strict=True))
-            versus(Path(folder).resolve(), int(given.get("--rounds", 3)), int(given.get("--records", 5_000_000)))
+            kinds = [kind for kind in given.get("--only", "").split(",") if kind]
+            versus(Path(folder).resolve(), int(given.get("--rounds", 3)), int(given.get("--records", 5_000_000)), kinds)
         case ["skewed"]:
             skewed()
         case ["profile", source, *kinds]:

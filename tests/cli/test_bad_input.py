@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from muster import __version__
@@ -19,6 +21,7 @@ from muster.cli.dump import run as running
 from muster.cli.reference import WIDTH, help_text
 from muster.cli.status import Status
 from tests.cli import Ran, corpus, run, run_process
+from tests.pipeline.world import unpacked
 from tests.segments import batch, write_segment
 
 NOBODY = 65534
@@ -321,3 +324,13 @@ def test_a_segment_that_is_written_while_it_is_dumped(tmp_path: Path) -> None:
     finally:
         stop.set()
         writer.join()
+
+
+@pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1, 2)])
+def test_a_command_that_was_started_without_some_of_its_streams(closed: tuple[int, ...], tmp_path: Path) -> None:
+    words = " ".join(f"{number}{'<' if number == 0 else '>'}&-" for number in closed)
+    output = tmp_path / "rows.parquet"
+    script = f'exec "$0" -m muster dump "$1" -f parquet -o "$2" {words}'
+    ran = subprocess.run(["sh", "-c", script, sys.executable, unpacked("mini-zstd-43", tmp_path), output], check=False)
+    assert ran.returncode == Status.OK
+    assert pq.ParquetFile(output).metadata.num_rows > 0

@@ -1,6 +1,7 @@
 """The command `muster`: its subcommands, and exceptions as sentences with exit codes."""
 
 import errno
+import os
 import re
 import sys
 import traceback
@@ -80,6 +81,7 @@ def top(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns its exit code."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
+    _open_streams()
     try:
         status = _command()(arguments, prog_name="muster", standalone_mode=False)
         sys.stdout.flush()
@@ -100,6 +102,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if status == Status.INTERRUPTED:  # typer's way to hand on a KeyboardInterrupt
         say("interrupted.")
     return Status(status or Status.OK)
+
+
+def _open_streams() -> None:
+    """A shell can start a command without some of them (`2>&-`); files must not get their numbers."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # which takes the lowest number that is free
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
 
 
 def _is_pipe_closed(error: BaseException) -> bool:
