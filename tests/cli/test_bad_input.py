@@ -334,3 +334,9 @@ def test_a_command_that_was_started_without_some_of_its_streams(closed: tuple[in
     ran = subprocess.run(["sh", "-c", script, sys.executable, unpacked("mini-zstd-43", tmp_path), output], check=False)
     assert ran.returncode == Status.OK
     assert pq.ParquetFile(output).metadata.num_rows > 0
+
+
+def test_an_address_without_its_scheme_is_no_directory() -> None:
+    ran = run("dump", "127.0.0.1:9092")
+    assert ran.status == Status.BAD_INPUT
+    assert "127.0.0.1:9092 is no directory here. A live cluster is written kafka://HOST:PORT." in ran.err

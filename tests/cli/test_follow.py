@@ -173,7 +173,7 @@ def test_a_round_is_one_line_and_a_quiet_one_none(told: list[str]) -> None:
     for one in (summary(9), summary(), summary(3, "a note."), summary(0, "a note."), summary(1, rebalances=2)):
         rounds.show(one)
     assert [each.records for each in firsts] == [9]
-    assert told == ["3 new records, in 1.5 s.", "a note.", "1 new records, 2 rebalances, in 1.5 s."]
+    assert told == ["3 new records, in 1.5 s.", "a note.", "1 new record, 2 rebalances, in 1.5 s."]
 
 
 @pytest.mark.parametrize("interval", ["0s", "500ms", "abc", "5"])

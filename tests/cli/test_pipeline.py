@@ -24,6 +24,8 @@ from muster.pipeline.job import Summary
 from muster.pipeline.model import Extracted, PartitionWork
 from muster.pipeline.spark import session
 from muster.pipeline.spark.pack import FOLDER, spark_conf
+from muster.tables.storage.changes import begin_run
+from muster.tables.storage.store import TableStore
 from tests.cli import corpus, run, run_process
 from tests.pipeline.test_life import Life
 
@@ -167,7 +169,7 @@ def test_a_place_for_tables_that_cannot_be_is_said_before_spark_starts(
         (theirs / name).touch()
     for out, said in (
         (theirs, f"{theirs} is not empty and has no tables of muster: a.txt, b.txt, c.txt and 1 more. Name a directory "
-                 f"for them, {theirs}/tables say."),
+                 f"for them, {theirs}-tables say."),
         (theirs / "a.txt" / "tables", f"{theirs}/a.txt/tables cannot be written: Not a directory. Name another"),
     ):  # fmt: skip
         ran = run(*SHORT_OF_SPARK, "--out", out)
@@ -358,3 +360,16 @@ def test_help_needs_no_spark(asked: tuple[str, ...]) -> None:
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
     assert "Usage:" in ended.stdout
+
+
+def test_tables_that_a_run_is_writing_to_are_refused_before_spark_starts(
+    no_spark: dict[str, Any], tmp_path: Path
+) -> None:
+    with begin_run(TableStore(tmp_path / "t")):
+        ran = run(*SHORT_OF_SPARK, "--out", tmp_path / "t")
+    assert ran.status == Status.BAD_INPUT
+    assert ran.err.startswith(
+        f"muster: another run is writing to the tables in {tmp_path / 't'} (process {os.getpid()} "
+    )
+    assert not no_spark
+    assert run(*SHORT_OF_SPARK, "--out", tmp_path / "t").status != Status.BAD_INPUT

@@ -209,7 +209,7 @@ def test_a_moment_that_the_tables_do_not_know_is_told(tables: Path) -> None:
         status, out, err = run(*asked, "2020-01-01", *form)
         assert (status, out) == (Status.BAD_INPUT, "")
         told = re.search(
-            r"of 2026-11-16 .* UTC: nothing is known of 2020-01-01 00:00:00 UTC\. Ask for --as-of (\d+) ", err
+            r"of 2026-11-16 .* UTC: nothing is known of 2020-01-01 00:00:00 UTC\. Ask for --as-of (\S+) ", err
         )
         assert told, err
         assert run("table", "group_records", "--tables", tables, "--as-of", told[1]).status == Status.OK

@@ -13,7 +13,7 @@ from muster.errors import BadInput
 from muster.segments.checkpoints import LOG_STARTS, TopicPartition, write_offsets
 from muster.segments.files import REAL_FILES
 from tests.pipeline.test_life import DAY_MS, KEYS, Life, offsets_of
-from tests.pipeline.world import Row, rows_of, run_here
+from tests.pipeline.world import Row, rows_of, run_here, unpacked
 
 HOUR_MS = 3_600_000
 SHOP = ("app", 0)
@@ -137,3 +137,18 @@ def test_a_topic_that_was_made_anew_is_another_topic(life: Life, tmp_path: Path)
     with pytest.raises(BadInput, match="created anew"):
         run_here(tmp_path / "tables", life.root)
     assert offsets_of(tmp_path / "tables") == before
+
+
+def test_data_that_cannot_be_read_is_told_of(tmp_path: Path) -> None:
+    """Without a word, a group that is far behind there would seem to have nothing to do."""
+    log = unpacked("k43-all", tmp_path)
+    before = run_here(tmp_path / "readable", log)
+    [lost, *_] = sorted(each for each in log.iterdir() if each.is_dir() and not each.name.startswith("__"))
+    shutil.rmtree(lost)
+    lost.mkdir()
+    (lost / f"{0:020}.log").symlink_to(lost / "nowhere")
+    summary = run_here(tmp_path / "tables", log)
+    assert summary.new_rows["log_ends"] == before.new_rows["log_ends"] - 1
+    assert [note for note in summary.notes if note not in before.notes] == [
+        f"{lost.name} cannot be read: No such file or directory. The lag of groups there is unknown."
+    ]

@@ -104,7 +104,6 @@ def test_a_running_session_is_taken(spark: "SparkSession") -> None:
     [
         (("--conf", "spark.driver.memory=lots"), "Invalid maximum heap size: -Xmxlots"),
         pytest.param(("--master", "nowhere"), "org.apache.spark.SparkException: ", marks=pytest.mark.long),
-        pytest.param(("--master", "spark://127.0.0.1:1"), "All masters are unresponsive", marks=pytest.mark.long),
     ],
 )
 def test_spark_that_does_not_start_is_one_sentence(arguments: tuple[str, ...], said: str, tmp_path: Path) -> None:
@@ -116,6 +115,13 @@ def test_spark_that_does_not_start_is_one_sentence(arguments: tuple[str, ...], s
     assert announced == "muster: starting Spark."
     assert sentence.startswith("muster: Spark did not start: ")
     assert said in sentence
+
+
+def test_a_master_that_is_not_there_is_told_at_once(tmp_path: Path) -> None:
+    words = ("--master", "spark://127.0.0.1:1,127.0.0.1:2")
+    ran = run_process("pipeline", "run", "--source", corpus("mini-zstd-43"), "--out", tmp_path / "t", *words)
+    assert ran.status == Status.BAD_INPUT
+    assert "muster: no Spark master answers at spark://127.0.0.1:1,127.0.0.1:2: " in ran.err
 
 
 def test_of_what_java_prints_one_line_matters() -> None:

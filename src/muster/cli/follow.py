@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
 from muster.cli.output import say
-from muster.cli.people import shown_duration, shown_moment
+from muster.cli.people import counted, shown_duration, shown_moment
 from muster.errors import (
     BadInput,
     ClusterError,
@@ -118,4 +118,4 @@ class Rounds:
 def _line(summary: "Summary") -> str:
     rebalances = summary.new_rows.get("rebalances", 0)
     more = f", {rebalances:,} rebalance{'s' if rebalances > 1 else ''}" if rebalances else ""
-    return f"{summary.records:,} new records{more}, in {summary.seconds:.1f} s."
+    return f"{counted(summary.records, 'new record')}{more}, in {summary.seconds:.1f} s."

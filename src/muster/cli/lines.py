@@ -27,7 +27,7 @@ def csv_value(value: Any, exact: bool) -> Any:
         return base64_text(value)
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, list | dict):
+    if isinstance(value, list | tuple | dict):
         return csv_cell(json.dumps(value, ensure_ascii=False, default=base64_text), exact)
     return value
 

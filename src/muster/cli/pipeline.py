@@ -197,6 +197,8 @@ def _check_before_spark(request: "Request", is_followed: bool) -> bool:
     """Refuse what cannot work before Spark takes its seconds to start. Returns whether there are no tables yet."""
     from muster.pipeline.request import check_history
     from muster.pipeline.sources.offsets_topic import open_source
+    from muster.tables.storage.disk import check_free
+    from muster.tables.storage.files import is_local
     from muster.tables.storage.store import TableStore
 
     store = TableStore(request.tables, request.storage_options)
@@ -205,6 +207,8 @@ def _check_before_spark(request: "Request", is_followed: bool) -> bool:
         check_history(manifest, request)
     with _writing(store.address):
         store.check_place()
+    if not is_followed and is_local(store.address):  # who follows waits until the other one has ended
+        check_free(Path(store.address))
     try:
         open_source(request.sources, request.kafka_config, request.storage_options, request.unpack_limit).close()
     except MusterError as error:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from muster.cli.output import say
-from muster.cli.people import shown_moment
+from muster.cli.people import counted, shown_moment
 
 if TYPE_CHECKING:
     from muster.pipeline.job import Summary
@@ -85,7 +85,8 @@ def show(summary: "Summary") -> None:
     rate = summary.records / summary.seconds if summary.seconds else 0
     if summary.records:
         say(
-            f"{summary.records:,} new records of {summary.partitions} partitions ({summary.size_bytes / 1e6:,.1f} MB) "
+            f"{counted(summary.records, 'new record')} of {counted(summary.partitions, 'partition')} "
+            f"({summary.size_bytes / 1e6:,.1f} MB) "
             f"in {summary.seconds:.1f} s, {rate:,.0f} a second."
         )
     else:

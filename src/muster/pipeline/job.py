@@ -29,6 +29,7 @@ from muster.pipeline.plan import (
     plan,
     remembered_topics,
     task_bytes,
+    unknown_ends,
     withdrawn,
 )
 from muster.pipeline.progress import Watch
@@ -152,6 +153,7 @@ class _Job:
         for cut in planned.cuts:
             self._withdraw(cut)
         self.summary.notes += left_alone(planned)
+        self.summary.notes += unknown_ends(self.look)
         self.summary.partitions = len(planned.works)
         self.readings = [self._extract(planned.works, self.request.history)]
         for report in self._reports():

@@ -94,6 +94,8 @@ class Look(NamedTuple):
     """False: the logs may be a copy from long ago."""
     offsets_retention_ms: int | None = None
     """`offsets.retention.minutes` of the cluster, where it tells."""
+    unread: tuple[str, ...] = ()
+    """Partitions of data whose ends are not known, since their files cannot be read: a sentence each."""
 
 
 class Source(Protocol):
@@ -328,6 +330,13 @@ def left_alone(planned: Plan) -> list[str]:
         told = [str(number) for number in planned.missing]
         notes.append(f"the source does not have {_partitions(told)} any more; what was read of it stays.")
     return notes
+
+
+def unknown_ends(look: Look) -> list[str]:
+    """Notes about data that cannot be read: without a word its groups would seem to have less to do."""
+    more = len(look.unread) - MOST_TOLD
+    notes = [f"{problem} The lag of groups there is unknown." for problem in look.unread[:MOST_TOLD]]
+    return [*notes, f"{more} more partitions of data cannot be read."] if more > 0 else notes
 
 
 def _partitions(told: Sequence[str]) -> str:

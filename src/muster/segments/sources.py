@@ -22,6 +22,7 @@ from muster.segments.archives import DEFAULT_LIMIT, UnpackLimit, is_archive, unp
 OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTIONS_TOPIC = "__transaction_state"
 SEGMENT_NAME = re.compile(r"^(\d{20})\.log$")
+ADDRESS = re.compile(r"[\w.\[\]:-]+:\d{2,5}")
 PARTITION_NAME = re.compile(r"^(?P<topic>.+)-(?P<partition>\d+)$")
 COMPANION_SUFFIXES = {
     ".index": "an offset index",
@@ -109,6 +110,10 @@ def _is_directory(path: Path) -> bool:
     except PermissionError:
         raise
     except (OSError, ValueError):  # a link in a circle, a name that no file can have
+        if ADDRESS.fullmatch(path.name):
+            raise SourceMissing(
+                f"{path.name} is no directory here. A live cluster is written kafka://HOST:PORT."
+            ) from None
         raise SourceMissing(
             f"{path} does not exist. Point at a broker's log directory (`log.dirs` in its server.properties), "
             "a partition's directory in it, a .log file, or a .tar.zst/.tar.gz of one."

@@ -8,7 +8,7 @@ is far earlier, or where it is far ahead of now while others are not.
 
 import re
 import time
-from datetime import datetime, timedelta, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from datetime import time as clock_time
 
 AHEAD_MS = 3_600_000
@@ -31,6 +31,15 @@ def calendar_time(time_ms: int, pattern: str = "%Y-%m-%d %H:%M:%S") -> str | Non
 def shown(time_ms: int) -> str:
     """A time for people, with its zone; the number where it is beyond all calendars."""
     return calendar_time(time_ms, "%Y-%m-%d %H:%M:%S %Z") or f"{time_ms} ms"
+
+
+def exact(time_ms: int) -> str:
+    """A time to the millisecond, in UTC, as `parse_time` takes it."""
+    try:
+        moment = datetime.fromtimestamp(time_ms // 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return str(time_ms)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{time_ms % 1000:03}Z"
 
 
 def zone_name() -> str:

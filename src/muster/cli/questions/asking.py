@@ -68,12 +68,15 @@ def need_tables(tables: "Tables", *names: str) -> None:
     missing = [name for name in names if name not in tables.manifest.tables]
     if not missing:
         return
-    is_bare = tables.manifest.source.get("history") is False
-    why = "they are of state alone (--state-only)" if is_bare else "no run has made them yet"
+    lacking = f"the tables at {tables.store.address} have no {' and no '.join(missing)}"
+    if tables.manifest.source.get("history") is False:
+        raise BadInput(
+            f"{lacking}: they are of state alone (--state-only). `muster pipeline run --source SOURCE --out TABLES`, "
+            "with another directory for TABLES, makes tables that have them."
+        )
     raise BadInput(
-        f"the tables at {tables.store.address} have no {' and no '.join(missing)}: {why}. "
-        f"`muster pipeline run --source SOURCE --out {tables.store.address}`, without --state-only and --no-analytics, "
-        "makes them."
+        f"{lacking}: no run has made them yet. `muster pipeline run --source SOURCE --out {tables.store.address}`, "
+        "without --no-analytics, makes them."
     )
 
 

@@ -140,7 +140,12 @@ class LogDirectories:
         ]
         partitions = self.partitions(known)
         looked_at_ms = time.time_ns() // 1_000_000
-        return Look(partitions, log_ends(self._log_dirs(), None, data), looked_at_ms)
+        problems: list[str] = []
+        ends = log_ends(self._log_dirs(), None, data, problems)
+        found = zip(ends["topic"].to_pylist(), ends["partition"].to_pylist(), strict=True)
+        lost = tuple(f"{topic}-{partition} " for topic, partition in sorted(set(data).difference(found)))
+        unread = tuple(problem for problem in problems if lost and problem.startswith(lost))
+        return Look(partitions, ends, looked_at_ms, unread=unread)
 
     def _partition_names(self) -> list[re.Match[str]]:
         names = {entry.name for directory in self._log_dirs() for entry in os.scandir(directory) if entry.is_dir()}

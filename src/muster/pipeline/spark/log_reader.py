@@ -19,6 +19,7 @@ from muster.pipeline.spark.published import are_tables
 from muster.segments.sources import OFFSETS_TOPIC
 from muster.tables.reading import ORDERS
 from muster.tables.schemas import COMMITS, GROUP_RECORDS, MARKERS, published_form
+from muster.tables.storage.files import is_local, local_path
 
 SHAPES = {
     "records": RECORDS,
@@ -95,6 +96,8 @@ def table_of_log(options: Options) -> str:
         return table
     if table in ORDERS:
         where = options.get("path") or LIVE + options.get(SERVERS, "host:port")
+        if "path" in options and is_local(where) and not local_path(where).exists():
+            raise BadInput(f"{where} does not exist: load the directory that `muster pipeline run --out` wrote to.")
         raise BadInput(
             f"the table {table} is made by the pipeline, and {where} is no directory of published tables: it has no "
             f"_manifest. `muster pipeline run --source {where} --out tables` makes them; then load 'tables'."

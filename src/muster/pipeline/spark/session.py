@@ -59,6 +59,7 @@ def in_one_line(error: BaseException) -> str:
 
 LOCAL = "local[*]"
 CONNECT = "sc://"
+STANDALONE = "spark://"
 CONNECT_PORT = 15002
 ANSWER_TIMEOUT_S = 10.0
 JUST_NOW_S = 0.5
@@ -83,6 +84,8 @@ def spark_session(
     asked = master or os.environ.get("SPARK_MASTER", LOCAL)
     if asked.startswith(CONNECT):
         return connect_session(asked, conf or {})
+    if asked.startswith(STANDALONE):
+        _check_masters(asked)
     _use_java()
     try:
         import pyspark
@@ -120,6 +123,23 @@ def spark_session(
     if accumulators is not None:  # it would print a stack, where the news is that Java has ended
         accumulators.handle_error = lambda *_: None
     return session
+
+
+def _check_masters(address: str) -> None:
+    """Refuse a cluster that is not there; Spark itself would try for a minute, and say that it was killed."""
+    problem: Exception | None = None
+    for place in address.removeprefix(STANDALONE).split(","):
+        host, _, port = place.rpartition(":")
+        try:
+            socket.create_connection((host, int(port)), ANSWER_TIMEOUT_S).close()
+        except (OSError, ValueError) as error:
+            problem = error
+        else:
+            return
+    raise BadInput(
+        f"no Spark master answers at {address}: {problem}. The address is spark://HOST:7077, as the master's own page "
+        "has it."
+    )
 
 
 def connect_session(address: str, conf: Mapping[str, str]) -> "SparkSession":

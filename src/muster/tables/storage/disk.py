@@ -9,7 +9,7 @@ import json
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from muster.errors import NotThereYet
@@ -31,10 +31,7 @@ def locked(root: Path, now_ms: int) -> Iterator[bool]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise NotThereYet(
-                f"another run is writing to the tables in {root}{_holder(path)}. Wait for it to end, or stop it; "
-                "reading them is possible all the while."
-            ) from None
+            raise _taken(root) from None
         was_cut_short = os.fstat(descriptor).st_size > 0
         holder = json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since_ms": now_ms}).encode()
         os.pwrite(descriptor, holder, 0)  # over the last holder's: a full disk must not leave the file empty
@@ -43,6 +40,23 @@ def locked(root: Path, now_ms: int) -> Iterator[bool]:
         os.ftruncate(descriptor, 0)
     finally:
         os.close(descriptor)
+
+
+def check_free(root: Path) -> None:
+    """Refuse tables that a run is writing to now, as `locked` does; nothing is held, or written."""
+    path = root / LOCK_FILE
+    with suppress(FileNotFoundError, PermissionError), path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise _taken(root) from None
+
+
+def _taken(root: Path) -> NotThereYet:
+    return NotThereYet(
+        f"another run is writing to the tables in {root}{_holder(root / LOCK_FILE)}. Wait for it to end, or stop it; "
+        "reading them is possible all the while."
+    )
 
 
 def was_cut_short(root: Path) -> bool:

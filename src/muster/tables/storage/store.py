@@ -155,7 +155,7 @@ def check_ours(root: Path) -> None:
     strange = strangers(root)
     if strange:
         raise BadInput(
-            f"{root} is not empty and has no tables of muster: {strange}. Name a directory for them, {root}/tables say."
+            f"{root} is not empty and has no tables of muster: {strange}. Name a directory for them, {root}-tables say."
         )
     if root.is_dir() and not _has_manifest(root) and _names(root) & ABOUT.keys() and not was_cut_short(root):
         raise BadInput(
