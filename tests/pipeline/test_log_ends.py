@@ -17,6 +17,7 @@ from muster.codec.batches import encode_batch, encode_marker, read_header
 from muster.codec.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from muster.codec.records import TRANSACTIONAL, Record
 from muster.log.producers import ProducerStates
+from muster.pipeline.sources import data_log
 from muster.pipeline.sources.log_ends import log_ends, times_table, timestamps_at
 from muster.segments.checkpoints import LOG_STARTS, PARTITION_METADATA, TopicPartition, write_offsets
 from muster.segments.files import REAL_FILES
@@ -336,8 +337,10 @@ def transactions(random: Random, count: int) -> Iterator[tuple[bytes, int, int, 
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_random_transactions(tmp_path: Path, seed: int) -> None:
+def test_random_transactions(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     random = Random(seed)
+    monkeypatch.setattr(data_log, "WINDOW_BYTES", random.choice([100, 250, 1000, 1 << 20]))  # less than some batches
+    monkeypatch.setattr(data_log, "BATCHES_AT_ONCE", random.choice([1, 3, 1000]))
     batches = list(transactions(random, random.randrange(1, 60)))
     opened: dict[int, int] = {}
     first = data_end = 0

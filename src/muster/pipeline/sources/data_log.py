@@ -10,7 +10,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from muster.codec.batches import computed_crc, decode_records
+import numpy as np
+
+from muster.codec.batches import computed_crc, decode_records, read_header
+from muster.codec.columns import scan
 from muster.codec.records import BatchHeader, Record
 from muster.errors import CodecError, LogDamaged, Malformed
 from muster.log.producers import newest_snapshot
@@ -20,6 +23,7 @@ from muster.segments.files import File, Files
 from muster.segments.indexes import NO_TIMESTAMP, OFFSET, POSITION, OffsetEntry, OffsetIndex, TimeIndex
 
 TAIL_BUFFER_BYTES = 256 * 1024
+WINDOW_BYTES, BATCHES_AT_ONCE = 1024 * 1024, 16 * 1024
 LARGEST_DECODED_BYTES = 128 * 1024 * 1024
 """A batch above this is not opened to look for a timestamp."""
 
@@ -166,10 +170,10 @@ class DataLog:
                 continue
             start = self._place_of(segment, producers.end_offset)
             with segment.opened() as log:
-                for position, header in self._headers(segment, start, segment.size_bytes):
+                for position, header in _of_transactions(log, start, segment.size_bytes):
                     if header.last_offset >= end_offset:
                         break
-                    if header.last_offset >= producers.end_offset and header.producer_id >= 0:
+                    if header.last_offset >= producers.end_offset:
                         producers.replay(header, _whole(log, position, header) if header.is_control else b"")
         first = producers.first_undecided_offset()
         return end_offset if first is None else min(max(first, self.start_offset), end_offset)
@@ -190,6 +194,34 @@ class DataLog:
 
     def _name(self, segment: Segment) -> str:
         return f"{self.directory.name}/{segment.path(LOG).name}"
+
+
+def _of_transactions(log: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
+    """The batches of transactions and their markers, up to where the row of batches breaks off.
+
+    They are found by kernels: there may be a gigabyte since the last snapshot, and it is walked over by every run.
+    """
+    table = np.empty((BATCHES_AT_ONCE, scan.BATCH_COLUMNS), np.int64)
+    while position < end:
+        window = np.frombuffer(bytearray(log.pread(min(WINDOW_BYTES, end - position), position)), np.uint8)
+        count, reached, stop = scan.scan_batches(window, 0, len(window), table, scan.ANY_NUMBER, False)
+        batches = table[:count]
+        wanted = batches[:, scan.B_ATTRIBUTES] & (scan.TRANSACTIONAL_BIT | scan.CONTROL_BIT)
+        for place in batches[(wanted != 0) & (batches[:, scan.B_MAGIC] == 2), scan.B_POSITION].tolist():
+            yield (
+                position + place,
+                read_header(window[place : place + scan.HEADER_SIZE].tobytes(), 0, end - position - place),
+            )
+        if stop not in (scan.SCAN_MORE, scan.SCAN_FULL):
+            return
+        if not count:  # one that is larger than a window
+            try:
+                header = read_header(window[: scan.HEADER_SIZE].tobytes(), 0, end - position)
+            except CodecError:
+                return
+            yield position, header
+            reached = header.size_bytes
+        position += reached
 
 
 def _has_data(header: BatchHeader) -> bool:
