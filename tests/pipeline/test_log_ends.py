@@ -339,7 +339,7 @@ def transactions(random: Random, count: int) -> Iterator[tuple[bytes, int, int, 
 @pytest.mark.parametrize("seed", range(30))
 def test_random_transactions(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     random = Random(seed)
-    monkeypatch.setattr(data_log, "WINDOW_BYTES", random.choice([100, 250, 1000, 1 << 20]))  # less than some batches
+    monkeypatch.setattr(data_log, "WINDOW_BYTES", random.choice([64, 90, 1000, 1 << 20]))  # less than some batches
     monkeypatch.setattr(data_log, "BATCHES_AT_ONCE", random.choice([1, 3, 1000]))
     batches = list(transactions(random, random.randrange(1, 60)))
     opened: dict[int, int] = {}
