@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from muster.pipeline import analytics
-from muster.pipeline.analytics import bring_up, goes_on, lots_of, may_have, shared_out
+from muster.pipeline.analytics import bring_up, last_analysed, lots_of, may_have, shared_out
 from muster.pipeline.engine import LocalEngine
 from muster.pipeline.interval_task import STARTS, Place, Share, written
 from muster.tables.reading import open_tables
@@ -468,7 +468,7 @@ def test_runs_in_which_nothing_was_new_but_the_time(tmp_path: Path) -> None:
     for run in (1, 2):
         with begin_run(store) as changes:
             changes.append_rows("log_ends", table([looks[run]], LOG_ENDS))
-            changes.publish({}, {"analytics": goes_on(changes)})
+            changes.publish({}, {"analytics": last_analysed(changes)})
     run_of(store, world, 3)
     check_by_model(tmp_path)
 
