@@ -127,13 +127,12 @@ def test_workers_are_forked_from_the_process_that_was_started_early(early: Early
 
 
 @needs_proc
-def test_a_second_child_and_one_without_an_address_import_by_themselves(early: Early) -> None:
-    with child(early.place) as first, child(early.place) as second, child(None) as third:
+def test_a_second_child_imports_by_itself(early: Early) -> None:
+    with child(early.place) as first, child(early.place) as second:
         with first.worker() as worker:
             assert parent_of(worker) == early.process.pid
-        for one in (second, third):
-            assert one.works_alone()
-            one.end()
+        assert second.works_alone()
+        second.end()
 
 
 @needs_proc
@@ -254,6 +253,7 @@ spark.stop()
 
 
 @needs_proc
+@pytest.mark.matrix
 @pytest.mark.spark
 def test_spark_takes_it(tmp_path: Path) -> None:
     require_java()
