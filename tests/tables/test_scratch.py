@@ -50,6 +50,20 @@ def test_one_whose_work_has_failed_is_not_used_again() -> None:
         assert connection.execute("SELECT count(*) FROM duckdb_tables()").fetchone() == (0,)
 
 
+def test_one_that_has_done_much_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scratch, "MOST_USES", 3)
+    for make in (scratch.connect, lambda: limited_duckdb(MEMORY_MB + 9)):
+        seen = []
+        for number in range(9):
+            with make() as connection:
+                connection.execute(f"CREATE TABLE t{number} (x INT)")
+                found = connection.execute("SELECT count(*) FROM duckdb_tables()").fetchone()
+                assert found is not None
+                seen.append(found[0])
+        assert max(seen) == 3
+        assert seen.count(3) >= 2
+
+
 def test_a_forked_process_starts_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     here = os.getpid()
     for make in (scratch.connect, lambda: limited_duckdb(MEMORY_MB + 3)):
