@@ -213,8 +213,8 @@ def versus(before: Path, rounds: int, records: int, only: Sequence[str] = ()) ->
             for side, root in {"before": before, "after": ROOT}.items():
                 say(f"{side}, round {number + 1} of {rounds}")
                 with tempfile.TemporaryDirectory(dir=CACHE, prefix="pipeline-") as work:
-                    done = some_runs(folder, Path(work), records, only, root) if only else None
-                    for run in done or runs(folder, Path(work), records, root):
+                    wanted = some_runs(folder, Path(work), records, only, root) if only else None
+                    for run in runs(folder, Path(work), records, root) if wanted is None else wanted:
                         add(figures, side, run)
                         say(f"{run.work}: {run.seconds:.1f} s, {run.cpu_s:.1f} CPU s")
                     if only:

@@ -23,7 +23,7 @@ from muster.pipeline.engine import LocalEngine
 from muster.pipeline.interval_task import Making
 from muster.pipeline.job import Request, Summary
 from muster.pipeline.job import run as run_job
-from muster.tables.clocks import exact
+from muster.tables.clocks import iso_time
 from muster.tables.reading import open_tables
 from muster.tables.schemas import ANALYTICS, HISTORY, STATE, published_name
 from muster.tables.storage.changes import begin_run
@@ -179,7 +179,7 @@ def assert_same_but_shorter(kept: Path, everything: Path, *, analytics: bool = F
         here, there = (rows_of(each, *derived, as_of_ms=moment_ms) for each in (kept, everything))
         for table in derived:
             assert sorted_rows(here[table]) == sorted_rows(there[table]), (table, moment_ms)
-    with pytest.raises(BadInput, match=f"is not known any more. Ask for --as-of {exact(since_ms)} or later"):
+    with pytest.raises(BadInput, match=f"is not known any more. Ask for --as-of {iso_time(since_ms)} or later"):
         rows_of(kept, "offsets", as_of_ms=since_ms - 1)
 
 

@@ -117,5 +117,5 @@ class Rounds:
 
 def _line(summary: "Summary") -> str:
     rebalances = summary.new_rows.get("rebalances", 0)
-    more = f", {rebalances:,} rebalance{'s' if rebalances > 1 else ''}" if rebalances else ""
+    more = f", {counted(rebalances, 'rebalance')}" if rebalances else ""
     return f"{counted(summary.records, 'new record')}{more}, in {summary.seconds:.1f} s."

@@ -8,7 +8,6 @@ shown as its JSON escape.
 import re
 from collections import Counter
 from collections.abc import Iterable
-from datetime import UTC, datetime
 
 from muster.extras import COLUMNS, is_installed
 from muster.tables import clocks
@@ -40,14 +39,6 @@ def shown_time(timestamp_ms: int | None, *, with_year: bool = True) -> str:
 def shown_moment(time_ms: int | None) -> str:
     """To the second, with its zone."""
     return "" if time_ms is None else clocks.shown(time_ms)
-
-
-def iso_time(time_ms: int) -> str:
-    """For programs: 2026-11-17T08:33:04.123Z; a time that no calendar has as the number it is."""
-    try:
-        return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    except (ValueError, OverflowError, OSError):
-        return str(time_ms)
 
 
 def shown_duration(length_ms: int) -> str:

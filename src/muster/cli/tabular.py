@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from muster.cli.options import Format
 from muster.cli.output import say, write_lines_to_stdout, write_to_stdout
-from muster.cli.people import csv_cell, iso_time, short_members, shown_duration, shown_time
+from muster.cli.people import csv_cell, short_members, shown_duration, shown_time
+from muster.tables.clocks import iso_time
 
 if TYPE_CHECKING:
     from rich.console import Console

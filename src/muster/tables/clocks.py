@@ -33,8 +33,8 @@ def shown(time_ms: int) -> str:
     return calendar_time(time_ms, "%Y-%m-%d %H:%M:%S %Z") or f"{time_ms} ms"
 
 
-def exact(time_ms: int) -> str:
-    """A time to the millisecond, in UTC, as `parse_time` takes it."""
+def iso_time(time_ms: int) -> str:
+    """For programs, and as `parse_time` takes it: 2026-11-17T08:33:04.123Z; the number where no calendar has it."""
     try:
         moment = datetime.fromtimestamp(time_ms // 1000, UTC)
     except (ValueError, OverflowError, OSError):

@@ -16,7 +16,7 @@ import pyarrow as pa
 from muster.errors import BadInput
 from muster.patterns import is_wild, like, literal
 from muster.tables import scratch
-from muster.tables.clocks import exact, shown
+from muster.tables.clocks import iso_time, shown
 from muster.tables.relations import FROM_THE_LOG, Moment, add_damage, add_relation
 from muster.tables.schemas import REBALANCES, TABLES, published_form
 from muster.tables.sql import queries
@@ -199,7 +199,7 @@ class Tables:
         if since_ms is not None and as_of_ms < since_ms:
             raise BadInput(
                 f"the tables at {self.store.address} have dropped what was before {shown(since_ms)} (--keep-history); "
-                f"{shown(as_of_ms)} is not known any more. Ask for --as-of {exact(since_ms)} or later."
+                f"{shown(as_of_ms)} is not known any more. Ask for --as-of {iso_time(since_ms)} or later."
             )
 
     def _if_known(self, batches: Iterator[Any], as_of_ms: int) -> Iterator[Any]:
@@ -216,7 +216,7 @@ class Tables:
         if first_ms is not None and as_of_ms < first_ms:
             raise BadInput(
                 f"the oldest record in the tables at {self.store.address} is of {shown(first_ms)}: nothing is known of "
-                f"{shown(as_of_ms)}. Ask for --as-of {exact(first_ms)} or later."
+                f"{shown(as_of_ms)}. Ask for --as-of {iso_time(first_ms)} or later."
             )
 
     def first_record_ms(self) -> int | None:

@@ -14,8 +14,6 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
-from itertools import count
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -25,7 +23,6 @@ import duckdb
 from muster.errors import MusterError
 
 MOST_USES = 50
-_uses = count()
 
 
 def connect() -> duckdb.DuckDBPyConnection:
@@ -33,21 +30,27 @@ def connect() -> duckdb.DuckDBPyConnection:
 
     One that was replaced lives on as long as its connections.
     """
-    uses = next(_uses)
-    return _of_process(os.getpid(), uses // MOST_USES).cursor()
-
-
-@lru_cache(maxsize=2)
-def _of_process(pid: int, turn: int) -> duckdb.DuckDBPyConnection:
-    return duckdb.connect(config={"temp_directory": tempfile.gettempdir()})
+    kept = _of_process.get(os.getpid())  # never one of a parent: what is let go of here is closed here
+    if kept is None or kept.uses >= MOST_USES:
+        started = duckdb.connect(config={"temp_directory": tempfile.gettempdir()})
+        kept = _of_process[os.getpid()] = _Kept(started)
+    kept.uses += 1
+    return kept.duckdb.cursor()
 
 
 @dataclass(slots=True)
-class _Limited:
+class _Kept:
     duckdb: duckdb.DuckDBPyConnection
-    spill: Path
-    """Made by duckdb with the first file in it, and removed when it is closed."""
     uses: int = 0
+
+
+@dataclass(slots=True)
+class _Limited(_Kept):
+    spill: Path = Path()
+    """Made by duckdb with the first file in it, and removed when it is closed."""
+
+
+_of_process: dict[int, _Kept] = {}
 
 
 _idle: defaultdict[tuple[int, int], list[_Limited]] = defaultdict(list)
@@ -98,7 +101,7 @@ def _told(error: duckdb.Error, memory_mb: int) -> MusterError | OSError:
 @atexit.register
 def _forget() -> None:
     """What is left when the interpreter ends, duckdb complains of."""
-    _of_process.cache_clear()
+    _of_process.clear()
     _idle.clear()
 
 
@@ -110,4 +113,4 @@ def _started(memory_mb: int) -> _Limited:
         "memory_limit": f"{memory_mb}MiB",
         "preserve_insertion_order": "false",
     }
-    return _Limited(duckdb.connect(config=config), spill)
+    return _Limited(duckdb.connect(config=config), spill=spill)

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 from muster.cli.missing import about_missing
 from muster.cli.options import Format
 from muster.cli.output import say, write_lines_to_stdout, write_to_stdout
-from muster.cli.people import counted, iso_time, short_members, shown, shown_duration, shown_moment, shown_time
+from muster.cli.people import counted, short_members, shown, shown_duration, shown_moment, shown_time
 from muster.cli.questions.answering import Asked, ask
 from muster.cli.questions.asking import EXITS, are_or_is, moment_of, one_group, tell_compacted
 from muster.cli.status import Status
 from muster.patterns import exactly
+from muster.tables.clocks import iso_time
 
 if TYPE_CHECKING:
     from muster.answers.why import Event, Why
