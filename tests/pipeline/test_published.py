@@ -176,6 +176,11 @@ def test_bad_options_say_what_is_wrong(tables: Path, options: dict[str, str], se
     assert sentence in str(refused.value)
 
 
+def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"nowhere does not exist: load the directory that `muster pipeline run --out`"):
+        read_with(tmp_path / "nowhere", table="lag")
+
+
 def test_what_is_not_published(log: Path, tables: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     neither = r"empty is neither a directory of published tables \(it has no _manifest\) nor a log \(it has no "

@@ -19,6 +19,7 @@ from muster.cli.status import Status
 from muster.errors import BadInput
 from tests.answers.world import DAY_MS, EIGHT_MS, HISTORY, HOUR_MS, NOW_MS, STATE, at, publish
 from tests.cli import command, plain, run, run_on_terminal
+from tests.pipeline.world import run_here, unpacked
 
 ROWS = ("status", "lag", "expiring", "findings")
 
@@ -351,3 +352,18 @@ def test_small_things_for_people() -> None:
     assert sparkline([0, 1, None, 7, 14]) == "▁▁ ▄█"
     assert sparkline([0, 0]) == "▁▁"
     assert shown_duration(748_561) == "12 min 28 s"
+
+
+def test_lists_in_csv_are_json(tables: Path) -> None:
+    [heading, *rows] = csv.reader(run("lag", "--tables", tables, "--csv").out.splitlines())
+    trends = [json.loads(row[heading.index("trend")]) for row in rows]
+    assert trends
+    assert all(isinstance(trend, list) for trend in trends)
+
+
+def test_tables_of_state_alone_are_said_to_need_others(tmp_path: Path) -> None:
+    run_here(tmp_path / "t", unpacked("mini-zstd-43", tmp_path), history=False)
+    ran = run("status", "--tables", tmp_path / "t")
+    assert ran.status == Status.BAD_INPUT
+    assert "they are of state alone (--state-only)" in ran.err
+    assert "with another directory for TABLES" in ran.err
