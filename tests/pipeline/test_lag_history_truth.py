@@ -171,7 +171,7 @@ class Told(NamedTuple):
     def check(self) -> None:
         for place, rows in self.rows.items():
             for row in rows:
-                self._check_committed(place, row)
+                self.check_committed(place, row)
                 self._check_end(place, row)
                 self._check_lag(place, row)
             self._check_between(place, rows)
@@ -182,7 +182,7 @@ class Told(NamedTuple):
     def _first(self, since_ms: int) -> Answer | None:
         return next((each for each in self.answers if each.asked_ms >= since_ms), None)
 
-    def _check_committed(self, place: Place, row: Row) -> None:
+    def check_committed(self, place: Place, row: Row) -> None:
         before, after = self._last(row["at_ms"]), self._first(row["at_ms"] + self.interval_ms)
         if before is not None:
             assert before.committed.get(place, 0) <= row["committed_offset"], (place, row, before)
@@ -257,6 +257,28 @@ def check_story(told: Told) -> None:
         assert {row["behind_since_ms"] for row in stops[-2:]} != {None}
 
 
+def check_as_of(tables: Path, told: Told) -> None:
+    """Asked for at a moment between two looks, lag is what `lag_history` has of that moment."""
+    known = {place: {row["at_ms"]: row for row in rows} for place, rows in told.rows.items()}
+    moments = sorted({at_ms for rows in known.values() for at_ms, row in rows.items() if is_drawn(row)})
+    compared = 0
+    for moment_ms in {moments[0], moments[len(moments) // 2], moments[-1]}:
+        for row in rows_of(tables, "lag", as_of_ms=moment_ms)["lag"]:
+            remembered = known.get((row["group_id"], row["partition"]), {}).get(moment_ms)
+            if remembered is None or not is_drawn(remembered):
+                continue
+            assert (row["log_end_by"], row["observed_at_ms"]) == ("interpolated", moment_ms)
+            assert row["log_end_offset"] == remembered["log_end_offset"]
+            assert row["lag"] == max(row["log_end_offset"] - row["committed_offset"], 0)  # never unknown
+            told.check_committed((row["group_id"], row["partition"]), row | {"at_ms": moment_ms})
+            compared += 1
+    assert compared >= 4
+
+
+def is_drawn(row: Row) -> bool:
+    return bool(row["log_end_by"] == "interpolated")
+
+
 def check_at_rest(told: Told, answer: Answer) -> None:
     """Nothing moves any more: the newest rows are what the tool says."""
     newest = {place: rows[-1] for place, rows in told.rows.items()}
@@ -283,6 +305,7 @@ def test_lag_by_the_second_is_what_kafka_said_meanwhile(ordinary: KafkaBroker, t
     told = told_by(tables, load.topic, recorder.answers, interval_ms)
     told.check()
     check_story(told)
+    check_as_of(tables, told)
     check_at_rest(told, answer)
 
 

@@ -1,6 +1,7 @@
 """The job on Spark itself, and the tables as functions of DataFrames."""
 
 import socket
+from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
@@ -18,6 +19,8 @@ from muster.pipeline.sources.offsets_topic import LogDirectories
 from muster.pipeline.spark.session import complaint, in_one_line, spark_session
 from muster.tables.schemas import GROUPS, LAG, LOG_ENDS, MEMBERS, OFFSETS, TABLES, TIMES, published_form
 from muster.tables.sql import queries
+from muster.tables.sql.ends import ends_at, newest_ends
+from muster.tables.sql.lag import lag
 from muster.tables.times import inner, published
 from tests.cli import corpus, run_process
 from tests.pipeline.test_job import HISTORY, STATE, sorted_rows
@@ -65,15 +68,21 @@ def test_frames_are_what_duckdb_says(spark: "SparkSession", tmp_path: Path) -> N
     ends = numbered(look.log_ends, 0, moment_of(look.log_ends, look.looked_at_ms, None)[0])
     first = {(row["topic"], row["partition"]): row["committed_offset"] for row in expected["offsets"].to_pylist()}
     times = source.times()({place: [offset] for place, offset in first.items()})
+    two_looks, between_ms = looked_at_again(ends.cast(LOG_ENDS))
     with duckdb.connect() as connection:
-        for table, rows in {**expected, "log_ends": ends, "times": times}.items():
+        for table, rows in {**expected, "log_ends": ends, "two_looks": two_looks, "times": times}.items():
             connection.register(table, rows)
-        sql = queries.lag("offsets", "log_ends", "members", "times", None, queries.DUCKDB_EXPLODE)
-        expected["lag"] = connection.sql(sql).to_arrow_table().select(LAG.names).cast(LAG)
+
+        def lag_here(log_ends: str, newest: str, times: str | None) -> pa.Table:
+            sql = lag("offsets", log_ends, f"({newest})", "members", times, queries.DUCKDB_EXPLODE)
+            return connection.sql(sql).to_arrow_table().select(LAG.names).cast(LAG)
+
+        expected["lag"] = lag_here("log_ends", newest_ends("log_ends"), "times")
+        lag_between = lag_here("two_looks", ends_at("two_looks", between_ms), None)
 
     # Each function gets rows, not the plan of the one before it: Spark would take longer to plan them than to run.
     given = in_spark(spark, {each: table.cast(TABLES[each]) for each, table in expected.items()})
-    more = in_spark(spark, {"log_ends": ends.cast(LOG_ENDS), "times": times.cast(TIMES)})
+    more = in_spark(spark, {"log_ends": ends.cast(LOG_ENDS), "times": times.cast(TIMES), "two_looks": two_looks})
     made = {
         "offsets": frames.offsets(given["commits"]),
         "group_state": frames.group_state(given["group_records"]),
@@ -88,6 +97,23 @@ def test_frames_are_what_duckdb_says(spark: "SparkSession", tmp_path: Path) -> N
         assert sorted_rows(rows) == sorted_rows(expected[table].to_pylist()), table
         assert rows
     assert any(row["lag_ms_by"] == "exact" for row in expected["lag"].to_pylist())
+
+    moment = datetime.fromtimestamp(between_ms / 1000, UTC)
+    frame = frames.lag(given["offsets"], more["two_looks"], given["members"], moment=moment)
+    rows = inner(frame.toArrow(), LAG).to_pylist()
+    assert sorted_rows(rows) == sorted_rows(lag_between.to_pylist())
+    assert any(row["log_end_by"] == "interpolated" for row in rows)
+
+
+def looked_at_again(ends: pa.Table) -> tuple[pa.Table, int]:
+    """The same ends and others a minute later, and a moment between."""
+    again = [
+        row | {"observed_at_ms": row["observed_at_ms"] + 60_000, "run_number": 1}
+        | {name: row[name] + 7 for name in ("log_end_offset", "last_stable_offset") if row[name] is not None}
+        for row in ends.to_pylist()
+    ]  # fmt: skip
+    two_looks = pa.concat_tables([ends, pa.Table.from_pylist(again, schema=LOG_ENDS)])
+    return two_looks, again[0]["observed_at_ms"] - 20_001
 
 
 def test_a_running_session_is_taken(spark: "SparkSession") -> None:

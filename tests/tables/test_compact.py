@@ -1,13 +1,11 @@
 """Small files are joined: the same rows in fewer files, one group's side by side, and readers notice nothing."""
 
 import pickle
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from random import Random
-from statistics import median
 from typing import Any
 
 import pyarrow as pa
@@ -16,13 +14,14 @@ import pytest
 
 from muster.cli.status import Status
 from muster.errors import MusterError
-from muster.pipeline import buckets
 from muster.pipeline.engine import LocalEngine
 from muster.pipeline.job import Request
 from muster.pipeline.job import run as run_job
 from muster.tables.reading import open_tables
-from muster.tables.schemas import ANALYTICS, LOG_ENDS, MEMBERS, OFFSETS, TABLES
-from muster.tables.sql.queries import DUCKDB_EXPLODE, lag
+from muster.tables.schemas import LOG_ENDS, MEMBERS, OFFSETS
+from muster.tables.sql.ends import newest_ends
+from muster.tables.sql.lag import lag
+from muster.tables.sql.queries import DUCKDB_EXPLODE
 from muster.tables.storage import compact as module
 from muster.tables.storage.changes import begin_run
 from muster.tables.storage.compact import (
@@ -39,7 +38,6 @@ from muster.tables.storage.compact import (
 )
 from muster.tables.storage.store import TableStore
 from muster.tables.storage.upkeep import Keep
-from muster.tables.times import inner
 from tests.cli import run
 from tests.pipeline.world import GrowingLog, rows_of, run_here, unpacked
 from tests.tables.history import asked
@@ -283,7 +281,8 @@ def test_lag_in_time_from_what_is_left_is_off_by_an_eighth_at_most(seed: int) ->
             "log_ends": pa.Table.from_pylist([{"partition": 0} | row for row in some], schema=LOG_ENDS),
             "members": MEMBERS.empty_table(),
         }
-        found = asked(tables, lag("offsets", "log_ends", "members", explode=DUCKDB_EXPLODE)).to_pylist()
+        newest = f"({newest_ends('log_ends')})"
+        found = asked(tables, lag("offsets", "log_ends", newest, "members", explode=DUCKDB_EXPLODE)).to_pylist()
         return [row["lag_ms"] for row in sorted(found, key=lambda row: row["group_id"])]
 
     full, thin = times(rows), times([row for row in rows if row["run_number"] in left])
@@ -344,80 +343,6 @@ def test_joined_files_tell_of_what_time_they_are(tmp_path: Path) -> None:
         assert left("commits", times[:1], begin_ms + 2 * day_ms + 1) == 1  # alone it does not tell
         assert left("log_ends", ["observed_at"], begin_ms + 2) == 1
         assert left("log_ends", ["observed_at"], begin_ms + 3) == 0
-
-
-# Many runs.
-
-
-NAMES = ("commits", "offsets", "groups", "members", "markers", "rebalances", "open_commits", "group_hours")
-
-
-class Lives:
-    """Many runs over a growing log, each looked at: what it cost, and how many files there are."""
-
-    def __init__(self, folder: Path, rounds: int, records: int, days: float) -> None:
-        self.folder, self.tables = folder, folder / "tables"
-        self.years = Years(folder, rounds, records, days)
-        self.rounds = rounds
-        self.seconds: list[float] = []
-        self.most_files: Counter[str] = Counter()
-        self.notes: list[str] = []
-
-    def live(self, every: int = 10) -> None:
-        for number in range(self.rounds):
-            self.years.grow()
-            if number % every == every - 1:
-                with open_tables(self.tables) as reader:  # before the run; what it reads, it reads after it
-                    before = {name: rows_of(self.tables, name)[name] for name in ("offsets", "group_hours")}
-                    self.run()
-                    for name, rows in before.items():
-                        assert inner(reader.read(name).table(), TABLES[name]).to_pylist() == rows
-            else:
-                self.run()
-
-    def run(self) -> None:
-        began = time.process_time()
-        summary = run_here(self.tables, self.years.log, keep=Keep(2, 0), analytics=True)
-        self.seconds.append(time.process_time() - began)
-        self.notes += [note for note in summary.notes if "joined" in note]
-        store = TableStore(self.tables)
-        manifest = store.manifest()
-        assert manifest is not None
-        for table, version in manifest.tables.items():
-            self.most_files[table] = max(self.most_files[table], len(store.files(table, version)))
-            assert len(list((self.tables / table / "_delta_log").glob("*"))) <= 30, table
-        if len(self.seconds) % 50 == 0:
-            print(len(self.seconds), f"{median(self.seconds[-50:]):.2f} CPU s a run", dict(self.most_files), flush=True)
-
-    def check(self) -> None:
-        self.years.close()
-        assert not self.notes
-        for table, files in self.most_files.items():
-            assert files <= (2 * (module.ENOUGH + 4) if table not in ANALYTICS else 4 * (module.ENOUGH + 1) + 16), (
-                self.most_files
-            )
-        run_here(self.folder / "once", self.years.log, analytics=True)
-        found, expected = (rows_of(each, *NAMES) for each in (self.tables, self.folder / "once"))
-        for name in NAMES:
-            assert sorted(map(repr, found[name])) == sorted(map(repr, expected[name])), name
-
-
-def test_many_runs_leave_what_one_run_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "ENOUGH", 2)
-    monkeypatch.setattr(buckets, "ROWS_A_BUCKET", 150)
-    lives = Lives(tmp_path, rounds=3, records=700, days=1)
-    lives.live(every=3)
-    lives.check()
-
-
-@pytest.mark.long
-def test_a_thousand_runs_cost_what_a_few_cost(tmp_path: Path) -> None:
-    lives = Lives(tmp_path, rounds=1_000, records=100_000, days=20)
-    lives.live()
-    lives.check()
-    early, late = median(lives.seconds[10:30]), median(lives.seconds[-50:])
-    print(f"{early:.2f} CPU s a run around the 20th, {late:.2f} in the last fifty")
-    assert late <= 1.3 * early
 
 
 def test_a_run_joins_files_in_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

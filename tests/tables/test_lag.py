@@ -7,7 +7,9 @@ import pyarrow as pa
 import pytest
 
 from muster.tables.schemas import LAG, LOG_ENDS, MEMBERS, OFFSETS, TIMES
-from muster.tables.sql.queries import DUCKDB_EXPLODE, lag
+from muster.tables.sql.ends import LOOK_BACK_MS, ends_at, newest_ends
+from muster.tables.sql.lag import lag
+from muster.tables.sql.queries import DUCKDB_EXPLODE
 from tests.codec.corpus_records import NAMES
 from tests.tables.history import answers, asked, state_at_the_end
 
@@ -28,7 +30,12 @@ def member(name: str, *partitions: int, group: str = "g", type: str = "consumer"
 
 
 def lags(
-    offsets: list[Row], ends: list[Row], members: Sequence[Row] = (), times: list[Row] | None = None, **asking: Any
+    offsets: list[Row],
+    ends: list[Row],
+    members: Sequence[Row] = (),
+    times: list[Row] | None = None,
+    as_of_ms: int | None = None,
+    run_number: int | None = None,
 ) -> list[Row]:
     tables = {
         "offsets": pa.Table.from_pylist(offsets, schema=OFFSETS),
@@ -36,7 +43,9 @@ def lags(
         "members": pa.Table.from_pylist(list(members), schema=MEMBERS),
         "times": pa.Table.from_pylist(times or [], schema=TIMES),
     }
-    sql = lag("offsets", "log_ends", "members", None if times is None else "times", explode=DUCKDB_EXPLODE, **asking)
+    newest = newest_ends("log_ends", run_number) if as_of_ms is None else ends_at("log_ends", as_of_ms)
+    given = ("offsets", "log_ends", f"({newest})", "members", None if times is None else "times")
+    sql = lag(*given, explode=DUCKDB_EXPLODE, is_of_a_run=run_number is not None)
     rows: list[Row] = asked(tables, sql).select(LAG.names).cast(LAG).to_pylist()
     return sorted(rows, key=lambda row: (row["group_id"], row["topic"], row["partition"]))
 
@@ -77,7 +86,7 @@ MEASURES = ("lag", "offset_lag", "stable_lag", "lost_records", "lag_ms", "lag_ms
 @pytest.mark.parametrize("offset", [9, 20])
 def test_a_commit_since_the_end_was_observed_leaves_the_lag_unknown(offset: int) -> None:
     """The end may have moved on with it: neither 0 nor negative, and not exact."""
-    ends = [end(100, 9, last_stable_offset=9, log_start_offset=0), end(300, 30)]
+    ends = [end(100, 9, last_stable_offset=9, log_start_offset=0), end(300 + LOOK_BACK_MS, 30)]
     row = one([committed(offset) | {"timestamp_ms": 150}], ends, as_of_ms=200)
     assert [row[name] for name in MEASURES] == [None] * 6
     assert (row["committed_offset"], row["log_end_offset"], row["observed_at_ms"]) == (offset, 9, 100)
@@ -171,10 +180,56 @@ def test_large_numbers_do_not_overflow() -> None:
     assert (row["lag"], row["lag_ms"]) == (2**61, 2**40)
 
 
-def test_as_of_a_moment_later_ends_are_unknown() -> None:
-    ends = [end(0, 0), end(100, 10), end(200, 20)]
+def test_as_of_a_moment_ends_are_between_the_looks_around_it() -> None:
+    ends = [end(0, 0), end(100, 10, last_stable_offset=8), end(200, 20, last_stable_offset=18), end(300, 90)]
     row = one([committed(5)], ends, as_of_ms=150)
-    assert (row["lag"], row["lag_ms"], row["observed_at_ms"]) == (5, 50, 100)
+    assert (row["lag"], row["lag_ms"], row["observed_at_ms"]) == (10, 100, 150)
+    assert (row["log_end_offset"], row["last_stable_offset"], row["log_end_by"]) == (15, 13, "interpolated")
+    row = one([committed(12) | {"timestamp_ms": 140}], ends, as_of_ms=150)  # committed after the look
+    assert (row["lag"], row["lag_ms"], row["lag_unknown"]) == (3, 30, None)
+    row = one([committed(17) | {"timestamp_ms": 140}], ends, as_of_ms=150)
+    assert (row["lag"], row["offset_lag"], row["lag_ms"]) == (0, -2, 0)  # the line is no more than a guess
+    row = one([committed(5)], ends, as_of_ms=250)
+    assert (row["log_end_offset"], row["last_stable_offset"], row["stable_lag"]) == (55, None, None)
+
+
+def test_as_of_the_moment_of_a_look_its_end_counts() -> None:
+    ends = [end(100, 10, data_end_offset=9, run_number=1), end(200, 20, run_number=2)]
+    row = one([committed(9) | {"timestamp_ms": 100}], ends, as_of_ms=100)
+    assert (row["lag"], row["log_end_offset"], row["log_end_by"]) == (0, 10, "observed")
+    row = one([committed(9)], ends, as_of_ms=250)
+    assert (row["lag"], row["log_end_by"], row["observed_at_ms"]) == (11, "observed", 200)
+
+
+def test_an_end_that_did_not_move_between_looks_is_known() -> None:
+    ends = [end(100, 10, data_end_offset=9), end(200, 10)]
+    row = one([committed(10) | {"timestamp_ms": 140}], ends, as_of_ms=150)
+    assert (row["lag"], row["log_end_by"], row["observed_at_ms"]) == (0, "observed", 150)
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [
+        [end(100, 10)],
+        [end(100, 10), end(150 + LOOK_BACK_MS, 20)],
+        [end(100, 10), end(200, 4)],
+        [end(100, 10), end(200, None)],
+        [end(100, 10), end(200, 20, partition=1)],
+        [end(200, 20, run_number=1), end(100, 10, run_number=2)],
+    ],
+    ids=["none after", "a day later", "made anew", "not to be had", "of another partition", "of an earlier run"],
+)
+def test_there_is_no_line_to_a_look_that_says_nothing(ends: list[Row]) -> None:
+    row = one([committed(5)], ends, as_of_ms=150)
+    assert (row["lag"], row["observed_at_ms"], row["log_end_by"]) == (5, 100, "observed")
+    row = one([committed(12) | {"timestamp_ms": 140}], ends, as_of_ms=150)
+    assert row["lag_unknown"] == "committed after the end was observed"
+
+
+def test_there_is_no_line_from_a_look_of_long_ago() -> None:
+    now = 200 + LOOK_BACK_MS
+    row = one([committed(5)], [end(100, 10), end(now + 100, 20)], as_of_ms=now)
+    assert (row["lag"], row["observed_at_ms"]) == (5, 100)
 
 
 def test_owners_and_what_is_assigned_but_never_committed() -> None:
@@ -206,7 +261,9 @@ def test_lag_is_what_the_broker_told(name: str) -> None:
                 row = ends.setdefault((topic, number), {"topic": topic, "partition": number, "run_number": 4})
                 row[column] = facts_of_one["offset"]
     state = state_at_the_end(name) | {"log_ends": pa.Table.from_pylist(list(ends.values()), schema=LOG_ENDS)}
-    rows = asked(state, lag("offsets", "log_ends", "members", explode=DUCKDB_EXPLODE, run_number=4)).to_pylist()
+    newest = f"({newest_ends('log_ends', run_number=4)})"
+    sql = lag("offsets", "log_ends", newest, "members", explode=DUCKDB_EXPLODE, is_of_a_run=True)
+    rows = asked(state, sql).to_pylist()
     ours = {
         (row["group_id"], f"{row['topic']}-{row['partition']}"): (row["offset_lag"], row["stable_lag"])
         for row in rows

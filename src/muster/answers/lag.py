@@ -31,6 +31,8 @@ class PartitionLag(NamedTuple):
     member_id: str | None
     client_id: str | None
     client_host: str | None
+    log_end_by: str | None
+    """How `log_end_offset` is known: `observed`, or as of a moment `interpolated` between two observations."""
     behind_since_ms: int | None = None
     """Since when it is behind. None: it is not, or no look saw it begin."""
     was_behind_before: bool | None = None
@@ -95,7 +97,7 @@ def partition_lags(
     """The partitions of groups (patterns), the furthest behind first."""
     rows = tables.asked(f"""
         SELECT group_id, topic, partition, committed_offset, log_end_offset, lag, lag_ms, lost_records, lag_unknown,
-            member_id, client_id, client_host FROM {tables.relation("lag", as_of_ms, groups)} l
+            member_id, client_id, client_host, log_end_by FROM {tables.relation("lag", as_of_ms, groups)} l
         ORDER BY lag DESC NULLS LAST, group_id, topic, partition""")
     lags = [PartitionLag(*row) for row in rows]
     remembered = _remembered(tables, sorted({each.group_id for each in lags}), window)

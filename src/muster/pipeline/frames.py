@@ -44,8 +44,9 @@ from muster.tables.schemas import (
     published_name,
 )
 from muster.tables.sql import hours, intervals, judging, queries
-from muster.tables.sql.ends import observed_since
+from muster.tables.sql.ends import ends_at, newest_ends, observed_since
 from muster.tables.sql.expiry import expiry as forecast
+from muster.tables.sql.lag import lag as lag_sql
 from muster.tables.times import published
 
 KEY = ("group_id", "topic", "partition")
@@ -111,13 +112,21 @@ def groups(state: DataFrame, in_force: DataFrame, open_commits: DataFrame) -> Da
     return rows.select(*columns_of(GROUPS))
 
 
-def lag(in_force: DataFrame, log_ends: DataFrame, of_members: DataFrame, times: DataFrame | None = None) -> DataFrame:
+def lag(
+    in_force: DataFrame,
+    log_ends: DataFrame,
+    of_members: DataFrame,
+    times: DataFrame | None = None,
+    moment: datetime | None = None,
+) -> DataFrame:
     """How far each group is behind the newest observation of each partition's end.
 
     `times` is the data's own clock, with the columns of `schemas.TIMES`, `timestamp` being a timestamp too. It is in no
-    table; without it time lag is interpolated between observations.
+    table; without it time lag is interpolated between observations. With offsets and members of a `moment` (`as_of`),
+    ends are those of that moment: give all of `log_ends`, since observations after it tell, too.
     """
-    sql = queries.lag("{offsets}", "{log_ends}", "{members}", None if times is None else "{times}")
+    newest = newest_ends("{log_ends}") if moment is None else ends_at("{log_ends}", _since_ms(moment))
+    sql = lag_sql("{offsets}", "{log_ends}", f"({newest})", "{members}", None if times is None else "{times}")
     given = {"offsets": in_force, "log_ends": log_ends, "members": of_members} | (
         {} if times is None else {"times": times}
     )
@@ -288,7 +297,8 @@ def status(
 
 
 def as_of(history: Mapping[str, DataFrame], moment: datetime) -> dict[str, DataFrame]:
-    """`commits`, `open_commits`, `group_records` and `markers` as they were at a moment; `log_ends` too, if given.
+    """`commits`, `open_commits`, `group_records` and `markers` as they were at a moment; `log_ends` too, if given (but
+    `lag` at that moment takes all of it).
 
     Of each partition of the offsets topic the log before the first record whose time is later. A transaction that
     ended later is `open` again: `offsets`, `group_state` and the others take these tables as they take those of today.

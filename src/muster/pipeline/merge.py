@@ -31,7 +31,9 @@ from muster.tables.schemas import (
 )
 from muster.tables.scratch import limited_duckdb
 from muster.tables.sql import queries
+from muster.tables.sql.ends import newest_ends
 from muster.tables.sql.hours import HOUR_MS, LOOK_BACK_HOURS
+from muster.tables.sql.lag import lag
 from muster.tables.storage.files import TableWriter, WrittenFile
 
 REMEMBERED_MS = LOOK_BACK_HOURS * HOUR_MS
@@ -432,10 +434,10 @@ class _Task:
 
     def measure_lag(self) -> None:
         self._view("log_ends", LOG_ENDS, self.work.log_ends, here_only=False)
-        run_number = self.work.run_number
+        newest = f"({newest_ends('log_ends', self.work.run_number)})"
         behind = f"""
             SELECT DISTINCT o.topic, o.partition, o.committed_offset FROM offsets o
-            JOIN ({queries.newest_log_ends("log_ends", run_number=run_number)}) e
+            JOIN {newest} e
             ON o.topic = e.topic AND o.partition = e.partition WHERE o.committed_offset < e.log_end_offset"""
         rows = self.connection.execute(f"{behind} LIMIT {MOST_LOOKUPS + 1}").fetchall()
         self.lagging = len(rows)
@@ -445,5 +447,5 @@ class _Task:
         for topic, partition, offset in rows[:MOST_LOOKUPS]:
             wanted.setdefault((topic, partition), []).append(offset)
         self.connection.register("times", self.work.times(wanted) if wanted else TIMES.empty_table())
-        explode = queries.DUCKDB_EXPLODE
-        self._write("lag", queries.lag("offsets", "log_ends", "members", "times", None, explode, run_number))
+        relations = ("offsets", "log_ends", newest, "members", "times")
+        self._write("lag", lag(*relations, explode=queries.DUCKDB_EXPLODE, is_of_a_run=True))

@@ -241,6 +241,8 @@ LAG = (
     Column("lag_unknown", STRING,
            "why `lag` is NULL: `nothing committed`, `end not observed` or `committed after the end was observed`",
            "`lag` is known"),
+    Column("log_end_by", STRING, "`observed`; as of a moment also `interpolated` between the observations around it",
+           "`log_end_offset` is NULL, or a row of an earlier release"),
 )  # fmt: skip
 
 ACTIVITY = (

@@ -18,10 +18,12 @@ from muster.tables.findings.of_logs import DAMAGE
 from muster.tables.schemas import MOMENTS, TABLES, published_form, published_name
 from muster.tables.sql import queries
 from muster.tables.sql.dialects import DUCKDB
+from muster.tables.sql.ends import ends_at
 from muster.tables.sql.expiry import WEEK_MS, expiry
 from muster.tables.sql.hours import HOUR_MS
 from muster.tables.sql.judging import NOT_REMEMBERED, status_then
-from muster.tables.sql.queries import DUCKDB_EXPLODE, lag
+from muster.tables.sql.lag import lag
+from muster.tables.sql.queries import DUCKDB_EXPLODE
 from muster.tables.storage.addresses import filesystem, is_local
 
 GLOB_CHARACTERS = frozenset("*?")
@@ -203,7 +205,8 @@ class Moment:
 
     def _lag(self) -> str:
         offsets, members = self.relation("offsets"), self.relation("members")
-        return lag(offsets, self._now("log_ends"), members, as_of_ms=self._as_of_ms, explode=DUCKDB_EXPLODE)
+        newest = self._kept("newest_ends", lambda: ends_at(self._now("log_ends"), self._as_of_ms))
+        return lag(offsets, self.relation("log_ends"), newest, members, explode=DUCKDB_EXPLODE)
 
     def _status(self) -> str:
         kinds = {name: TABLES["status"].field(name).type for name in NOT_REMEMBERED}

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 UNSEEN = "?"
 """In place of a moment: behind, and it is not known since when."""
+INTERPOLATED = "interpolated"
 LEVELS = "▁▂▃▄▅▆▇█"
 MOST_TRENDS = 200
 """Groups of which history is looked through."""
@@ -52,6 +53,8 @@ def _partitions(asked: Asked, tables: "Tables", window: "Window") -> Status:
 
     lags = partition_lags(tables, asked.groups, window, asked.as_of_ms)
     write_rows(asked, lags, PartitionLag, lambda rows: _partition_table(rows, window))
+    if asked.format.is_for_people and any(each.log_end_by == INTERPOLATED for each in lags):
+        say("ends of logs, and so lags, are drawn between the looks before and after that moment.")
     _sum_up(asked, group_lags(tables, asked.groups, asked.as_of_ms), lags[: asked.shown_rows])
     return Status.OK
 
@@ -68,9 +71,13 @@ def _sum_up(asked: Asked, lags: Sequence["GroupLag"], shown: "Sequence[GroupLag 
         say("no group has committed anything, or has anything assigned.")
     elif len(lags) == 1:
         say(f"in all: {_in_words(lags[0])}.")
+    elif all(each.lag is None for each in lags):
+        say(f"of none of {counted(len(lags), 'group')} is the lag known; `muster lag GROUP` says why.")
     else:
         behind = are_or_is(sum(1 for each in lags if each.lag), len(lags), "group")
-        say(f"{behind} behind, by {counted(sum(each.lag or 0 for each in lags), 'record')} in all.")
+        unknown = sum(1 for each in lags if each.lag is None)
+        more = f"; of {counted(unknown, 'group')} it is not known" if unknown else ""
+        say(f"{behind} behind, by {counted(sum(each.lag or 0 for each in lags), 'record')} in all{more}.")
 
 
 def _in_words(lag: "GroupLag") -> str:

@@ -16,6 +16,66 @@ def same_log(left: str, right: str) -> str:
     return f"{left}.topic = {right}.topic AND {left}.partition = {right}.partition"
 
 
+def _risen(left: str, next: str, left_ms: str, next_ms: str, at_ms: str) -> str:
+    """By how much a number that was `left` and became `next` had risen at a moment between, on the straight line."""
+    return (
+        f"CAST(floor(CAST({next} - {left} AS DOUBLE) * CAST({at_ms} - {left_ms} AS DOUBLE) "
+        f"/ CAST({next_ms} - {left_ms} AS DOUBLE)) AS BIGINT)"
+    )
+
+
+def newest_ends(log_ends: str, run_number: int | None = None) -> str:
+    """What the last run observed, or one run; of rows without a run's number, the latest by time.
+
+    By run, since clocks step back and records of any time come and go.
+    """
+    run = "coalesce({0}.run_number, -1)"
+    chosen = "" if run_number is None else f"WHERE r.run_number = {int(run_number)}"
+    return f"""
+        SELECT e.topic, e.partition, max(n.run_number) AS run_number, max(e.observed_at_ms) AS observed_at_ms,
+            max(e.log_start_offset) AS log_start_offset, max(e.log_end_offset) AS log_end_offset,
+            CASE WHEN max(e.log_end_offset) IS NOT NULL THEN 'observed' END AS log_end_by,
+            max(e.last_stable_offset) AS last_stable_offset, max(e.data_end_offset) AS data_end_offset
+        FROM {log_ends} e JOIN (
+            SELECT {run.format("r")} AS run_number, max(r.observed_at_ms) AS observed_at_ms FROM {log_ends} r {chosen}
+            GROUP BY {run.format("r")} ORDER BY run_number DESC LIMIT 1
+        ) n ON {run.format("e")} = n.run_number AND (n.run_number >= 0 OR e.observed_at_ms = n.observed_at_ms)
+        GROUP BY e.topic, e.partition"""
+
+
+def ends_at(log_ends: str, at_ms: int) -> str:
+    """Where logs ended at a moment, with the columns of `newest_ends`: what the last run before it had observed, moved
+    on to the moment itself where a later run has observed the same log.
+
+    Markers at the very end are known of observations alone.
+    """
+    moment = int(at_ms)
+    before = f"(SELECT * FROM {log_ends} b WHERE b.observed_at_ms <= {moment})"
+    is_near = f"l.observed_at_ms >= {moment - LOOK_BACK_MS} AND l.next_end >= l.log_end_offset"
+    is_between = f"coalesce({is_near} AND l.next_end > l.log_end_offset AND l.observed_at_ms < {moment}, FALSE)"
+    ends = ("l.log_end_offset", "l.next_end", "l.observed_at_ms", "l.next_ms", str(moment))
+    stable = ("l.last_stable_offset", "l.next_stable", "l.observed_at_ms", "l.next_ms", str(moment))
+    return f"""
+        SELECT l.topic, l.partition, l.run_number,
+            CASE WHEN {is_near} THEN {moment} ELSE l.observed_at_ms END AS observed_at_ms, l.log_start_offset,
+            CASE WHEN {is_between} THEN l.log_end_offset + {_risen(*ends)} ELSE l.log_end_offset END AS log_end_offset,
+            CASE WHEN {is_between} THEN 'interpolated' ELSE l.log_end_by END AS log_end_by,
+            CASE WHEN NOT {is_between} THEN l.last_stable_offset
+                WHEN l.next_stable >= l.last_stable_offset THEN l.last_stable_offset + {_risen(*stable)}
+                END AS last_stable_offset,
+            CASE WHEN NOT {is_between} THEN l.data_end_offset END AS data_end_offset
+        FROM (
+            SELECT e.*, s.observed_at_ms AS next_ms, s.log_end_offset AS next_end, s.last_stable_offset AS next_stable
+            FROM ({newest_ends(before)}) e LEFT JOIN (
+                SELECT o.topic, o.partition, o.run_number, o.observed_at_ms, o.log_end_offset, o.last_stable_offset,
+                    row_number() OVER (
+                        PARTITION BY o.topic, o.partition ORDER BY o.observed_at_ms, o.run_number) AS place
+                FROM {log_ends} o WHERE o.observed_at_ms > {moment} AND o.observed_at_ms < {moment + LOOK_BACK_MS}
+                    AND o.log_end_offset IS NOT NULL
+            ) s ON {same_log("e", "s")} AND s.place = 1 AND coalesce(s.run_number, -1) >= e.run_number
+        ) l"""
+
+
 def observations(log_ends: str, interval_ms: int, since_ms: int) -> str:
     """Every observation of a log's end with the one before it and the one after it.
 
@@ -83,8 +143,7 @@ def at_intervals(spots: str, looks: str, interval_ms: int) -> str:
     return f"""
         SELECT f.topic, f.partition, f.interval_start_ms, f.era,
             CASE WHEN {is_within} AND NOT {has_line} THEN f.left_ms ELSE {over} END AS at_ms,
-            CASE WHEN {has_line} THEN f.left_end + CAST(floor(CAST(f.next_end - f.left_end AS DOUBLE)
-                    * CAST({over} - f.left_ms AS DOUBLE) / CAST(f.next_ms - f.left_ms AS DOUBLE)) AS BIGINT)
+            CASE WHEN {has_line} THEN f.left_end + {_risen("f.left_end", "f.next_end", "f.left_ms", "f.next_ms", over)}
                 WHEN {is_within} THEN f.left_end END AS log_end_offset,
             CASE WHEN {has_line} AND f.next_end > f.left_end THEN 'interpolated'
                 WHEN {has_line} OR {is_within} THEN 'observed' END AS log_end_by
