@@ -13,12 +13,13 @@ import duckdb
 from muster.errors import BadInput
 from muster.tables.reading import ORDERS, Tables
 from muster.tables.relations import add_relation
-from muster.tables.schemas import MOMENTS, REBALANCES, TABLES, published_name
+from muster.tables.schemas import MOMENTS, REBALANCES, TABLES, published_form, published_name
 from muster.tables.storage.addresses import is_local
 
 EXPLAINED = re.compile(r"\s*EXPLAIN\s+(ANALYZE\s+)?", re.IGNORECASE)
 NO_TABLE = re.compile(r"Table with name (\S+) does not exist")
-LISTS_TABLES = re.compile(r"\bSHOW\b", re.IGNORECASE)
+SHOWS = re.compile(r"\s*SHOW\b", re.IGNORECASE)
+"""What there is, tables or columns: no rows are asked for."""
 
 
 def query(tables: Tables, sql: str, as_of_ms: int | None = None) -> Any:
@@ -28,7 +29,10 @@ def query(tables: Tables, sql: str, as_of_ms: int | None = None) -> Any:
     connection = duckdb.connect()
     try:
         _check(connection, sql)
-        _add_views(connection, tables, _named(sql), as_of_ms)
+        if SHOWS.match(sql):
+            _add_names(connection)
+        else:
+            _add_views(connection, tables, _named(sql), as_of_ms)
         _lock(connection, tables)
         answer = connection.sql(sql)
         if answer is None:
@@ -49,9 +53,13 @@ def _check(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
 
 def _named(sql: str) -> list[str]:
     """Tables that a statement may mean."""
-    if LISTS_TABLES.search(sql):
-        return list(ORDERS)
     return [name for name in ORDERS if re.search(rf"\b{name}\b", sql, re.IGNORECASE)]
+
+
+def _add_names(connection: duckdb.DuckDBPyConnection) -> None:
+    """Every table, without its rows."""
+    for name in ORDERS:
+        connection.register(name, published_form(TABLES[name]).empty_table())
 
 
 def _add_views(

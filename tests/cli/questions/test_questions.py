@@ -41,7 +41,26 @@ def test_lag_for_people(tables: Path) -> None:
     assert "BEHIND-SINCE (UTC)  LAST 2 H" in head
     assert re.match(r"orders-app +100 +- +12 min 28 s +11-17 08:00 +▁.*▄.*█ +1/2", first)
     assert "< 11-17 08:05" in out
-    assert "2 of 4 groups are behind, by 107 records in all." in err
+    assert "2 of 4 groups are behind, by 107 records in all; of 1 group it is not known." in err
+
+
+def test_lag_as_of_a_moment_between_two_looks_is_drawn(tables: Path) -> None:
+    status, out, err = run("lag", "orders-app", "--tables", tables, "--as-of", "2026-11-17T08:10")
+    assert status == Status.OK
+    rows = objects("lag", "orders-app", "--tables", tables, "--as-of", "2026-11-17T08:10")
+    first = next(row for row in rows if row["partition"] == 0)
+    assert 510 < first["log_end_offset"] < 600
+    assert (first["log_end_by"], first["lag"]) == ("interpolated", first["log_end_offset"] - first["committed_offset"])
+    assert f" {first['log_end_offset']} " in out
+    assert "ends of logs, and so lags, are drawn between the looks before and after that moment." in err
+    assert "are drawn" not in run("lag", "orders-app", "--tables", tables).err
+
+
+def test_lag_as_of_a_moment_before_the_first_look_is_unknown(tables: Path) -> None:
+    status, _, err = run("lag", "--tables", tables, "--as-of", "2026-11-17T07:45")
+    assert status == Status.OK
+    assert "is the lag known" in err
+    assert "behind" not in err
 
 
 def test_the_trend_finds_room_on_a_terminal(tables: Path) -> None:
@@ -122,6 +141,9 @@ def test_compared_for_people(tables: Path) -> None:
     assert "members: 0 → 2: +shop-0 +shop-1." in err
     assert "is not after T1" in run("compare", "2026-11-17T08:00", "2026-11-17T07:00", "--tables", tables).err
     assert run("compare", "2100-01-01", "now", "--tables", tables).status == Status.BAD_INPUT
+    early = run("compare", "2020-01-01", "now", "--tables", tables)
+    assert (early.status, early.out) == (Status.BAD_INPUT, "")
+    assert "nothing is known of 2020-01-01 00:00:00 UTC. Ask for 2026-" in early.err
 
 
 def test_many_groups_are_not_all_shown(tmp_path: Path) -> None:

@@ -61,8 +61,9 @@ def register_views(
     from muster.tables.about import ABOUT
     from muster.tables.reading import ORDERS
 
-    shown = {table: _version(manifest, table) for table in ORDERS if table in manifest.tables}
-    due = {table: sql for table, sql in _view_texts(store.address, manifest).items() if table in shown}
+    shown = {table: _version(manifest, table) for table in ORDERS}
+    texts = _view_texts(store.address, manifest)
+    due = {table: texts.get(table) or _no_rows(table) for table in ORDERS}
     due = {table: sql for table, sql in due.items() if (known or {}).get(table) != shown[table]}
     if not due:
         return shown
@@ -108,8 +109,9 @@ def check_catalog(spark: "SparkSession", place: str) -> None:
 
 
 def _version(manifest: "Manifest", table: str) -> int:
-    """A number that is another one whenever a table's view is."""
-    return manifest.tables[table] + (manifest.tables.get("latest_rebalances", 0) if table == "rebalances" else 0)
+    """A number that is another one whenever a table's view is; of a table that no run has written yet, -1."""
+    newest = manifest.tables.get("latest_rebalances", 0) if table == "rebalances" else 0
+    return manifest.tables.get(table, -1) + newest
 
 
 def _view_texts(address: str, manifest: "Manifest") -> dict[str, str]:
@@ -120,12 +122,13 @@ def _view_texts(address: str, manifest: "Manifest") -> dict[str, str]:
         for table, version in manifest.tables.items()
     }
     texts = dict(rows)
-    if {"rebalances", "latest_rebalances"} <= set(rows):
+    if "latest_rebalances" in rows:
         from muster.tables.schemas import PUBLISHED
 
         names = ", ".join(_quoted(name) for name in PUBLISHED["rebalances"].names)
         newest = f"SELECT {names} FROM ({rows['latest_rebalances']}) WHERE at IS NOT NULL"
-        texts["rebalances"] = f"SELECT {names} FROM ({rows['rebalances']}) UNION ALL {newest}"
+        before = f"SELECT {names} FROM ({rows['rebalances']}) UNION ALL " if "rebalances" in rows else ""
+        texts["rebalances"] = before + newest
     if "open_commits" in rows:
         key = "group_id, topic, partition"
         ended = (
@@ -137,6 +140,16 @@ def _view_texts(address: str, manifest: "Manifest") -> dict[str, str]:
             "WHERE c.kind = 'commit' AND c.txn_outcome = 'open'"
         )
     return texts
+
+
+def _no_rows(table: str) -> str:
+    """The query behind the view of a table that no run has written yet: it has its columns all the same."""
+    from muster.pipeline.spark.published import struct_of_table
+
+    columns = (
+        f"CAST(NULL AS {field.dataType.simpleString()}) AS {_quoted(field.name)}" for field in struct_of_table(table)
+    )
+    return f"SELECT {', '.join(columns)} WHERE FALSE"
 
 
 @contextmanager
