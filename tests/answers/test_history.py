@@ -109,7 +109,7 @@ def test_what_changed_between_two_moments(tables: Tables) -> None:
     assert orders[0].has_changed
     changed = partition_changes(tables, EIGHT_MS + MINUTE_MS, None, ["orders-app"])
     assert changed == [
-        PartitionChange("orders-app", "orders", 0, 500, 500, 10, 100, None, "shop-0"),
+        PartitionChange("orders-app", "orders", 0, 500, 500, 12, 100, None, "shop-0"),
         PartitionChange("orders-app", "orders", 1, None, 40, None, 0, None, "shop-1"),
     ]
     assert [each.moved for each in changed] == [0, None]

@@ -65,6 +65,7 @@ def test_nothing_remembered_is_nothing_known(tmp_path: Path) -> None:
         assert (orders.behind_since_ms, set(orders.trend)) == (None, {100})
 
 
-def test_lag_as_of_a_moment_is_measured_against_the_ends_seen_until_then(tables: Tables) -> None:
-    (group,) = group_lags(tables, ["orders-app"], EIGHT_MS + MINUTE_MS)
-    assert (group.lag, group.partitions) == (10, 1)
+def test_lag_as_of_a_moment_is_measured_against_the_ends_at_that_moment(tables: Tables) -> None:
+    """Looks saw 510 at eight, and 600 at half past."""
+    found = [group_lags(tables, ["orders-app"], EIGHT_MS + minutes * MINUTE_MS) for minutes in (0, 1, 20)]
+    assert [(group.lag, group.partitions) for (group,) in found] == [(10, 1), (12, 1), (64, 1)]

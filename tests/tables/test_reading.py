@@ -96,7 +96,8 @@ def test_lag_says_when_the_ends_were_observed(tmp_path: Path) -> None:
     given = commits({"log_offset": 0, "timestamp_ms": 50, "committed_offset": 4})
     published(tmp_path, given | {"log_ends": pa.Table.from_pylist(ends, schema=LOG_ENDS)})
     with open_tables(tmp_path) as tables:
-        assert tables.read("lag", as_of_ms=150).ends_observed_at_ms == 100
+        assert tables.read("lag", as_of_ms=200)[-2:] == (200, False)
+        assert tables.read("lag", as_of_ms=150)[-2:] == (150, True)
         assert tables.read("lag", as_of_ms=99).ends_observed_at_ms is None
         assert tables.read("offsets", as_of_ms=150).ends_observed_at_ms is None
 
@@ -182,7 +183,7 @@ def test_the_newest_rebalance_of_a_group_is_shown_with_the_others(tmp_path: Path
         assert [row["generation"] for row in rows(tables, "latest_rebalances")] == [1, 2]
 
 
-def test_lag_of_a_moment_is_against_the_ends_known_by_then(tmp_path: Path) -> None:
+def test_lag_of_a_moment_is_against_the_ends_of_that_moment(tmp_path: Path) -> None:
     ends = [
         {"topic": "t", "partition": 0, "observed_at_ms": at, "log_end_offset": end}
         for at, end in ((100, 10), (200, 30))
@@ -190,7 +191,8 @@ def test_lag_of_a_moment_is_against_the_ends_known_by_then(tmp_path: Path) -> No
     given = commits({"log_offset": 0, "timestamp_ms": 50, "committed_offset": 4})
     published(tmp_path, given | {"log_ends": pa.Table.from_pylist(ends, schema=LOG_ENDS)})
     with open_tables(tmp_path) as tables:
-        assert [row["lag"] for row in rows(tables, "lag", as_of_ms=150)] == [6]
+        assert [row["lag"] for row in rows(tables, "lag", as_of_ms=100)] == [6]
+        assert [row["lag"] for row in rows(tables, "lag", as_of_ms=150)] == [16]
         assert [row["lag"] for row in rows(tables, "lag", as_of_ms=200)] == [26]
         assert [row["lag"] for row in rows(tables, "lag", as_of_ms=99)] == [None]  # unknown, not 0
 

@@ -65,7 +65,9 @@ class Answer(NamedTuple):
     as_of_ms: int
     """Of which moment the rows are: the one asked for, else that of the tables (`Manifest.moment_ms`)."""
     ends_observed_at_ms: int | None = None
-    """Of `lag`: when the newest of the ends of logs that it is measured against was observed."""
+    """Of `lag`: of when the newest of the ends of logs is that it is measured against."""
+    ends_are_drawn: bool = False
+    """Of `lag`: some of them between two observations."""
 
     def table(self) -> Any:
         """All rows as one `pyarrow.Table`."""
@@ -143,7 +145,9 @@ class Tables:
         if limit is not None:
             sql += f" LIMIT {int(limit)}"
         schema = published_form(TABLES[table])
-        observed = self._one(f"SELECT max(observed_at_ms) FROM {relation} q")[0] if table == "lag" else None
+        drawn = "coalesce(bool_or(log_end_by = 'interpolated'), FALSE)"
+        asked = f"SELECT max(observed_at_ms), {drawn} FROM {relation} q"
+        observed = self._one(asked) if table == "lag" else (None, False)
         with self._told():
             batches = self._connection.sql(sql, params=values).to_arrow_reader()
         each = self._each(batches, TABLES[table], schema)
@@ -152,7 +156,7 @@ class Tables:
         rows = pa.RecordBatchReader.from_batches(schema, each)
         incomplete = {} if as_of_ms is None else self.incomplete(as_of_ms)
         moment_ms = self.manifest.moment_ms if as_of_ms is None else as_of_ms
-        return Answer(rows, schema, incomplete, moment_ms, observed)
+        return Answer(rows, schema, incomplete, moment_ms, *observed)
 
     def relation(self, table: str, as_of_ms: int | None = None, groups: Sequence[str] = ()) -> str:
         """A relation with the inner rows of a table, now or as of a moment, for SQL of one's own (`asked`).

@@ -52,7 +52,7 @@ def test_lag_as_of_a_moment_between_two_looks_is_drawn(tables: Path) -> None:
     assert 510 < first["log_end_offset"] < 600
     assert (first["log_end_by"], first["lag"]) == ("interpolated", first["log_end_offset"] - first["committed_offset"])
     assert f" {first['log_end_offset']} " in out
-    assert "ends of logs, and so lags, are drawn between the looks before and after that moment." in err
+    assert "log ends, and so lags, are drawn between the looks before and after that moment." in err
     assert "are drawn" not in run("lag", "orders-app", "--tables", tables).err
 
 

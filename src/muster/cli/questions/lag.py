@@ -54,7 +54,7 @@ def _partitions(asked: Asked, tables: "Tables", window: "Window") -> Status:
     lags = partition_lags(tables, asked.groups, window, asked.as_of_ms)
     write_rows(asked, lags, PartitionLag, lambda rows: _partition_table(rows, window))
     if asked.format.is_for_people and any(each.log_end_by == INTERPOLATED for each in lags):
-        say("ends of logs, and so lags, are drawn between the looks before and after that moment.")
+        say("log ends, and so lags, are drawn between the looks before and after that moment.")
     _sum_up(asked, group_lags(tables, asked.groups, asked.as_of_ms), lags[: asked.shown_rows])
     return Status.OK
 

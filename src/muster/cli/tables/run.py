@@ -147,7 +147,9 @@ def _tell_moment(request: Request, tables: "Tables", answer: "Answer") -> None:
         is_later = newest_ms is not None and answer.as_of_ms > newest_ms
         newest = f"; the newest record is of {shown_moment(newest_ms)}" if is_later else ""
         told = f"as of {shown_moment(answer.as_of_ms)}{newest}."
-    if answer.ends_observed_at_ms is not None:
+    if answer.ends_are_drawn:
+        told += " Log ends are drawn between the looks before and after it."
+    elif answer.ends_observed_at_ms is not None:
         told += f" Log ends were observed at {shown_moment(answer.ends_observed_at_ms)}."
     say(told)
 
