@@ -8,7 +8,7 @@ STAMP  := $(VENV)/.muster-setup
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check shape fmt real suites long sim campaign mutants scenarios bench kafka wheel clients promtool browser screenshot lock clean
+.PHONY: help setup demo test check modules shape fmt real suites long sim campaign mutants scenarios bench kafka wheel clients promtool browser screenshot lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,9 +34,14 @@ $(STAMP): requirements/build.lock requirements/dev.lock requirements/java.lock p
 demo: setup ## the whole of muster alive: a broker, clients that die and come back, Spark, answers, pages (DURATION=60)
 	@DURATION=$(or $(DURATION),60) $(BIN)/python examples/demo.py
 
-test: setup check ## the tests of every day (minutes; JOBS=4 at a time)
+test: setup ## the tests of every day (minutes; JOBS=4 at a time)
+	@$(MAKE) --no-print-directory -j 2 check modules
 	@if [ "$(CI)" = true ]; then $(MAKE) --no-print-directory promtool browser; fi
 	$(BIN)/python -m pytest -m "not long and not matrix" -n $(or $(JOBS),4) --dist loadfile --no-loadscope-reorder --durations=20
+
+modules: setup
+	@# What pytest makes of the tests' modules is made once, beside the checks, and not by each of its processes.
+	@$(BIN)/python -m pytest --collect-only -qq >/dev/null 2>&1 || true
 
 check: setup ## format, lint and types
 	@$(BIN)/ruff format --check src tests bench examples
