@@ -92,7 +92,7 @@ def test_records_that_retention_took_are_lost_and_no_lag(life: Life, tmp_path: P
 
 
 def test_lag_as_of_a_moment_where_the_group_went_on_and_nobody_looked_is_drawn(life: Life, tmp_path: Path) -> None:
-    """From 10 to 20; and the group has committed more than the line has then."""
+    """From 10 to 20; and the group had committed more than the line has then."""
     tables = tmp_path / "tables"
     produce(life, "orders", 0, *[life.now_ms] * 10)
     life.commit(SHOP, 8)
@@ -105,8 +105,9 @@ def test_lag_as_of_a_moment_where_the_group_went_on_and_nobody_looked_is_drawn(l
     run_here(tables, life.root)
     assert (lag_of(tables)["lag"], lag_of(tables, looked_ms)["lag"]) == (1, 2)
     row = lag_of(tables, between_ms)
-    assert (row["committed_offset"], row["log_end_offset"], row["log_end_by"]) == (19, 15, "interpolated")
-    assert [row[name] for name in ("lag", "offset_lag", "lag_ms", "lag_unknown")] == [0, -4, 0, None]
+    assert (row["committed_offset"], row["log_end_offset"], row["log_end_by"]) == (19, 19, "interpolated")
+    assert [row[name] for name in ("lag", "offset_lag", "lag_ms", "lag_unknown")] == [0, 0, 0, None]
+    assert not rows_of(tables, "findings", as_of_ms=between_ms)["findings"]  # nobody is beyond the end
 
 
 def test_a_commit_dated_far_ahead_does_not_end_the_past(life: Life, tmp_path: Path) -> None:

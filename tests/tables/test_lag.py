@@ -20,7 +20,7 @@ def committed(offset: int, group: str = "g", partition: int = 0) -> Row:
     return {"group_id": group, "topic": "t", "partition": partition, "committed_offset": offset}
 
 
-def end(at_ms: int, offset: int | None, partition: int = 0, **more: int) -> Row:
+def end(at_ms: int, offset: int | None, partition: int = 0, **more: int | str) -> Row:
     return {"topic": "t", "partition": partition, "observed_at_ms": at_ms, "log_end_offset": offset, **more}
 
 
@@ -188,7 +188,14 @@ def test_as_of_a_moment_ends_are_between_the_looks_around_it() -> None:
     row = one([committed(12) | {"timestamp_ms": 140}], ends, as_of_ms=150)  # committed after the look
     assert (row["lag"], row["lag_ms"], row["lag_unknown"]) == (3, 30, None)
     row = one([committed(17) | {"timestamp_ms": 140}], ends, as_of_ms=150)
-    assert (row["lag"], row["offset_lag"], row["lag_ms"]) == (0, -2, 0)  # the line is no more than a guess
+    assert (row["lag"], row["offset_lag"], row["lag_ms"], row["log_end_offset"]) == (
+        0,
+        0,
+        0,
+        17,
+    )  # it was that far then
+    row = one([committed(25) | {"timestamp_ms": 140}], ends, as_of_ms=150)
+    assert (row["lag"], row["offset_lag"], row["log_end_offset"]) == (0, -5, 20)  # and cannot have been any further
     row = one([committed(5)], ends, as_of_ms=250)
     assert (row["log_end_offset"], row["last_stable_offset"], row["stable_lag"]) == (55, None, None)
 
@@ -215,15 +222,32 @@ def test_an_end_that_did_not_move_between_looks_is_known() -> None:
         [end(100, 10), end(200, 4)],
         [end(100, 10), end(200, None)],
         [end(100, 10), end(200, 20, partition=1)],
-        [end(200, 20, run_number=1), end(100, 10, run_number=2)],
+        [end(100, 10, topic_id="a"), end(200, 20, topic_id="b")],
     ],
-    ids=["none after", "a day later", "made anew", "not to be had", "of another partition", "of an earlier run"],
+    ids=["none after", "a day later", "fell", "not to be had", "of another partition", "of another topic"],
 )
 def test_there_is_no_line_to_a_look_that_says_nothing(ends: list[Row]) -> None:
     row = one([committed(5)], ends, as_of_ms=150)
     assert (row["lag"], row["observed_at_ms"], row["log_end_by"]) == (5, 100, "observed")
     row = one([committed(12) | {"timestamp_ms": 140}], ends, as_of_ms=150)
     assert row["lag_unknown"] == "committed after the end was observed"
+
+
+def test_a_look_that_did_not_get_an_end_is_passed_over() -> None:
+    ends = [end(100, 10, run_number=1), end(150, None, run_number=2), end(300, 30, run_number=4)]
+    assert one([committed(5)], ends, as_of_ms=200)["lag"] == 15
+    gone = [*ends[:2], end(180, 7, partition=1, run_number=3)]  # nobody saw it after that: it may have been deleted
+    assert one([committed(5)], gone, as_of_ms=200)["lag_unknown"] == "end not observed"
+
+
+def test_of_looks_of_one_moment_the_furthest_counts() -> None:
+    ends = [end(100, 10, run_number=1), end(200, 15, run_number=2), end(200, 20, run_number=3)]
+    assert one([committed(5)], ends, as_of_ms=150)["log_end_offset"] == 15
+
+
+def test_markers_at_a_drawn_end_are_drawn_too() -> None:
+    ends = [end(100, 10, data_end_offset=9), end(200, 20, data_end_offset=19)]
+    assert [one([committed(9)], ends, as_of_ms=at_ms)["lag"] for at_ms in (100, 101, 150, 200)] == [0, 0, 5, 10]
 
 
 def test_there_is_no_line_from_a_look_of_long_ago() -> None:

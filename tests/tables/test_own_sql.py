@@ -52,7 +52,8 @@ def test_as_of_a_moment(tables: Tables) -> None:
 
 
 def test_all_tables_are_listed(tables: Tables) -> None:
-    assert {row["name"] for row in rows(tables, "SHOW TABLES")} == set(ORDERS)
+    for sql in ("SHOW TABLES", "-- all\nshow tables", "SELECT name FROM (SHOW TABLES)"):
+        assert {row["name"] for row in rows(tables, sql)} == set(ORDERS)
 
 
 @pytest.mark.parametrize(

@@ -31,14 +31,14 @@ class PartitionLag(NamedTuple):
     member_id: str | None
     client_id: str | None
     client_host: str | None
-    log_end_by: str | None
-    """How `log_end_offset` is known: `observed`, or as of a moment `interpolated` between two observations."""
     behind_since_ms: int | None = None
     """Since when it is behind. None: it is not, or no look saw it begin."""
     was_behind_before: bool | None = None
     """Whether it was behind then already: there was no look before, or looks further back were not read."""
     trend: tuple[int | None, ...] = ()
     """Lags at equal distances, the last one now."""
+    log_end_by: str | None = None
+    """How `log_end_offset` is known: `observed`, or as of a moment `interpolated` between two observations."""
 
 
 class GroupLag(NamedTuple):
@@ -99,7 +99,7 @@ def partition_lags(
         SELECT group_id, topic, partition, committed_offset, log_end_offset, lag, lag_ms, lost_records, lag_unknown,
             member_id, client_id, client_host, log_end_by FROM {tables.relation("lag", as_of_ms, groups)} l
         ORDER BY lag DESC NULLS LAST, group_id, topic, partition""")
-    lags = [PartitionLag(*row) for row in rows]
+    lags = [PartitionLag(*row[:-1])._replace(log_end_by=row[-1]) for row in rows]
     remembered = _remembered(tables, sorted({each.group_id for each in lags}), window)
     found = []
     for each in lags:

@@ -18,8 +18,7 @@ from muster.tables.storage.addresses import is_local
 
 EXPLAINED = re.compile(r"\s*EXPLAIN\s+(ANALYZE\s+)?", re.IGNORECASE)
 NO_TABLE = re.compile(r"Table with name (\S+) does not exist")
-SHOWS = re.compile(r"\s*SHOW\b", re.IGNORECASE)
-"""What there is, tables or columns: no rows are asked for."""
+LISTS_TABLES = re.compile(r"\bSHOW\b", re.IGNORECASE)
 
 
 def query(tables: Tables, sql: str, as_of_ms: int | None = None) -> Any:
@@ -29,10 +28,10 @@ def query(tables: Tables, sql: str, as_of_ms: int | None = None) -> Any:
     connection = duckdb.connect()
     try:
         _check(connection, sql)
-        if SHOWS.match(sql):
-            _add_names(connection)
-        else:
-            _add_views(connection, tables, _named(sql), as_of_ms)
+        named = _named(sql)
+        _add_views(connection, tables, named, as_of_ms)
+        if LISTS_TABLES.search(sql):
+            _add_names(connection, [name for name in ORDERS if name not in named])
         _lock(connection, tables)
         answer = connection.sql(sql)
         if answer is None:
@@ -56,9 +55,9 @@ def _named(sql: str) -> list[str]:
     return [name for name in ORDERS if re.search(rf"\b{name}\b", sql, re.IGNORECASE)]
 
 
-def _add_names(connection: duckdb.DuckDBPyConnection) -> None:
-    """Every table, without its rows."""
-    for name in ORDERS:
+def _add_names(connection: duckdb.DuckDBPyConnection, names: Iterable[str]) -> None:
+    """Tables without their rows."""
+    for name in names:
         connection.register(name, published_form(TABLES[name]).empty_table())
 
 

@@ -214,13 +214,13 @@ class Tables:
         self.refuse_unknown(as_of_ms)
         return batches
 
-    def refuse_unknown(self, as_of_ms: int) -> None:
+    def refuse_unknown(self, as_of_ms: int, option: str = "--as-of ") -> None:
         """Refuse a moment before all that history has: where there is no row, that may be why."""
         first_ms = self.first_record_ms()
         if first_ms is not None and as_of_ms < first_ms:
             raise BadInput(
                 f"the oldest record in the tables at {self.store.address} is of {shown(first_ms)}: nothing is known of "
-                f"{shown(as_of_ms)}. Ask for --as-of {iso_time(first_ms)} or later."
+                f"{shown(as_of_ms)}. Ask for {option}{iso_time(first_ms)} or later."
             )
 
     def first_record_ms(self) -> int | None:

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Any
 from muster.cli.output import say
 from muster.cli.people import counted, shown_moment
 from muster.cli.questions.answering import Asked, ask, write_rows
-from muster.cli.questions.asking import are_there, check_known, moment_of, tell_compacted
+from muster.cli.questions.asking import are_there, moment_of, tell_compacted
 from muster.cli.status import Status
 from muster.cli.tabular import Column, Kind, Shown, Table
-from muster.errors import BadInput
 from muster.patterns import is_wild
 
 if TYPE_CHECKING:
@@ -27,9 +26,9 @@ def show_compared(
         from muster.answers.compare import GroupChange, PartitionChange, group_changes, partition_changes
 
         until_ms = moment_of(tables, after_ms)
-        for moment_ms in (before_ms, after_ms):
-            _check_known(tables, moment_ms)
         groups = group_changes(tables, before_ms, after_ms, groups_like)
+        if all(group.state_before is None for group in groups):
+            tables.refuse_unknown(before_ms, option="")
         tell_compacted(tables, before_ms)
         if not groups and groups_like:
             are_there(tables, groups_like, after_ms)
@@ -47,13 +46,6 @@ def show_compared(
         return Status.OK
 
     return ask(asked, answer)
-
-
-def _check_known(tables: "Tables", moment_ms: int | None) -> None:
-    try:
-        check_known(tables, moment_ms)
-    except BadInput as error:  # moments have no option here
-        raise BadInput(str(error).replace("--as-of ", "")) from None
 
 
 def _members(group: "GroupChange") -> str:

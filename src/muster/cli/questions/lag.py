@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 UNSEEN = "?"
 """In place of a moment: behind, and it is not known since when."""
-INTERPOLATED = "interpolated"
 LEVELS = "▁▂▃▄▅▆▇█"
 MOST_TRENDS = 200
 """Groups of which history is looked through."""
@@ -32,9 +31,18 @@ def show_lag(asked: Asked, since_ms: int | None, length_ms: int, by_partition: b
         until_ms = moment_of(tables, asked.as_of_ms)
         window = Window(min(since_ms or until_ms - length_ms, until_ms), until_ms)
         tell_compacted(tables, window.since_ms, asked.as_of_ms)
+        _tell_drawn(tables, asked)
         return _partitions(asked, tables, window) if asked.is_of_one or by_partition else _groups(asked, tables, window)
 
     return ask(asked, answer)
+
+
+def _tell_drawn(tables: "Tables", asked: Asked) -> None:
+    if asked.as_of_ms is None or not asked.format.is_for_people:
+        return
+    relation = tables.relation("lag", asked.as_of_ms, asked.groups)
+    if tables.asked(f"SELECT 1 FROM {relation} l WHERE log_end_by = 'interpolated' LIMIT 1"):
+        say("log ends are drawn between the looks before and after that moment, and lags by them.")
 
 
 def _groups(asked: Asked, tables: "Tables", window: "Window") -> Status:
@@ -53,8 +61,6 @@ def _partitions(asked: Asked, tables: "Tables", window: "Window") -> Status:
 
     lags = partition_lags(tables, asked.groups, window, asked.as_of_ms)
     write_rows(asked, lags, PartitionLag, lambda rows: _partition_table(rows, window))
-    if asked.format.is_for_people and any(each.log_end_by == INTERPOLATED for each in lags):
-        say("log ends, and so lags, are drawn between the looks before and after that moment.")
     _sum_up(asked, group_lags(tables, asked.groups, asked.as_of_ms), lags[: asked.shown_rows])
     return Status.OK
 

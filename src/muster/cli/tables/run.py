@@ -148,7 +148,9 @@ def _tell_moment(request: Request, tables: "Tables", answer: "Answer") -> None:
         newest = f"; the newest record is of {shown_moment(newest_ms)}" if is_later else ""
         told = f"as of {shown_moment(answer.as_of_ms)}{newest}."
     if answer.ends_are_drawn:
-        told += " Log ends are drawn between the looks before and after it."
+        told += " Log ends are drawn between the looks before and after it, where there are both."
+    elif answer.ends_observed_at_ms == request.as_of_ms and request.as_of_ms is not None:
+        told += " Log ends are of that moment."
     elif answer.ends_observed_at_ms is not None:
         told += f" Log ends were observed at {shown_moment(answer.ends_observed_at_ms)}."
     say(told)

@@ -73,7 +73,9 @@ def register_views(
         there = {row["tableName"] for row in spark.sql(f"SHOW TABLES IN {schema}").collect() if not row["isTemporary"]}
         for table in sorted(there.intersection(due)):
             (found,) = spark.sql(f"SHOW TBLPROPERTIES {schema}.{table} ('{OURS}')").collect()
-            if found["value"] != store.address:
+            if found["value"] != store.address and table not in manifest.tables:
+                del due[table]  # there is nothing to show yet, and the name is taken
+            elif found["value"] != store.address:
                 raise BadInput(
                     f"{place} has a table or view called {table} that does not show the tables at {store.address}. "
                     "Drop it, or name another schema."

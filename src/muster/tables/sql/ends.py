@@ -2,8 +2,8 @@
 
 The end of a log at a moment is on the straight line between the observations before and after it, if both are less than
 a day away. Behind the newest observation it is unknown; so the last row of a series is of the moment of that
-observation (`at_ms`), and a later run makes it one of the interval's end. Where ends fall (a topic made anew under its
-old name) there is no line.
+observation (`at_ms`), and a later run makes it one of the interval's end. Where ends fall or the topic's id changes (it
+was made anew under its old name) there is no line.
 """
 
 from muster.tables.sql.queries import UNTIL_HERE
@@ -27,13 +27,15 @@ def _risen(left: str, next: str, left_ms: str, next_ms: str, at_ms: str) -> str:
 def newest_ends(log_ends: str, run_number: int | None = None) -> str:
     """What the last run observed, or one run; of rows without a run's number, the latest by time.
 
-    By run, since clocks step back and records of any time come and go.
+    By run, since clocks step back and records of any time come and go. `log_end_most` is what the end cannot have been
+    beyond.
     """
     run = "coalesce({0}.run_number, -1)"
     chosen = "" if run_number is None else f"WHERE r.run_number = {int(run_number)}"
     return f"""
-        SELECT e.topic, e.partition, max(n.run_number) AS run_number, max(e.observed_at_ms) AS observed_at_ms,
+        SELECT e.topic, e.partition, max(e.observed_at_ms) AS observed_at_ms,
             max(e.log_start_offset) AS log_start_offset, max(e.log_end_offset) AS log_end_offset,
+            max(e.log_end_offset) AS log_end_most,
             CASE WHEN max(e.log_end_offset) IS NOT NULL THEN 'observed' END AS log_end_by,
             max(e.last_stable_offset) AS last_stable_offset, max(e.data_end_offset) AS data_end_offset
         FROM {log_ends} e JOIN (
@@ -44,55 +46,90 @@ def newest_ends(log_ends: str, run_number: int | None = None) -> str:
 
 
 def ends_at(log_ends: str, at_ms: int) -> str:
-    """Where logs ended at a moment, with the columns of `newest_ends`: what the last run before it had observed, moved
-    on to the moment itself where a later run has observed the same log.
+    """Where logs ended at a moment, with the columns of `newest_ends`: on the line between the observations around it,
+    as in `at_intervals`; where there is none, what the last run before the moment observed.
 
-    Markers at the very end are known of observations alone.
+    Where a log begins is what the observation before tells: that something is lost is never guessed.
     """
     moment = int(at_ms)
     before = f"(SELECT * FROM {log_ends} b WHERE b.observed_at_ms <= {moment})"
-    is_near = f"l.observed_at_ms >= {moment - LOOK_BACK_MS} AND l.next_end >= l.log_end_offset"
-    is_between = f"coalesce({is_near} AND l.next_end > l.log_end_offset AND l.observed_at_ms < {moment}, FALSE)"
-    ends = ("l.log_end_offset", "l.next_end", "l.observed_at_ms", "l.next_ms", str(moment))
-    stable = ("l.last_stable_offset", "l.next_stable", "l.observed_at_ms", "l.next_ms", str(moment))
     return f"""
-        SELECT l.topic, l.partition, l.run_number,
-            CASE WHEN {is_near} THEN {moment} ELSE l.observed_at_ms END AS observed_at_ms, l.log_start_offset,
-            CASE WHEN {is_between} THEN l.log_end_offset + {_risen(*ends)} ELSE l.log_end_offset END AS log_end_offset,
-            CASE WHEN {is_between} THEN 'interpolated' ELSE l.log_end_by END AS log_end_by,
-            CASE WHEN NOT {is_between} THEN l.last_stable_offset
-                WHEN l.next_stable >= l.last_stable_offset THEN l.last_stable_offset + {_risen(*stable)}
-                END AS last_stable_offset,
-            CASE WHEN NOT {is_between} THEN l.data_end_offset END AS data_end_offset
+        SELECT coalesce(l.topic, e.topic) AS topic, coalesce(l.partition, e.partition) AS partition,
+            CASE WHEN l.topic IS NULL THEN e.observed_at_ms ELSE {moment} END AS observed_at_ms,
+            CASE WHEN l.topic IS NULL THEN e.log_start_offset ELSE l.log_start_offset END AS log_start_offset,
+            CASE WHEN l.topic IS NULL THEN e.log_end_offset ELSE l.log_end_offset END AS log_end_offset,
+            CASE WHEN l.topic IS NULL THEN e.log_end_most ELSE l.log_end_most END AS log_end_most,
+            CASE WHEN l.topic IS NULL THEN e.log_end_by ELSE l.log_end_by END AS log_end_by,
+            CASE WHEN l.topic IS NULL THEN e.last_stable_offset ELSE l.last_stable_offset END AS last_stable_offset,
+            CASE WHEN l.topic IS NULL THEN e.data_end_offset ELSE l.data_end_offset END AS data_end_offset
+        FROM ({newest_ends(before)}) e FULL JOIN ({_lines(log_ends, moment)}) l ON {same_log("e", "l")}"""
+
+
+def _lines(log_ends: str, moment: int) -> str:
+    """Ends of the logs that were observed both before a moment (or right then) and after it, and rose between."""
+    numbers = ("log_start_offset", "log_end_offset", "last_stable_offset", "data_end_offset")
+
+    def around(name: str, none: str) -> str:
+        """The values of the observations before and after. Without NULL: `max_by` is not the same everywhere there."""
+        value = f"coalesce(o.{name}, {none})"
+        return (
+            f"nullif(max_by({value}, o.left_ms), {none}) AS left_{name}, "
+            f"nullif(min_by({value}, o.next_ms), {none}) AS next_{name}"
+        )
+
+    def drawn(name: str) -> str:
+        left, next = f"l.left_{name}", f"l.next_{name}"
+        return (
+            f"CASE WHEN l.left_ms = {moment} OR {next} = {left} THEN {left} "
+            f"WHEN {next} > {left} THEN {left} + {_risen(left, next, 'l.left_ms', 'l.next_ms', str(moment))} END"
+        )
+
+    is_between = f"l.left_ms < {moment} AND l.next_log_end_offset > l.left_log_end_offset"
+    return f"""
+        SELECT l.topic, l.partition, l.left_log_start_offset AS log_start_offset,
+            {drawn("log_end_offset")} AS log_end_offset,
+            CASE WHEN {is_between} THEN l.next_log_end_offset ELSE l.left_log_end_offset END AS log_end_most,
+            CASE WHEN {is_between} THEN 'interpolated' ELSE 'observed' END AS log_end_by,
+            {drawn("last_stable_offset")} AS last_stable_offset, {drawn("data_end_offset")} AS data_end_offset
         FROM (
-            SELECT e.*, s.observed_at_ms AS next_ms, s.log_end_offset AS next_end, s.last_stable_offset AS next_stable
-            FROM ({newest_ends(before)}) e LEFT JOIN (
-                SELECT o.topic, o.partition, o.run_number, o.observed_at_ms, o.log_end_offset, o.last_stable_offset,
-                    row_number() OVER (
-                        PARTITION BY o.topic, o.partition ORDER BY o.observed_at_ms, o.run_number) AS place
-                FROM {log_ends} o WHERE o.observed_at_ms > {moment} AND o.observed_at_ms < {moment + LOOK_BACK_MS}
-                    AND o.log_end_offset IS NOT NULL
-            ) s ON {same_log("e", "s")} AND s.place = 1 AND coalesce(s.run_number, -1) >= e.run_number
-        ) l"""
+            SELECT o.topic, o.partition, max(o.left_ms) AS left_ms, min(o.next_ms) AS next_ms,
+                {", ".join(around(name, "-1") for name in numbers)}, {around("topic_id", "''")}
+            FROM (
+                SELECT r.topic, r.partition, max(r.topic_id) AS topic_id,
+                    {", ".join(f"max(r.{name}) AS {name}" for name in numbers)},
+                    CASE WHEN r.observed_at_ms <= {moment} THEN r.observed_at_ms END AS left_ms,
+                    CASE WHEN r.observed_at_ms > {moment} THEN r.observed_at_ms END AS next_ms
+                FROM {log_ends} r WHERE r.log_end_offset IS NOT NULL
+                    AND r.observed_at_ms >= {moment - LOOK_BACK_MS} AND r.observed_at_ms < {moment + LOOK_BACK_MS}
+                GROUP BY r.topic, r.partition, r.observed_at_ms
+            ) o GROUP BY o.topic, o.partition
+        ) l WHERE l.next_log_end_offset >= l.left_log_end_offset
+            AND coalesce(l.left_topic_id = l.next_topic_id, TRUE)"""
 
 
 def observations(log_ends: str, interval_ms: int, since_ms: int) -> str:
     """Every observation of a log's end with the one before it and the one after it.
 
-    `era` counts how often the end had fallen: within one, ends only rise.
+    `era` counts how often the topic had been made anew, by its id or by an end that fell: within one, ends only rise.
+    `next_end` is of the same topic.
     """
     window = "PARTITION BY {0}.topic, {0}.partition ORDER BY {0}.observed_at_ms"
     return f"""
-        SELECT n.*, sum(CASE WHEN n.previous_end > n.log_end_offset THEN 1 ELSE 0 END) OVER (
+        SELECT n.topic, n.partition, n.observed_at_ms, n.log_end_offset, n.interval_start_ms, n.next_ms,
+            CASE WHEN coalesce(n.next_id = n.topic_id, TRUE) THEN n.next_end END AS next_end,
+            sum(CASE WHEN n.previous_end > n.log_end_offset OR n.previous_id <> n.topic_id THEN 1 ELSE 0 END) OVER (
                 {window.format("n")} {UNTIL_HERE}) AS era
         FROM (
-            SELECT o.topic, o.partition, o.observed_at_ms, o.log_end_offset,
+            SELECT o.topic, o.partition, o.topic_id, o.observed_at_ms, o.log_end_offset,
+                lag(o.topic_id) OVER ({window.format("o")}) AS previous_id,
+                lead(o.topic_id) OVER ({window.format("o")}) AS next_id,
                 o.observed_at_ms - o.observed_at_ms % {interval_ms} AS interval_start_ms,
                 lag(o.log_end_offset) OVER ({window.format("o")}) AS previous_end,
                 lead(o.observed_at_ms) OVER ({window.format("o")}) AS next_ms,
                 lead(o.log_end_offset) OVER ({window.format("o")}) AS next_end
             FROM (
-                SELECT r.topic, r.partition, r.observed_at_ms, max(r.log_end_offset) AS log_end_offset
+                SELECT r.topic, r.partition, r.observed_at_ms, max(r.topic_id) AS topic_id,
+                    max(r.log_end_offset) AS log_end_offset
                 FROM {log_ends} r
                 WHERE r.log_end_offset IS NOT NULL AND r.observed_at_ms >= {since_ms - LOOK_BACK_MS}
                 GROUP BY r.topic, r.partition, r.observed_at_ms

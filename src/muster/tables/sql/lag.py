@@ -83,7 +83,8 @@ def lag(
     where the commit is below it, leaves out transaction markers at the very end where the observation could tell, and
     is 0 for a commit beyond the end; `offset_lag` and `stable_lag` are plain differences, so negative there. `times`
     has the columns of TIMES. In a run, ends are known to be as new as the commits; otherwise a commit with a later time
-    than the end makes the lag unknown, unless it is below the end all the same.
+    than the end makes the lag unknown, unless it is below the end all the same. An end that was drawn is no less than
+    what the group had committed, as far as it can have been.
     """
     is_later = "coalesce(w.commit_at_ms > e.observed_at_ms AND w.committed_offset >= e.log_end_offset, FALSE)"
     is_outdated = "FALSE" if is_of_a_run else is_later
@@ -108,7 +109,9 @@ def lag(
                 ON o.group_id = w.group_id AND o.topic = w.topic AND o.partition = w.partition
             WHERE o.group_id IS NULL
         ), placed AS (
-            SELECT w.*, e.log_start_offset, e.log_end_offset, e.log_end_by, e.last_stable_offset, e.observed_at_ms,
+            SELECT w.*, e.log_start_offset, e.log_end_by, e.last_stable_offset, e.observed_at_ms,
+                CASE WHEN w.committed_offset > e.log_end_offset THEN least(w.committed_offset, e.log_end_most)
+                    ELSE e.log_end_offset END AS log_end_offset,
                 coalesce(e.data_end_offset, e.log_end_offset) AS data_end_offset, {is_outdated} AS is_outdated,
                 CASE WHEN {is_outdated} THEN NULL ELSE w.committed_offset END AS place
             FROM wanted w LEFT JOIN newest e ON w.topic = e.topic AND w.partition = e.partition
