@@ -412,6 +412,24 @@ def test_a_partition_that_was_not_observed_for_a_day_and_a_half(tmp_path: Path) 
     assert ends == {hours[1]: None, hours[6]: None, hours[20]: "interpolated", hours[30]: None}
 
 
+@pytest.mark.parametrize(
+    ("ids", "by"), [(("a", "a"), "interpolated"), (("a", "b"), None), ((None, "b"), "interpolated")]
+)
+def test_no_line_goes_to_another_topic_of_the_same_name(ids: tuple[str | None, str], by: str | None) -> None:
+    """Though its log is longer than that of the first one was."""
+    minutes = [START_MS - START_MS % INTERVAL_MS + number * INTERVAL_MS for number in range(8)]
+    looks = [
+        look_row(at_ms, run, end) | {"topic_id": topic_id}
+        for run, (at_ms, end, topic_id) in enumerate(zip((minutes[0], minutes[6]), (10, 70), ids, strict=True))
+    ]
+    given = given_to(World([commit_row(minutes[at] + 1, 0) for at in (1, 3, 7)], looks, []))
+    made = {name: asked(sql, **given).cast(ANALYTICS[name]).to_pylist() for name, sql in made_from().items()}
+    between = [row for row in made["lag_history"] if row["interval_start_ms"] in (minutes[1], minutes[3])]
+    assert [row["log_end_by"] for row in between] == [by, by]
+    produced = [row["produced"] for row in made["rates"] if row["interval_start_ms"] == minutes[3]]
+    assert produced == [None if by is None else 10]
+
+
 @pytest.mark.parametrize("is_deleted_again", [False, True])
 def test_a_transaction_that_ends_after_its_commit_was_deleted(is_deleted_again: bool, tmp_path: Path) -> None:
     """The deletion has the time of the commit before, and was published by an earlier run."""
