@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 
 from muster.pipeline.spark.early_daemon import MODULE, PLACE, is_like, started_early
+from tests.kit.kafka import REPOSITORY
 from tests.kit.spark import require_java
 
 ENOUGH_S = 60.0
 SECRET = "a secret of Spark's"
-SETTINGS = {MODULE: "muster.pipeline.spark.daemon"}
+REAL, LIGHT = "muster.pipeline.spark.daemon", "tests.pipeline.light_daemon"
 AS_SPARK_STARTS_IT = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "PYTHON_WORKER_FACTORY_SECRET": SECRET}
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="Spark forks its workers where processes can be forked.")
@@ -28,8 +29,8 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="Pa
 class Early:
     """What the driver has started, and the address that Java would be told."""
 
-    def __init__(self) -> None:
-        with started_early(SETTINGS) as process:
+    def __init__(self, module: str) -> None:
+        with started_early({MODULE: module}) as process:
             self.place = Path(os.environ[PLACE])
         assert PLACE not in os.environ
         assert process is not None
@@ -42,11 +43,11 @@ class Early:
 class Child:
     """What Spark starts as its daemon."""
 
-    def __init__(self, place: Path | None, folder: Path | None = None, **environment: str) -> None:
+    def __init__(self, place: Path | None, module: str, folder: Path | None, **environment: str) -> None:
         given = os.environ | AS_SPARK_STARTS_IT | environment
         given.pop("PYTEST_CURRENT_TEST", None)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "muster.pipeline.spark.daemon", "pyspark.worker"],
+            [sys.executable, "-m", module, "pyspark.worker"],
             env=given | ({} if place is None else {PLACE: str(place)}),
             cwd=folder,
             stdin=subprocess.PIPE,
@@ -86,17 +87,21 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
             pipe.close()
 
 
-@pytest.fixture
-def early(monkeypatch: pytest.MonkeyPatch) -> Iterator[Early]:
+@pytest.fixture(params=[LIGHT])
+def early(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Early]:
     monkeypatch.delenv("PYTEST_CURRENT_TEST", raising=False)  # which says of the child that it is another part of it
-    one = Early()
+    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
+    one = Early(request.param)
     yield one
     one.end()
 
 
+with_all_imports = pytest.mark.parametrize("early", [REAL], indirect=True)
+
+
 @contextmanager
-def child(place: Path | None, folder: Path | None = None, **environment: str) -> Iterator[Child]:
-    one = Child(place, folder, **environment)
+def child(place: Path | None, module: str = LIGHT, folder: Path | None = None, **environment: str) -> Iterator[Child]:
+    one = Child(place, module, folder, **environment)
     try:
         yield one
     finally:
@@ -115,8 +120,9 @@ def wait_until(is_so: Callable[[], bool]) -> None:
 
 
 @needs_proc
+@with_all_imports
 def test_workers_are_forked_from_the_process_that_was_started_early(early: Early) -> None:
-    with child(early.place) as one, one.worker() as first, one.worker() as second:
+    with child(early.place, REAL) as one, one.worker() as first, one.worker() as second:
         assert {parent_of(first), parent_of(second)} == {early.process.pid}
         assert first != second
         assert list(early.folder.iterdir()) == []
@@ -189,6 +195,7 @@ def test_it_ends_with_the_driver_when_nobody_has_come(early: Early) -> None:
         one.end()
 
 
+@with_all_imports
 def test_it_clears_up_when_it_is_told_to_end(early: Early) -> None:
     wait_until(lambda: b"numba" in Path(f"/proc/{early.process.pid}/maps").read_bytes())
     early.process.terminate()
@@ -200,7 +207,7 @@ def test_nothing_is_left_where_java_did_not_start() -> None:
     found: list[Path] = []
 
     def start() -> None:
-        with started_early(SETTINGS) as process:
+        with started_early({MODULE: LIGHT}) as process:
             found.append(Path(os.environ[PLACE]))
             assert process is not None
             started.append(process)
@@ -220,7 +227,7 @@ def test_a_path_that_is_too_long_for_a_socket_costs_the_head_start_alone(
     long = tmp_path / ("long" * 30)
     long.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(long))
-    with started_early(SETTINGS) as process:
+    with started_early({MODULE: LIGHT}) as process:
         assert process is None
         assert PLACE not in os.environ
     assert not list(long.iterdir())
@@ -229,9 +236,9 @@ def test_a_path_that_is_too_long_for_a_socket_costs_the_head_start_alone(
 @needs_proc
 def test_files_with_the_names_of_modules_where_the_user_is(early: Early, tmp_path: Path) -> None:
     (tmp_path / "socket.py").write_text("raise RuntimeError")
-    with child(early.place, tmp_path) as one, one.worker() as worker:
+    with child(early.place, REAL, tmp_path) as one, one.worker() as worker:
         assert parent_of(worker) == early.process.pid
-    with child(None, tmp_path) as one:
+    with child(None, REAL, tmp_path) as one:
         assert one.works_alone()
 
 
