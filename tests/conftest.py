@@ -67,6 +67,8 @@ TOGETHER = (
     ("tests/tables/test_object_store.py", "tests/pipeline/test_extract_stores.py"),
 )
 """How names of files begin that one process takes, so that what they share is started once."""
+SHARED = ("kafka", "ordinary", "spark", "guarded", "object_store")
+"""Fixtures that those files share."""
 
 LONGEST = (
     *ON_SPARK,
@@ -137,6 +139,12 @@ def _file_of(nodeid: str) -> str:
     return nodeid.split("::", 1)[0]
 
 
+def _lot_of(nodeid: str) -> str:
+    """What one process takes as a whole: a file, or files that share something."""
+    file = _file_of(nodeid)
+    return next((files[0] for files in TOGETHER if file.startswith(files)), file)
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """A file is for one process, and so are files that share a broker or a Spark."""
@@ -144,10 +152,20 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class ByFile(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            file = _file_of(nodeid)
-            return next((files[0] for files in TOGETHER if file.startswith(files)), file)
+            return _lot_of(nodeid)
 
     return ByFile(config, log)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """What files share is ended behind the last of them: a broker that nobody uses takes a fiftieth of a core."""
+    if nextitem is not None and _lot_of(nextitem.nodeid) == _lot_of(item.nodeid):
+        return
+    running: Any = item
+    for name in SHARED:
+        for fixture in running.session._fixturemanager.getfixturedefs(name, item) or ():
+            fixture.finish(running._request)
 
 
 @pytest.fixture(scope="session")
