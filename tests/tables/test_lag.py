@@ -188,12 +188,8 @@ def test_as_of_a_moment_ends_are_between_the_looks_around_it() -> None:
     row = one([committed(12) | {"timestamp_ms": 140}], ends, as_of_ms=150)  # committed after the look
     assert (row["lag"], row["lag_ms"], row["lag_unknown"]) == (3, 30, None)
     row = one([committed(17) | {"timestamp_ms": 140}], ends, as_of_ms=150)
-    assert (row["lag"], row["offset_lag"], row["lag_ms"], row["log_end_offset"]) == (
-        0,
-        0,
-        0,
-        17,
-    )  # it was that far then
+    assert (row["lag"], row["offset_lag"], row["stable_lag"], row["lag_ms"]) == (0, 0, 0, 0)
+    assert (row["log_end_offset"], row["last_stable_offset"]) == (17, 17)  # it was that far then
     row = one([committed(25) | {"timestamp_ms": 140}], ends, as_of_ms=150)
     assert (row["lag"], row["offset_lag"], row["log_end_offset"]) == (0, -5, 20)  # and cannot have been any further
     row = one([committed(5)], ends, as_of_ms=250)

@@ -28,7 +28,7 @@ def newest_ends(log_ends: str, run_number: int | None = None) -> str:
     """What the last run observed, or one run; of rows without a run's number, the latest by time.
 
     By run, since clocks step back and records of any time come and go. `log_end_most` is what the end cannot have been
-    beyond.
+    beyond, `last_stable_most` the same of the last stable offset.
     """
     run = "coalesce({0}.run_number, -1)"
     chosen = "" if run_number is None else f"WHERE r.run_number = {int(run_number)}"
@@ -37,12 +37,17 @@ def newest_ends(log_ends: str, run_number: int | None = None) -> str:
             max(e.log_start_offset) AS log_start_offset, max(e.log_end_offset) AS log_end_offset,
             max(e.log_end_offset) AS log_end_most,
             CASE WHEN max(e.log_end_offset) IS NOT NULL THEN 'observed' END AS log_end_by,
-            max(e.last_stable_offset) AS last_stable_offset, max(e.data_end_offset) AS data_end_offset
+            max(e.last_stable_offset) AS last_stable_offset, max(e.last_stable_offset) AS last_stable_most,
+            max(e.data_end_offset) AS data_end_offset
         FROM {log_ends} e JOIN (
             SELECT {run.format("r")} AS run_number, max(r.observed_at_ms) AS observed_at_ms FROM {log_ends} r {chosen}
             GROUP BY {run.format("r")} ORDER BY run_number DESC LIMIT 1
         ) n ON {run.format("e")} = n.run_number AND (n.run_number >= 0 OR e.observed_at_ms = n.observed_at_ms)
         GROUP BY e.topic, e.partition"""
+
+
+OF_AN_END = ("log_start_offset", "log_end_offset", "log_end_most", "log_end_by", "last_stable_offset",
+             "last_stable_most", "data_end_offset")  # fmt: skip
 
 
 def ends_at(log_ends: str, at_ms: int) -> str:
@@ -56,12 +61,7 @@ def ends_at(log_ends: str, at_ms: int) -> str:
     return f"""
         SELECT coalesce(l.topic, e.topic) AS topic, coalesce(l.partition, e.partition) AS partition,
             CASE WHEN l.topic IS NULL THEN e.observed_at_ms ELSE {moment} END AS observed_at_ms,
-            CASE WHEN l.topic IS NULL THEN e.log_start_offset ELSE l.log_start_offset END AS log_start_offset,
-            CASE WHEN l.topic IS NULL THEN e.log_end_offset ELSE l.log_end_offset END AS log_end_offset,
-            CASE WHEN l.topic IS NULL THEN e.log_end_most ELSE l.log_end_most END AS log_end_most,
-            CASE WHEN l.topic IS NULL THEN e.log_end_by ELSE l.log_end_by END AS log_end_by,
-            CASE WHEN l.topic IS NULL THEN e.last_stable_offset ELSE l.last_stable_offset END AS last_stable_offset,
-            CASE WHEN l.topic IS NULL THEN e.data_end_offset ELSE l.data_end_offset END AS data_end_offset
+            {", ".join(f"CASE WHEN l.topic IS NULL THEN e.{name} ELSE l.{name} END AS {name}" for name in OF_AN_END)}
         FROM ({newest_ends(before)}) e FULL JOIN ({_lines(log_ends, moment)}) l ON {same_log("e", "l")}"""
 
 
@@ -90,7 +90,10 @@ def _lines(log_ends: str, moment: int) -> str:
             {drawn("log_end_offset")} AS log_end_offset,
             CASE WHEN {is_between} THEN l.next_log_end_offset ELSE l.left_log_end_offset END AS log_end_most,
             CASE WHEN {is_between} THEN 'interpolated' ELSE 'observed' END AS log_end_by,
-            {drawn("last_stable_offset")} AS last_stable_offset, {drawn("data_end_offset")} AS data_end_offset
+            {drawn("last_stable_offset")} AS last_stable_offset,
+            CASE WHEN l.left_ms < {moment} THEN l.next_last_stable_offset ELSE l.left_last_stable_offset END
+                AS last_stable_most,
+            {drawn("data_end_offset")} AS data_end_offset
         FROM (
             SELECT o.topic, o.partition, max(o.left_ms) AS left_ms, min(o.next_ms) AS next_ms,
                 {", ".join(around(name, "-1") for name in numbers)}, {around("topic_id", "''")}

@@ -68,6 +68,13 @@ def _passed(offsets: str, log_ends: str, newest: str) -> str:
         ) w WHERE w.is_commit = 1"""
 
 
+def _raised(name: str, most: str) -> str:
+    """An offset of the log, no less than what was committed, as far as it can have been."""
+    return (
+        f"CASE WHEN w.committed_offset > e.{name} THEN least(w.committed_offset, e.{most}) ELSE e.{name} END AS {name}"
+    )
+
+
 def lag(
     offsets: str,
     log_ends: str,
@@ -109,9 +116,8 @@ def lag(
                 ON o.group_id = w.group_id AND o.topic = w.topic AND o.partition = w.partition
             WHERE o.group_id IS NULL
         ), placed AS (
-            SELECT w.*, e.log_start_offset, e.log_end_by, e.last_stable_offset, e.observed_at_ms,
-                CASE WHEN w.committed_offset > e.log_end_offset THEN least(w.committed_offset, e.log_end_most)
-                    ELSE e.log_end_offset END AS log_end_offset,
+            SELECT w.*, e.log_start_offset, e.log_end_by, e.observed_at_ms,
+                {_raised("log_end_offset", "log_end_most")}, {_raised("last_stable_offset", "last_stable_most")},
                 coalesce(e.data_end_offset, e.log_end_offset) AS data_end_offset, {is_outdated} AS is_outdated,
                 CASE WHEN {is_outdated} THEN NULL ELSE w.committed_offset END AS place
             FROM wanted w LEFT JOIN newest e ON w.topic = e.topic AND w.partition = e.partition
