@@ -45,6 +45,7 @@ ON_SPARK = (
     "tests/pipeline/test_open_docs.py",
     "tests/pipeline/test_published.py",
     "tests/pipeline/test_stream.py",
+    "tests/pipeline/test_frames_spark.py",
 )
 """Files that share the session `spark`."""
 ON_KAFKA = (
@@ -131,8 +132,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         left_out = LIKE_OTHERS | MINIS if item.nodeid.startswith(OF_DECODED_RECORDS) else LIKE_OTHERS
         if callspec is not None and any(isinstance(one, str) and one in left_out for one in callspec.params.values()):
             item.add_marker(pytest.mark.matrix)
-    places = {name: place for place, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: places.get(_file_of(item.nodeid), len(LONGEST)))
+    places = {name: place for place, name in reversed(list(enumerate(LONGEST)))}
+    first = {_lot_of(name): place for name, place in places.items()}
+
+    def place(item: pytest.Item) -> tuple[int, str, int]:
+        lot = _lot_of(item.nodeid)
+        return first.get(lot, len(LONGEST)), lot, places.get(_file_of(item.nodeid), len(LONGEST))
+
+    items.sort(key=place)
 
 
 def _file_of(nodeid: str) -> str:

@@ -270,6 +270,9 @@ def check_as_of(tables: Path, told: Told) -> None:
             assert row["observed_at_ms"] == moment_ms
             assert row["log_end_offset"] == max(remembered["log_end_offset"], row["committed_offset"])
             assert row["lag"] == max(row["log_end_offset"] - row["committed_offset"], 0)  # never unknown
+            since = remembered["behind_since_ms"]
+            if since is not None and row["committed_offset"] == remembered["committed_offset"]:
+                assert abs(moment_ms - row["lag_ms"] - since) <= 1
             told.check_committed((row["group_id"], row["partition"]), row | {"at_ms": moment_ms})
             compared += 1
     assert compared >= 4

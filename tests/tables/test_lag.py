@@ -167,12 +167,25 @@ def test_time_is_unknown_before_the_first_end_and_with_only_one() -> None:
     assert (row["lag"], row["lag_ms"], row["lag_ms_by"]) == (5, None, None)
 
 
-def test_a_log_that_shrank_gives_no_time() -> None:
-    """A topic made anew under the same name: ends in time are not ends by offset."""
+def test_time_is_that_of_the_topic_as_it_is_now() -> None:
+    """Made anew under the same name, its log has nothing to do with the one that was there before."""
     row = one([committed(15)], [end(100, 20), end(200, 10)])
     assert row["lag"] == 0
     row = one([committed(7)], [end(100, 20), end(200, 5), end(300, 9)])
-    assert (row["lag"], row["lag_ms"]) == (2, None)
+    assert (row["lag"], row["lag_ms"]) == (2, 50)
+    row = one([committed(7)], [end(100, 5, topic_id="a"), end(200, 9, topic_id="b"), end(300, 11, topic_id="b")])
+    assert (row["lag"], row["lag_ms"]) == (4, None)  # it was beyond 7 when it was seen first
+
+
+def test_time_between_two_looks_is_by_the_line_between_them() -> None:
+    row = one([committed(11)], [end(0, 10), end(900, 13)], as_of_ms=800)
+    assert (row["log_end_offset"], row["lag"], row["lag_ms"]) == (12, 1, 500)  # the end was at 11 after a third of it
+
+
+def test_a_commit_beyond_all_stable_offsets_says_nothing_of_them() -> None:
+    ends = [end(0, 10, last_stable_offset=10), end(100, 100, last_stable_offset=20)]
+    rows = [one([committed(offset) | {"timestamp_ms": 50}], ends, as_of_ms=60) for offset in (50, 18, 12)]
+    assert [(row["last_stable_offset"], row["stable_lag"]) for row in rows] == [(16, -34), (18, 0), (16, 4)]
 
 
 def test_large_numbers_do_not_overflow() -> None:

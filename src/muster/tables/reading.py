@@ -185,25 +185,26 @@ class Tables:
         with self._told():
             return self._connection.sql(sql, params=values).to_arrow_table()
 
-    def check_moment(self, as_of_ms: int) -> None:
-        """Refuse a moment that the tables do not know."""
+    def check_moment(self, as_of_ms: int, option: str = "--as-of ") -> None:
+        """Refuse a moment that the tables do not know. `option` is what stands before it in the command."""
+        named = option or "that moment "
         if self.manifest.source.get("history") is False:
             raise BadInput(
                 f"the tables at {self.store.address} are of state alone (--state-only): nothing is known of the past. "
-                "Leave --as-of out."
+                f"Leave {named}out."
             )
         if as_of_ms > self.manifest.known_until_ms:
             raise BadInput(
                 f"the tables at {self.store.address} end at {shown(self.manifest.known_until_ms)}, when the last run "
-                f"looked; nothing is known of {shown(as_of_ms)}. Run `muster pipeline run` again, or leave --as-of "
-                "out to see the last state that is known."
+                f"looked; nothing is known of {shown(as_of_ms)}. Run `muster pipeline run` again, or leave {named}out "
+                "to see the last state that is known."
             )
 
         since_ms = self.manifest.history_since_ms
         if since_ms is not None and as_of_ms < since_ms:
             raise BadInput(
                 f"the tables at {self.store.address} have dropped what was before {shown(since_ms)} (--keep-history); "
-                f"{shown(as_of_ms)} is not known any more. Ask for --as-of {iso_time(since_ms)} or later."
+                f"{shown(as_of_ms)} is not known any more. Ask for {option}{iso_time(since_ms)} or later."
             )
 
     def _if_known(self, batches: Iterator[Any], as_of_ms: int) -> Iterator[Any]:

@@ -26,6 +26,9 @@ def show_compared(
         from muster.answers.compare import GroupChange, PartitionChange, group_changes, partition_changes
 
         until_ms = moment_of(tables, after_ms)
+        for moment_ms in (before_ms, after_ms):
+            if moment_ms is not None:
+                tables.check_moment(moment_ms, option="")
         groups = group_changes(tables, before_ms, after_ms, groups_like)
         if all(group.state_before is None for group in groups):
             tables.refuse_unknown(before_ms, option="")

@@ -150,7 +150,7 @@ def _tell_moment(request: Request, tables: "Tables", answer: "Answer") -> None:
     if answer.ends_are_drawn:
         told += " Log ends are drawn between the looks before and after it, where there are both."
     elif answer.ends_observed_at_ms == request.as_of_ms and request.as_of_ms is not None:
-        told += " Log ends are of that moment."
+        told += " Log ends are of that moment, or of the last look before it."
     elif answer.ends_observed_at_ms is not None:
         told += f" Log ends were observed at {shown_moment(answer.ends_observed_at_ms)}."
     say(told)

@@ -28,7 +28,8 @@ def newest_ends(log_ends: str, run_number: int | None = None) -> str:
     """What the last run observed, or one run; of rows without a run's number, the latest by time.
 
     By run, since clocks step back and records of any time come and go. `log_end_most` is what the end cannot have been
-    beyond, `last_stable_most` the same of the last stable offset.
+    beyond, `last_stable_most` the same of the last stable offset; `next_ms` is there where an end is drawn: when it was
+    observed where it is drawn to.
     """
     run = "coalesce({0}.run_number, -1)"
     chosen = "" if run_number is None else f"WHERE r.run_number = {int(run_number)}"
@@ -38,7 +39,7 @@ def newest_ends(log_ends: str, run_number: int | None = None) -> str:
             max(e.log_end_offset) AS log_end_most,
             CASE WHEN max(e.log_end_offset) IS NOT NULL THEN 'observed' END AS log_end_by,
             max(e.last_stable_offset) AS last_stable_offset, max(e.last_stable_offset) AS last_stable_most,
-            max(e.data_end_offset) AS data_end_offset
+            max(e.data_end_offset) AS data_end_offset, CAST(NULL AS BIGINT) AS next_ms
         FROM {log_ends} e JOIN (
             SELECT {run.format("r")} AS run_number, max(r.observed_at_ms) AS observed_at_ms FROM {log_ends} r {chosen}
             GROUP BY {run.format("r")} ORDER BY run_number DESC LIMIT 1
@@ -47,7 +48,7 @@ def newest_ends(log_ends: str, run_number: int | None = None) -> str:
 
 
 OF_AN_END = ("log_start_offset", "log_end_offset", "log_end_most", "log_end_by", "last_stable_offset",
-             "last_stable_most", "data_end_offset")  # fmt: skip
+             "last_stable_most", "data_end_offset", "next_ms")  # fmt: skip
 
 
 def ends_at(log_ends: str, at_ms: int) -> str:
@@ -69,13 +70,15 @@ def _lines(log_ends: str, moment: int) -> str:
     """Ends of the logs that were observed both before a moment (or right then) and after it, and rose between."""
     numbers = ("log_start_offset", "log_end_offset", "last_stable_offset", "data_end_offset")
 
-    def around(name: str, none: str) -> str:
-        """The values of the observations before and after. Without NULL: `max_by` is not the same everywhere there."""
-        value = f"coalesce(o.{name}, {none})"
-        return (
-            f"nullif(max_by({value}, o.left_ms), {none}) AS left_{name}, "
-            f"nullif(min_by({value}, o.next_ms), {none}) AS next_{name}"
-        )
+    none = dict.fromkeys(numbers, "-1") | {"topic_id": "''"}  # with NULL, engines differ on `max_by`
+    around = ", ".join(
+        f"{of}(coalesce(o.{name}, {none[name]}), o.{side}_ms) AS {side}_{name}"
+        for name in none
+        for of, side in (("max_by", "left"), ("min_by", "next"))
+    )
+    known = ", ".join(
+        f"nullif(k.{side}_{name}, {none[name]}) AS {side}_{name}" for name in none for side in ("left", "next")
+    )
 
     def drawn(name: str) -> str:
         left, next = f"l.left_{name}", f"l.next_{name}"
@@ -93,24 +96,26 @@ def _lines(log_ends: str, moment: int) -> str:
             {drawn("last_stable_offset")} AS last_stable_offset,
             CASE WHEN l.left_ms < {moment} THEN l.next_last_stable_offset ELSE l.left_last_stable_offset END
                 AS last_stable_most,
-            {drawn("data_end_offset")} AS data_end_offset
+            {drawn("data_end_offset")} AS data_end_offset, CASE WHEN {is_between} THEN l.next_ms END AS next_ms
         FROM (
-            SELECT o.topic, o.partition, max(o.left_ms) AS left_ms, min(o.next_ms) AS next_ms,
-                {", ".join(around(name, "-1") for name in numbers)}, {around("topic_id", "''")}
+            SELECT k.topic, k.partition, k.left_ms, k.next_ms, {known}
             FROM (
-                SELECT r.topic, r.partition, max(r.topic_id) AS topic_id,
-                    {", ".join(f"max(r.{name}) AS {name}" for name in numbers)},
-                    CASE WHEN r.observed_at_ms <= {moment} THEN r.observed_at_ms END AS left_ms,
-                    CASE WHEN r.observed_at_ms > {moment} THEN r.observed_at_ms END AS next_ms
-                FROM {log_ends} r WHERE r.log_end_offset IS NOT NULL
-                    AND r.observed_at_ms >= {moment - LOOK_BACK_MS} AND r.observed_at_ms < {moment + LOOK_BACK_MS}
-                GROUP BY r.topic, r.partition, r.observed_at_ms
-            ) o GROUP BY o.topic, o.partition
+                SELECT o.topic, o.partition, max(o.left_ms) AS left_ms, min(o.next_ms) AS next_ms, {around}
+                FROM (
+                    SELECT r.topic, r.partition, max(r.topic_id) AS topic_id,
+                        {", ".join(f"max(r.{name}) AS {name}" for name in numbers)},
+                        CASE WHEN r.observed_at_ms <= {moment} THEN r.observed_at_ms END AS left_ms,
+                        CASE WHEN r.observed_at_ms > {moment} THEN r.observed_at_ms END AS next_ms
+                    FROM {log_ends} r WHERE r.log_end_offset IS NOT NULL
+                        AND r.observed_at_ms >= {moment - LOOK_BACK_MS} AND r.observed_at_ms < {moment + LOOK_BACK_MS}
+                    GROUP BY r.topic, r.partition, r.observed_at_ms
+                ) o GROUP BY o.topic, o.partition
+            ) k
         ) l WHERE l.next_log_end_offset >= l.left_log_end_offset
             AND coalesce(l.left_topic_id = l.next_topic_id, TRUE)"""
 
 
-def observations(log_ends: str, interval_ms: int, since_ms: int) -> str:
+def observations(log_ends: str, interval_ms: int = 1, since_ms: int = LOOK_BACK_MS) -> str:
     """Every observation of a log's end with the one before it and the one after it.
 
     `era` counts how often the topic had been made anew, by its id or by an end that fell: within one, ends only rise.

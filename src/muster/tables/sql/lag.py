@@ -10,6 +10,7 @@ committed offset and the first that was; a commit older than all observations ha
 
 from muster.tables.clocks import AHEAD_MS
 from muster.tables.schemas import LAG
+from muster.tables.sql.ends import observations
 from muster.tables.sql.queries import SPARK_EXPLODE
 
 
@@ -35,10 +36,15 @@ def owners(members: str, explode: str = SPARK_EXPLODE) -> str:
 def _passed(offsets: str, log_ends: str, newest: str) -> str:
     """When the log's end passed each committed offset: `group_id`, `topic`, `partition`, `passed_at_ms` or NULL.
 
-    Observations and commits of a partition are put in one row by offset, and each commit looks to both sides. Where
-    ends fell from one observation to the next (a topic made anew under its old name) there may be no answer. What is
-    dated later than the `newest` ends counts for nothing.
+    Observations and commits of a partition are put in one row by offset, and each commit looks to both sides. What was
+    observed of a topic that was made anew since counts for nothing, nor does what is dated later than the `newest`
+    ends, but for the observation that such an end is drawn to.
     """
+    seen = f"""
+        SELECT o.topic, o.partition, o.topic_id, o.log_end_offset, o.observed_at_ms FROM {log_ends} o
+        WHERE o.observed_at_ms <= (SELECT max(n.observed_at_ms) FROM {newest} n)
+        UNION ALL
+        SELECT n.topic, n.partition, NULL, n.log_end_most, n.next_ms FROM {newest} n WHERE n.next_ms IS NOT NULL"""
     window = "PARTITION BY p.topic, p.partition ORDER BY p.place, p.is_commit ROWS BETWEEN"
     return f"""
         SELECT w.group_id, w.topic, w.partition,
@@ -55,11 +61,9 @@ def _passed(offsets: str, log_ends: str, newest: str) -> str:
                 SELECT NULL AS group_id, r.topic, r.partition, r.log_end_offset AS place, 0 AS is_commit,
                     r.log_end_offset AS observed, min(r.observed_at_ms) AS first_ms, max(r.observed_at_ms) AS last_ms
                 FROM (
-                    SELECT o.topic, o.partition, o.log_end_offset, o.observed_at_ms FROM {log_ends} o
-                    WHERE o.observed_at_ms <= (SELECT max(n.observed_at_ms) FROM {newest} n)
-                    UNION ALL
-                    SELECT n.topic, n.partition, n.log_end_offset, n.observed_at_ms FROM {newest} n
-                ) r WHERE r.log_end_offset IS NOT NULL
+                    SELECT e.*, max(e.era) OVER (PARTITION BY e.topic, e.partition) AS last_era
+                    FROM ({observations(f"({seen})")}) e
+                ) r WHERE r.era = r.last_era
                 GROUP BY r.topic, r.partition, r.log_end_offset
                 UNION ALL
                 SELECT o.group_id, o.topic, o.partition, o.committed_offset AS place, 1 AS is_commit,
@@ -68,11 +72,10 @@ def _passed(offsets: str, log_ends: str, newest: str) -> str:
         ) w WHERE w.is_commit = 1"""
 
 
-def _raised(name: str, most: str) -> str:
-    """An offset of the log, no less than what was committed, as far as it can have been."""
-    return (
-        f"CASE WHEN w.committed_offset > e.{name} THEN least(w.committed_offset, e.{most}) ELSE e.{name} END AS {name}"
-    )
+def _raised(name: str, most: str, beyond: str) -> str:
+    """An offset of the log, no less than what was committed, as far as it can have been; `beyond` if it cannot."""
+    return f"""CASE WHEN w.committed_offset > e.{most} THEN e.{beyond}
+        WHEN w.committed_offset > e.{name} THEN w.committed_offset ELSE e.{name} END AS {name}"""
 
 
 def lag(
@@ -117,7 +120,8 @@ def lag(
             WHERE o.group_id IS NULL
         ), placed AS (
             SELECT w.*, e.log_start_offset, e.log_end_by, e.observed_at_ms,
-                {_raised("log_end_offset", "log_end_most")}, {_raised("last_stable_offset", "last_stable_most")},
+                {_raised("log_end_offset", "log_end_most", "log_end_most")},
+                {_raised("last_stable_offset", "last_stable_most", "last_stable_offset")},
                 coalesce(e.data_end_offset, e.log_end_offset) AS data_end_offset, {is_outdated} AS is_outdated,
                 CASE WHEN {is_outdated} THEN NULL ELSE w.committed_offset END AS place
             FROM wanted w LEFT JOIN newest e ON w.topic = e.topic AND w.partition = e.partition
