@@ -69,7 +69,6 @@ def ends_at(log_ends: str, at_ms: int) -> str:
 def _lines(log_ends: str, moment: int) -> str:
     """Ends of the logs that were observed both before a moment (or right then) and after it, and rose between."""
     numbers = ("log_start_offset", "log_end_offset", "last_stable_offset", "data_end_offset")
-
     none = dict.fromkeys(numbers, "-1") | {"topic_id": "''"}  # with NULL, engines differ on `max_by`
     around = ", ".join(
         f"{of}(coalesce(o.{name}, {none[name]}), o.{side}_ms) AS {side}_{name}"

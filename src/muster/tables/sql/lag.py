@@ -10,7 +10,7 @@ committed offset and the first that was; a commit older than all observations ha
 
 from muster.tables.clocks import AHEAD_MS
 from muster.tables.schemas import LAG
-from muster.tables.sql.ends import observations
+from muster.tables.sql.ends import observations, same_log
 from muster.tables.sql.queries import SPARK_EXPLODE
 
 
@@ -42,6 +42,7 @@ def _passed(offsets: str, log_ends: str, newest: str) -> str:
     """
     seen = f"""
         SELECT o.topic, o.partition, o.topic_id, o.log_end_offset, o.observed_at_ms FROM {log_ends} o
+        JOIN (SELECT DISTINCT c.topic, c.partition FROM {offsets} c) k ON {same_log("o", "k")}
         WHERE o.observed_at_ms <= (SELECT max(n.observed_at_ms) FROM {newest} n)
         UNION ALL
         SELECT n.topic, n.partition, NULL, n.log_end_most, n.next_ms FROM {newest} n WHERE n.next_ms IS NOT NULL"""
