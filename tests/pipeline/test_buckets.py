@@ -114,6 +114,7 @@ def test_quiet_partitions_keep_their_files_and_the_tables_are_the_same(in_steps:
         assert sorted_rows(next(rows)) == sorted_rows(next(rows)), table
 
 
+@pytest.mark.long
 def test_a_column_that_came_later_is_filled_in_quiet_buckets_too(
     log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,6 +151,7 @@ def test_a_definition_that_changed_makes_all_buckets_anew_once(
 AS_OF_THE_LAST_RUN = {"activity": ("first_commit_ms",)}
 
 
+@pytest.mark.long
 def test_buckets_that_become_others_lose_nothing(
     in_steps: GrowingLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -325,6 +325,7 @@ def check_in_steps(world: World, folder: Path, runs: int = RUNS) -> None:
                 assert in_order(found) == in_order(expected[name]), (name, run)
 
 
+@pytest.mark.long
 def test_in_steps_it_is_the_same(tmp_path: Path) -> None:
     check_in_steps(world_of(5), tmp_path)
 

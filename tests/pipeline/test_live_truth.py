@@ -217,7 +217,9 @@ def in_force(tables: Path) -> dict[tuple[str, str, int], int]:
     return {(row["group_id"], row["topic"], row["partition"]): row["committed_offset"] for row in rows}
 
 
-@pytest.mark.parametrize("rounds", [1, pytest.param(15, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "rounds", [pytest.param(1, marks=pytest.mark.matrix), pytest.param(15, marks=pytest.mark.long)]
+)
 def test_lag_is_what_kafka_says_at_that_moment(ordinary: KafkaBroker, tmp_path: Path, rounds: int) -> None:
     tables = tmp_path / "tables"
     request = Request([f"kafka://{ordinary.bootstrap}"], str(tables), analytics=False)

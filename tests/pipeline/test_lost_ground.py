@@ -80,6 +80,7 @@ def test_an_observation_without_a_time_stops_no_later_run(tmp_path: Path, monkey
     assert len(rows_of(tmp_path / "tables", "commits")["commits"]) == 6
 
 
+@pytest.mark.long
 def test_joining_by_hand_makes_neither_analytics_nor_verdicts_anew(tmp_path: Path) -> None:
     life = Life(tmp_path / "log", time.time_ns() // 1_000_000 - DAY_MS)
     produce(life, "orders", 0, *[life.now_ms] * 10)

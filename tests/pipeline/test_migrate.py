@@ -68,6 +68,7 @@ def files_of(tables: Path) -> dict[str, int]:
     }
 
 
+@pytest.mark.long
 def test_tables_are_those_of_a_build_anew_and_go_on(old: Path, log: GrowingLog, tmp_path: Path) -> None:
     anew = tmp_path / "anew"
     for _ in range(2):

@@ -68,6 +68,7 @@ def committed_in(rows: list[dict[str, Any]]) -> dict[tuple[str, int], int]:
     return {(row["group_id"], row["partition"]): row["committed_offset"] for row in rows if row["topic"] == TOPIC}
 
 
+@pytest.mark.matrix
 def test_a_run_over_the_port_and_one_over_the_log_directory(ordinary: KafkaBroker, tmp_path: Path) -> None:
     told = described(ordinary)
     for name, source in (("port", f"kafka://{ordinary.bootstrap}"), ("files", str(ordinary.log_dir))):
@@ -153,6 +154,7 @@ def test_the_data_source_and_its_stream(spark: "SparkSession", ordinary: KafkaBr
     assert committed_in(spark.table("ordinary").toArrow().to_pylist()) == COMMITTED
 
 
+@pytest.mark.matrix
 def test_following_outlives_the_broker(ordinary: KafkaBroker, tmp_path: Path) -> None:
     with following(f"kafka://{ordinary.bootstrap}", tmp_path) as going:
         assert going.round()["records"] > 0

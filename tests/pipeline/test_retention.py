@@ -440,6 +440,7 @@ class Told(LocalEngine):
         return super().each(step, task, works)
 
 
+@pytest.mark.long
 def test_groups_that_are_gone_cost_the_later_runs_nothing(tmp_path: Path) -> None:
     """They are in history, and neither in what is rewritten by every run nor in what is read by it."""
     log, tables, engine = OldLog(tmp_path / "log", 3, long_ago(60)), tmp_path / "tables", Told()
@@ -478,6 +479,7 @@ def test_groups_that_are_gone_cost_the_later_runs_nothing(tmp_path: Path) -> Non
     }
 
 
+@pytest.mark.long
 def test_a_truncation_takes_nothing_from_groups_that_it_does_not_touch(tmp_path: Path) -> None:
     """What is known of their rebalances cannot be told again: the records are dropped."""
     kept, everything = tmp_path / "kept", tmp_path / "everything"
@@ -543,6 +545,7 @@ def test_a_damaged_old_file_is_told_and_the_run_is_published(tmp_path: Path) -> 
     assert run_here(tables, log.root, keep=TEN_DAYS).dropped_rows["commits"] > 0
 
 
+@pytest.mark.long
 def test_files_of_later_rows_are_not_opened(tmp_path: Path) -> None:
     """Of tables that do not tell up to where a log is old."""
     tables, names = tmp_path / "tables", (*ANALYTICS, "rebalances")
