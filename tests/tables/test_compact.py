@@ -315,6 +315,25 @@ def test_observations_are_thinned_when_their_files_are_joined(tmp_path: Path) ->
     assert set(found.values()) == {3}  # whole runs
 
 
+def test_observations_in_large_files_are_thinned_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look each ten minutes, for four days; each file is large."""
+    monkeypatch.setattr(module, "LARGE_BYTES", 1)
+    store, looks, joined = TableStore(tmp_path / "tables", keep=Keep(1, 0)), 4 * 24 * 6, 0
+    with begin_run(store) as run:
+        for number in range(looks):
+            at_ms = 1_790_000_000_000 + number * 10 * MINUTE_MS
+            row = {"topic": "t", "partition": 0, "observed_at_ms": at_ms, "log_end_offset": number}
+            run.append_rows("log_ends", made("log_ends", row | {"run_number": number}))
+            before = run.facts("log_ends").num_rows
+            join_small_files(run)
+            joined += run.facts("log_ends").num_rows < before
+        files, rows = run.facts("log_ends").num_rows, sum(run.facts("log_ends")["num_records"].to_pylist())
+    assert joined < looks / 6
+    assert files < 40
+    least = len(thinned([(number, number * 10 * MINUTE_MS) for number in reversed(range(looks))]))
+    assert least <= rows < 3 * least
+
+
 def test_joined_files_tell_of_what_time_they_are(tmp_path: Path) -> None:
     """Rows without a time of their own, too: theirs is that of the commit, or of the commit that is gone."""
     store, day_ms = TableStore(tmp_path), 24 * HOUR_MS

@@ -20,10 +20,12 @@ is removed, and the run tells why.
 earlier ones so many that no two lie farther apart than an eighth of their age or most of a day, always whole runs; the
 first of all; and for two days the last one of every partition, which the next one is going to be compared with.
 So the time lag that is interpolated from what is left is off by an eighth at most, and a year of observing each minute
-leaves less than seven hundred.
+leaves about seven hundred. That takes joining large files too: one is joined with all that are newer when its last
+observation is two hours old and an eighth of the time that it covers, since then there is less to keep.
 """
 
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import Any, NamedTuple
@@ -58,6 +60,7 @@ HOUR_MS = 3_600_000
 OF_AGE = 8
 WIDEST_MS = 20 * HOUR_MS
 """Analytics look for observations within a day (`ends.LOOK_BACK_MS`)."""
+THINNED_AGAIN_MS = 2 * HOUR_MS
 LAST_MS = 2 * LOOK_BACK_MS
 """Between two observations that are farther apart no moment is known."""
 
@@ -207,7 +210,10 @@ class Joining:
     def _works(self) -> list[JoinWork]:
         opened = [table for table in JOINED if (self._by_hand or self._run.has_opened(table)) and self._run.has(table)]
         works = [self._work(table, files) for table in opened for files in self._due(table)]
-        return works if self._by_hand else _within(works, MOST_BYTES)
+        if self._by_hand:
+            return works
+        ends = [work for work in works if work.table == "log_ends"]  # so much of them as there is, it becomes less
+        return ends + _within([work for work in works if work.table != "log_ends"], MOST_BYTES)
 
     def _work(self, table: str, files: Sequence[Small]) -> JoinWork:
         memory = MEMORY if self._by_hand else MEMORY_ON_THE_WAY
@@ -231,6 +237,8 @@ class Joining:
 
     def _due(self, table: str) -> list[list[Small]]:
         """Files to be joined, in lots; the files of a lot lie beside each other in time."""
+        if table == "log_ends":
+            return self._observations_due()
         least = 1 if self._by_hand else ENOUGH
         lots: list[list[Small]] = []
         for small in self._pools(table):
@@ -238,11 +246,26 @@ class Joining:
             for file in small:
                 by_size.setdefault(0 if self._by_hand else _size(file.size_bytes), []).append(file)
             enough = [files for files in by_size.values() if len(files) > least]
-            if table == "log_ends":
-                lots += [small] if enough else []
-            else:
-                lots += [lot for files in enough for lot in _lots(files, FILE_BYTES if self._by_hand else MOST_BYTES)]
+            lots += [lot for files in enough for lot in _lots(files, FILE_BYTES if self._by_hand else MOST_BYTES)]
         return lots
+
+    def _observations_due(self) -> list[list[Small]]:
+        """Files of `log_ends`: all from the first on that has grown old enough to be thinned again; else the small ones
+        if there are enough, by hand all.
+        """
+        facts = self._run.facts("log_ends")
+        first, last = (_moments_ms(facts, f"{bound}.observed_at") for bound in ("min", "max"))
+        places = sorted(range(len(last)), key=last.__getitem__)
+        files, newest_ms = _small(facts.take(places)), max(last, default=0)
+        if self._by_hand:
+            return [files] if len(files) > 1 else []
+        for number, place in enumerate(places):
+            is_large = files[number].size_bytes >= LARGE_BYTES
+            if is_large and _grew_old(first[place], last[place], newest_ms):
+                return [files[number:]]
+        small = [file for file in files if file.size_bytes < LARGE_BYTES]
+        most_of_a_size = max(Counter(_size(file.size_bytes) for file in small).values(), default=0)
+        return [small] if most_of_a_size > ENOUGH else []
 
     def _pools(self, table: str) -> list[list[Small]]:
         """Small files, oldest first, apart where they are not to be joined with each other."""
@@ -262,6 +285,19 @@ class Joining:
             _small(facts.filter(pc.and_(is_over, is_recent))),
             _small(facts.filter(pc.and_(is_over, pc.invert(is_recent)))),
         ]
+
+
+def _moments_ms(facts: pa.Table, column: str) -> list[int]:
+    """A bound of each file, 0 where it has none."""
+    if column not in facts.column_names:
+        return [0] * facts.num_rows
+    micros = facts[column].cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
+    return [0 if each is None else each // 1000 for each in micros]
+
+
+def _grew_old(first_ms: int, last_ms: int, newest_ms: int) -> bool:
+    """Whether of observations that were all that there was once many can go now."""
+    return newest_ms - last_ms >= max(THINNED_AGAIN_MS, (last_ms - first_ms) // OF_AGE)
 
 
 def _small(facts: pa.Table) -> list[Small]:
