@@ -51,6 +51,18 @@ def test_as_of_a_moment(tables: Tables) -> None:
     assert rows(tables, "SELECT count(*) AS n FROM offsets", moment_ms) == [{"n": expected}]
 
 
+def test_only_what_a_statement_reads_is_made(tables: Tables) -> None:
+    """Of a moment, `activity` cannot be told, and `lag` takes long: words that are no tables here."""
+    moment_ms = tables.manifest.now_ms
+    asked: list[str] = []
+    tables_read = tables.read
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tables, "read", lambda name, *given: asked.append(name) or tables_read(name, *given))
+        rows(tables, "SELECT lag(group_id) OVER () FROM offsets WHERE group_id <> 'activity'", moment_ms)
+        rows(tables, "SELECT * FROM offsets JOIN lag USING (group_id)", moment_ms)
+    assert asked == ["offsets", "offsets", "lag"]
+
+
 def test_all_tables_are_listed(tables: Tables) -> None:
     for sql in ("SHOW TABLES", "-- all\nshow tables", "SELECT name FROM (SHOW TABLES)"):
         assert {row["name"] for row in rows(tables, sql)} == set(ORDERS)

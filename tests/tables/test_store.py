@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -170,11 +171,11 @@ def test_a_full_disk_does_not_forget_that_the_last_run_was_cut_short(
 ) -> None:
     (tmp_path / "_lock").write_text('{"pid": 1}')  # as a run leaves it that was killed
     monkeypatch.setattr(disk, "os", FullDisk())
-    with pytest.raises(OSError, match="No space left"), disk.locked(tmp_path, 0):
+    with pytest.raises(OSError, match="No space left"), disk.locked(tmp_path, 0, lambda: True):
         pass
     assert disk.was_cut_short(tmp_path)
     monkeypatch.undo()
-    with disk.locked(tmp_path, 0) as is_after_a_kill:
+    with disk.locked(tmp_path, 0, lambda: True) as is_after_a_kill:
         assert is_after_a_kill
     assert not disk.was_cut_short(tmp_path)
 
@@ -222,6 +223,20 @@ def test_a_newer_schema_adds_its_columns_to_an_older_table(store: TableStore, mo
     newest = DeltaTable(f"{store.address}/commits")
     assert [field.name for field in newest.schema().fields] == module.PUBLISHED["commits"].names
     assert newest.to_pyarrow_table().num_rows == 3
+
+
+def test_clearing_up_behind_a_killed_first_run_leaves_room_for_the_next(tmp_path: Path) -> None:
+    store = TableStore(tmp_path / "tables")
+    with suppress(KeyboardInterrupt), begin_run(store) as run:
+        run.append_rows("commits", commits(1))
+        raise KeyboardInterrupt
+    assert disk.was_cut_short(tmp_path / "tables")
+    vacuum(store)
+    with begin_run(store) as run:
+        run.append_rows("commits", commits(2))
+        run.publish({}, {})
+    vacuum(store)
+    assert not disk.was_cut_short(tmp_path / "tables")
 
 
 def test_vacuum_removes_what_no_kept_run_names(store: TableStore) -> None:

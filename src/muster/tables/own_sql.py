@@ -28,7 +28,7 @@ def query(tables: Tables, sql: str, as_of_ms: int | None = None) -> Any:
     connection = duckdb.connect()
     try:
         _check(connection, sql)
-        named = _named(sql)
+        named = _named(connection, sql)
         _add_views(connection, tables, named, as_of_ms)
         if LISTS_TABLES.search(sql):
             _add_names(connection, [name for name in ORDERS if name not in named])
@@ -50,9 +50,13 @@ def _check(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
         )
 
 
-def _named(sql: str) -> list[str]:
-    """Tables that a statement may mean."""
-    return [name for name in ORDERS if re.search(rf"\b{name}\b", sql, re.IGNORECASE)]
+def _named(connection: duckdb.DuckDBPyConnection, sql: str) -> list[str]:
+    """Tables that a statement means; those that it may mean by its words, where duckdb needs their columns to tell."""
+    try:
+        named = {name.lower() for name in connection.get_table_names(sql)}
+    except duckdb.Error:
+        named = {name for name in ORDERS if re.search(rf"\b{name}\b", sql, re.IGNORECASE)}
+    return [name for name in ORDERS if name in named]
 
 
 def _add_names(connection: duckdb.DuckDBPyConnection, names: Iterable[str]) -> None:

@@ -144,6 +144,8 @@ def test_compared_for_people(tables: Path) -> None:
     assert "is not after T1" in run("compare", "2026-11-17T08:00", "2026-11-17T07:00", "--tables", tables).err
     late = run("compare", "2100-01-01", "now", "--tables", tables)
     assert (late.status, "or leave that moment out to see" in late.err) == (Status.BAD_INPUT, True)
+    after = run("compare", "2026-11-17T08:33:04", "now", "--tables", tables)
+    assert (after.status, "is not before 2026-11-17 08:33:04 UTC" in after.err) == (Status.BAD_INPUT, True)
     early = run("compare", "2020-01-01", "now", "--tables", tables)
     assert (early.status, early.out) == (Status.BAD_INPUT, "")
     assert "nothing is known of 2020-01-01 00:00:00 UTC. Ask for 2026-" in early.err
@@ -200,11 +202,11 @@ def test_again_and_again_until_it_is_stopped(tables: Path, question: str, monkey
 def test_what_was_answered_once_is_asked_again_after_a_failure(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    left = [Status.OK, BadInput("the tables were cleaned up."), Status.OK]
+    left = [Status.OK, BadInput("the tables were cleaned up."), OSError("The store is away."), Status.OK]
 
     def answer() -> Status:
         answered = left.pop(0)
-        if isinstance(answered, BadInput):
+        if isinstance(answered, Exception):
             raise answered
         return answered
 
@@ -214,7 +216,9 @@ def test_what_was_answered_once_is_asked_again_after_a_failure(
 
     monkeypatch.setattr(watching, "sleep", sleep)
     assert watching.again(1.0, answer) is Status.OK
-    assert capsys.readouterr().err == "muster: the tables were cleaned up. It is asked again.\n"
+    assert capsys.readouterr().err == (
+        "muster: the tables were cleaned up. It is asked again.\nmuster: The store is away. It is asked again.\n"
+    )
     left.append(BadInput("there are no tables."))
     with pytest.raises(BadInput):
         watching.again(1.0, answer)

@@ -9,6 +9,7 @@ from muster.cli.questions.answering import Asked, ask, write_rows
 from muster.cli.questions.asking import are_there, moment_of, tell_compacted
 from muster.cli.status import Status
 from muster.cli.tabular import Column, Kind, Shown, Table
+from muster.errors import BadInput
 from muster.patterns import is_wild
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ def show_compared(
         for moment_ms in (before_ms, after_ms):
             if moment_ms is not None:
                 tables.check_moment(moment_ms, option="")
+        if before_ms >= until_ms:
+            raise BadInput(f"{shown_moment(before_ms)} is not before {shown_moment(until_ms)}, where the tables end.")
         groups = group_changes(tables, before_ms, after_ms, groups_like)
         if all(group.state_before is None for group in groups):
             tables.refuse_unknown(before_ms, option="")

@@ -55,7 +55,7 @@ def _try(answer: Callable[[], Status]) -> None:
     """What was answered once is asked again after a failure: tables are cleaned up, an object store is away."""
     try:
         answer()
-    except MusterError as error:
+    except (MusterError, OSError) as error:
         say(f"{error} It is asked again.")
 
 

@@ -34,7 +34,7 @@ from muster.tables.storage.manifest import (
     PartitionProgress,
     Upkeep,
 )
-from muster.tables.storage.store import PROBE, TableStore, check_ours
+from muster.tables.storage.store import PROBE, TableStore, check_ours, has_manifest_or_nothing
 from muster.tables.storage.upkeep import (
     CHECKPOINT_EVERY,
     DAY_MS,
@@ -426,7 +426,7 @@ def _alone(store: TableStore, now_ms: int) -> Iterator[bool]:
     root = Path(store.address)
     check_ours(root)
     root.mkdir(parents=True, exist_ok=True)
-    with locked(root, now_ms) as was_cut_short:
+    with locked(root, now_ms, lambda: has_manifest_or_nothing(root)) as was_cut_short:
         _check_links(root)
         yield was_cut_short
 

@@ -8,7 +8,7 @@ import fcntl
 import json
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -19,10 +19,11 @@ LOCK_FILE = "_lock"
 
 
 @contextmanager
-def locked(root: Path, now_ms: int) -> Iterator[bool]:
+def locked(root: Path, now_ms: int, is_whole: Callable[[], bool]) -> Iterator[bool]:
     """Hold the tables in `root` for one run; a second taker fails at once and is told who has them.
 
-    Gives whether the last holder did not get to its end: its name is still there.
+    Gives whether the last holder did not get to its end: its name is still there. It stays there until the tables are
+    whole: who clears up behind a killed first run publishes nothing.
     """
     path = root / LOCK_FILE
     # Never removed: who unlinks a locked file lets two others lock two files of one name.
@@ -37,7 +38,8 @@ def locked(root: Path, now_ms: int) -> Iterator[bool]:
         os.pwrite(descriptor, holder, 0)  # over the last holder's: a full disk must not leave the file empty
         os.ftruncate(descriptor, len(holder))
         yield was_cut_short
-        os.ftruncate(descriptor, 0)
+        if is_whole():
+            os.ftruncate(descriptor, 0)
     finally:
         os.close(descriptor)
 

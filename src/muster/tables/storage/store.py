@@ -157,7 +157,7 @@ def check_ours(root: Path) -> None:
         raise BadInput(
             f"{root} is not empty and has no tables of muster: {strange}. Name a directory for them, {root}-tables say."
         )
-    if root.is_dir() and not _has_manifest(root) and _names(root) & ABOUT.keys() and not was_cut_short(root):
+    if root.is_dir() and not has_manifest_or_nothing(root) and not was_cut_short(root):
         raise BadInput(
             f"{root} has tables of muster, but not their {MANIFEST_TABLE}, which says what is in them; a run would "
             f"begin them anew. Put {MANIFEST_TABLE} back, or name another directory, or delete the tables."
@@ -172,10 +172,10 @@ def strangers(root: Path) -> str:
     return ", ".join(foreign[:3]) + (f" and {len(foreign) - 3:,} more" if len(foreign) > 3 else "")
 
 
-def _has_manifest(root: Path) -> bool:
-    """Whether a run was ever published: a directory without a log says nothing about the tables beside it."""
+def has_manifest_or_nothing(root: Path) -> bool:
+    """Whether a run was ever published where there are tables: a directory without a log says nothing about them."""
     log = root / MANIFEST_TABLE / DELTA_LOG
-    return log.is_dir() and any(log.iterdir())
+    return (log.is_dir() and any(log.iterdir())) or not _names(root) & ABOUT.keys()
 
 
 def _names(root: Path) -> set[str]:
