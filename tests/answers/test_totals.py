@@ -11,7 +11,7 @@ import pytest
 from muster.answers.overview import overview
 from muster.answers.partitions import partitions
 from muster.answers.series import all_series, group_series
-from muster.answers.totals import DAY_MS, UNKNOWN, Totals, carried_on, trends_of
+from muster.answers.totals import DAY_MS, UNKNOWN, Lines, Totals, carried_on, trends_of
 from muster.pages.site import page
 from muster.tables.reading import Tables, open_tables
 from muster.tables.storage.changes import begin_run
@@ -151,6 +151,8 @@ def test_values_hold_until_the_next_one() -> None:
 
 def test_a_trend_is_a_line_of_blocks() -> None:
     assert trends_of(np.array([[UNKNOWN, 0, 1, 50, 100], [0, 0, 0, 0, 0]])) == [" ▁▁▄█", "▁▁▁▁▁"]
+    assert trends_of(np.array([[0, 2**47, 2**62]])) == ["▁▄█"]
+    assert Lines.of(np.zeros(3, np.int64)).added_up(np.array([[2**62], [2**62], [UNKNOWN]])).tolist() == [[2**49]]
 
 
 def test_all_ways_to_the_past_agree(tmp_path: Path) -> None:

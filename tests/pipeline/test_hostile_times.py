@@ -1,4 +1,6 @@
-"""Times that no calendar has, and records with bytes written over: what is published holds of them too."""
+"""Times that no calendar has, offsets that no log has, and records with bytes written over: what is published holds of
+them too.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,11 +8,16 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from muster.answers.compare import group_changes
+from muster.answers.lag import group_lags
+from muster.answers.status import group_status
 from muster.codec import OffsetValue, encode_key, encode_offset_value, offset_key
 from muster.codec.batches import encode_batch, encode_marker
 from muster.codec.offsets_topic import GroupKey, GroupValue, MemberValue, encode_group_value
 from muster.codec.records import CONTROL, Record
+from muster.tables.reading import open_tables
 from muster.tables.schemas import TABLES
+from muster.tables.sql.queries import FARTHEST, MOST
 from muster.tables.times import LAST_MS
 from tests.pipeline.test_job import sorted_rows
 from tests.pipeline.world import rows_of, run_here
@@ -69,6 +76,34 @@ def test_runs_say_the_same_however_the_log_is_cut(tmp_path: Path) -> None:
         for column, field in zip(found.columns, found.schema, strict=True):
             if pa.types.is_timestamp(field.type):
                 column.cast(pa.timestamp("ns", "UTC"))  # what pandas would do
+
+
+def test_offsets_of_any_64_bits_stop_nobody_else(tmp_path: Path) -> None:
+    folder, data = tmp_path / "log" / "__consumer_offsets-0", tmp_path / "log" / "orders-0"
+    for each in (folder, data):
+        each.mkdir(parents=True)
+    (data / f"{0:020}.log").write_bytes(encode_batch([Record(n, NOW_MS, b"key", b"value") for n in range(5)]))
+    hostile = (0, 2**63 - 1, -1, -(2**63), 2**63 - 1, 0, 2**63 - 1, -(2**62))
+    batches = []
+    for number, committed in enumerate(hostile):
+        for place, (group, offset) in enumerate((("rude", committed), ("calm", number % 3))):
+            value = encode_offset_value(OffsetValue(offset, 7, "", NOW_MS + number, -1), 1)
+            key = encode_key(offset_key(group, "orders", 0))
+            batches.append(encode_batch([Record(2 * number + place, NOW_MS + number, key, value)]))
+    for end in (9, len(batches)):
+        (folder / f"{0:020}.log").write_bytes(b"".join(batches[:end]))
+        run_here(tmp_path / "tables", tmp_path / "log", analytics=True)
+    with open_tables(tmp_path / "tables") as tables:
+        lags = {each.group_id: each for each in group_lags(tables)}
+        changes = {each.group_id: each for each in group_changes(tables, NOW_MS + 1, None)}
+        assert group_status(tables)
+    assert (lags["calm"].lag, lags["rude"].lag, lags["rude"].lost_records) == (4, 5, FARTHEST)
+    assert (changes["calm"].consumed, changes["rude"].consumed, changes["rude"].rewound) == (0, 0, MOST)
+    rows = rows_of(tmp_path / "tables", "rates", "lag_history", "offsets")
+    consumed = {row["group_id"]: (row["consumed"], row["rewound"]) for row in rows["rates"]}
+    assert consumed == {"calm": (5, 4), "rude": (MOST, MOST)}
+    assert {row["committed_offset"] for row in rows["offsets"]} == {-(2**62), 1}
+    assert {row["lag"] for row in rows["lag_history"]} == {4, FARTHEST + 5}
 
 
 def broken(record: Record) -> Iterator[Record]:

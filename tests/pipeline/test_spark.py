@@ -116,6 +116,21 @@ def looked_at_again(ends: pa.Table) -> tuple[pa.Table, int]:
     return two_looks, again[0]["observed_at_ms"] - 20_001
 
 
+def test_numbers_of_records_are_the_same_in_both(spark: "SparkSession") -> None:
+    numbers = (-(2**63), -(2**62), -5, 0, 7, 2**48 + 8, 2**61, 2**63 - 1, None)
+    pairs = pa.table({"a": [a for a in numbers for _ in numbers], "b": [b for _ in numbers for b in numbers]})
+    sql = f"""SELECT p.a, p.b, {queries.difference("p.a", "p.b")} AS d FROM {{pairs}} p"""
+    total = f"SELECT {queries.added_up('p.a')} AS total FROM {{pairs}} p WHERE p.a > 0"
+    frame = spark.createDataFrame(pairs)
+    with duckdb.connect() as connection:
+        connection.register("pairs", pairs)
+        for each in (sql, total):
+            here = connection.sql(each.format(pairs="pairs")).to_arrow_table().to_pylist()
+            assert sorted_rows(spark.sql(each, pairs=frame).toArrow().to_pylist()) == sorted_rows(here)
+            assert here
+    assert here == [{"total": queries.MOST}]
+
+
 def test_a_running_session_is_taken(spark: "SparkSession") -> None:
     from pyspark.sql import SparkSession
 

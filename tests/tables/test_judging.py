@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from muster.tables.schemas import TABLES
 from muster.tables.sql.dialects import DUCKDB
+from muster.tables.sql.ends import of_topics_now
 from muster.tables.sql.judging import (
     changes,
     deletions,
@@ -99,6 +100,40 @@ def test_a_look_is_judged_as_in_python(cases: list[tuple[list[Commit], list[Look
         else:
             row = found[k["topic"]]
             assert (row["verdict"], row["completeness"]) == (expected.verdict, expected.completeness)
+
+
+@pytest.mark.parametrize(
+    ("of_the_old", "of_the_new", "offsets", "verdict"),
+    [
+        ([(0, 5), (10, 5)], [(20, 1000), (26, 2000)], [10] * 10, "STALLED"),  # 10 was beyond the old end
+        ([(0, 5)], [(10, 1000), (20, 2000), (30, 3000), (40, 3000)], [50, 60, 70, 80, 100], "STOPPED"),
+    ],
+)
+def test_a_topic_that_was_made_anew_is_judged_by_its_own_ends(
+    of_the_old: list[Look], of_the_new: list[Look], offsets: list[int], verdict: str
+) -> None:
+    key, start_ms = {"group_id": "g", "topic": "t", "partition": 0}, NOW_MS - 100
+    looks = [(*look, "old") for look in of_the_old] + [(*look, "new") for look in of_the_new]
+    ends = [
+        {"topic": "t", "partition": 0, "run_number": run, "observed_at_ms": start_ms + at_ms, "log_end_offset": end,
+         "topic_id": topic_id}
+        for run, (at_ms, end, topic_id) in enumerate(looks)
+    ]  # fmt: skip
+    ends.append({"topic": "u", "partition": 0, "run_number": 0, "observed_at_ms": start_ms, "log_end_offset": 1})
+    since_ms = start_ms + of_the_old[-1][0] + 1
+    rows = [
+        key
+        | {"kind": "commit", "log_offset": place, "committed_offset": offset, "commit_timestamp_ms": since_ms + place}
+        for place, offset in enumerate(offsets)
+    ]
+    tables = {"commits": made("commits", *rows), "log_ends": made("log_ends", *ends), "status_before": made("status")}
+    assert len(asked(of_topics_now("log_ends"), **tables)) == len(of_the_new) + 1
+    seen, new, deleted = (
+        f"({sql})" for sql in (of_topics_now("log_ends"), new_commits("commits"), deletions("commits"))
+    )
+    made_of = f"({windows(f'({with_lags(new, seen)})', deleted, 'status_before', DUCKDB)})"
+    sql = judged(made_of, f"({seen_ends(seen, DUCKDB)})", seen, start_ms + looks[-1][0] + 1, DUCKDB)
+    assert [row["verdict"] for row in asked(sql, **tables)] == [verdict]
 
 
 # Run after run.

@@ -9,7 +9,7 @@ import pytest
 from muster.tables.schemas import LAG, LOG_ENDS, MEMBERS, OFFSETS, TIMES
 from muster.tables.sql.ends import LOOK_BACK_MS, ends_at, newest_ends
 from muster.tables.sql.lag import lag
-from muster.tables.sql.queries import DUCKDB_EXPLODE
+from muster.tables.sql.queries import DUCKDB_EXPLODE, FARTHEST
 from tests.codec.corpus_records import NAMES
 from tests.tables.history import answers, asked, state_at_the_end
 
@@ -189,8 +189,32 @@ def test_a_commit_beyond_all_stable_offsets_says_nothing_of_them() -> None:
 
 
 def test_large_numbers_do_not_overflow() -> None:
-    row = one([committed(2**61)], [end(0, 0), end(2**41, 2**62)])
-    assert (row["lag"], row["lag_ms"]) == (2**61, 2**40)
+    row = one([committed(2**60)], [end(0, 2**60 - 2**40), end(2**41, 2**60 + 2**40)])
+    assert (row["lag"], row["lag_ms"]) == (2**40, 2**40)
+
+
+@pytest.mark.parametrize(
+    ("offset", "lag", "offset_lag"),
+    [
+        (-(2**63), 7, FARTHEST + 7),
+        (-5, 7, 12),
+        (7, 0, 0),
+        (2**53 + 1, 0, 6 - 2**53),
+        (2**63 - 1, 0, 7 - FARTHEST),
+    ],
+)
+def test_whatever_a_client_commits_is_so_far_away(offset: int, lag: int, offset_lag: int) -> None:
+    row = one([committed(offset)], [end(0, 5), end(100, 7, last_stable_offset=7, log_start_offset=0)])
+    assert (row["committed_offset"], row["lag"], row["offset_lag"], row["stable_lag"]) == (
+        offset, lag, offset_lag, offset_lag
+    )  # fmt: skip
+    assert row["lost_records"] == (min(-offset, FARTHEST) if offset < 0 else 0)
+
+
+def test_what_is_lost_as_of_a_moment_is_what_the_look_before_it_tells() -> None:
+    ends = [end(100, 10, log_start_offset=0), end(200, 20, log_start_offset=9)]
+    assert one([committed(5)], ends, as_of_ms=150)["lost_records"] == 0
+    assert one([committed(5)], ends, as_of_ms=200)["lost_records"] == 4
 
 
 def test_as_of_a_moment_ends_are_between_the_looks_around_it() -> None:

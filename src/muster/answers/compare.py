@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from muster.tables.reading import Tables
+from muster.tables.sql.queries import added_up, difference
 
 
 class PartitionChange(NamedTuple):
@@ -85,13 +86,14 @@ def group_changes(
         [tables.relation(name, moment, groups) for moment in (before_ms, after_ms)]
         for name in ("lag", "groups", "members")
     )
+    moved = difference("a.committed_offset", "b.committed_offset")
     rows = tables.asked(f"""
         WITH parts AS (
             SELECT coalesce(b.group_id, a.group_id) AS group_id, count(b.committed_offset) AS parts_before,
-                count(a.committed_offset) AS parts_after, sum(b.lag)::BIGINT AS lag_before,
-                sum(a.lag)::BIGINT AS lag_after,
-                coalesce(sum(greatest(a.committed_offset - b.committed_offset, 0)), 0)::BIGINT AS consumed,
-                coalesce(sum(greatest(b.committed_offset - a.committed_offset, 0)), 0)::BIGINT AS rewound
+                count(a.committed_offset) AS parts_after, {added_up("b.lag")} AS lag_before,
+                {added_up("a.lag")} AS lag_after,
+                coalesce({added_up(f"greatest({moved}, 0)")}, 0) AS consumed,
+                coalesce({added_up(f"greatest(-({moved}), 0)")}, 0) AS rewound
             FROM {lag[0]} b FULL JOIN {lag[1]} a
                 ON b.group_id = a.group_id AND b.topic = a.topic AND b.partition = a.partition
             GROUP BY ALL

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from muster.tables.reading import Tables
+from muster.tables.sql.queries import added_up
 
 DAY_MS = 86_400_000
 POINTS = 24
@@ -113,7 +114,7 @@ def partition_lags(
 def group_lags(tables: Tables, groups: Sequence[str] = (), as_of_ms: int | None = None) -> list[GroupLag]:
     """Every group with its totals, the furthest behind first; without what takes history (`with_trends`)."""
     rows = tables.asked(f"""
-        SELECT group_id, sum(lag)::BIGINT AS total, max(lag_ms), sum(lost_records)::BIGINT, count(*),
+        SELECT group_id, {added_up("lag")} AS total, max(lag_ms), {added_up("lost_records")}, count(*),
             count(*) FILTER (WHERE lag > 0), count(*) FILTER (WHERE lag IS NULL)
         FROM {tables.relation("lag", as_of_ms, groups)} l
         GROUP BY group_id ORDER BY total DESC NULLS LAST, group_id""")

@@ -6,7 +6,7 @@ from muster.answers.status import NO_VERDICT, group_status, group_verdicts_at, r
 from muster.answers.timeline import RETURNED
 from muster.answers.totals import DAY_MS, UNKNOWN, Totals, trends_of
 from muster.tables.reading import Tables
-from muster.tables.sql.queries import HEADS
+from muster.tables.sql.queries import HEADS, added_up
 
 TREND_POINTS = 24
 
@@ -57,7 +57,7 @@ def _urgency(line: GroupLine) -> tuple[Any, ...]:
 
 def _now(tables: Tables, totals: Totals | None) -> list[GroupLine]:
     behind = {row[0]: row[1:] for row in tables.asked(f"""
-        SELECT group_id, sum(lag)::BIGINT, max(lag_ms), count(*), max(commit_timestamp_ms),
+        SELECT group_id, {added_up("lag")}, max(lag_ms), count(*), max(commit_timestamp_ms),
             list_sort(list(DISTINCT topic))
         FROM {tables.relation("lag")} l GROUP BY group_id""")}  # fmt: skip
     moved = _rebalances(tables, tables.manifest.now_ms)

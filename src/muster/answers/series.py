@@ -8,6 +8,7 @@ import numpy as np
 
 from muster.answers.totals import UNKNOWN, Lines, Numbers, Totals, carried_on
 from muster.tables.reading import Tables
+from muster.tables.sql.queries import added_up
 
 MOST_POINTS = 240
 
@@ -91,7 +92,7 @@ def committed(
     rows = tables.asked(
         f"""
         SELECT group_id, (interval_start_ms - {start_ms}) // {slot_ms} AS slot, sum(commits)::BIGINT,
-            sum(consumed)::BIGINT
+            {added_up("consumed")}
         FROM {tables.relation("rates")} r
         WHERE {only} AND interval_start_ms >= {start_ms} AND interval_start_ms + interval_ms <= {until_ms}
         GROUP BY group_id, slot""",

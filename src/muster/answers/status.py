@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from muster.answers.levels import Level
 from muster.tables.reading import Tables
+from muster.tables.sql.queries import added_up
 from muster.verdicts import Verdict
 
 ERRORS = tuple(verdict.value for verdict in Verdict if verdict.is_error and verdict is not Verdict.ERR)
@@ -136,7 +137,7 @@ def group_status(tables: Tables, groups: Sequence[str] = (), as_of_ms: int | Non
             ) AS place, min(s.verdict_since_ms) OVER (PARTITION BY s.group_id, s.verdict) AS first_ms FROM {status} s
         ), summed AS (
             SELECT j.group_id, count(*) AS partitions, count(*) FILTER (WHERE j.verdict <> 'OK') AS not_ok,
-                sum(j.lag)::BIGINT AS lag, max(j.lag_ms) AS lag_ms, max(j.last_commit_ms) AS last_commit_ms
+                {added_up("j.lag")} AS lag, max(j.lag_ms) AS lag_ms, max(j.last_commit_ms) AS last_commit_ms
             FROM judged j GROUP BY j.group_id
         ), expiring AS (
             SELECT e.group_id, min(e.expires_at_ms) AS expires_at_ms FROM {expiry} e GROUP BY e.group_id

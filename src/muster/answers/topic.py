@@ -7,6 +7,7 @@ from typing import NamedTuple
 from muster.answers.status import verdicts_at, worst_of
 from muster.answers.totals import DAY_MS, UNKNOWN, Totals
 from muster.tables.reading import Tables
+from muster.tables.sql.queries import added_up
 
 
 class Reader(NamedTuple):
@@ -36,7 +37,7 @@ def readers(tables: Tables, totals: Totals | None, topic: str, at_ms: int | None
     """Those farthest behind first."""
     if at_ms is None:
         behind = {group_id: (lag, lag_ms, count) for group_id, lag, lag_ms, count in tables.asked(
-            f"""SELECT group_id, sum(lag)::BIGINT, max(lag_ms), count(*) FROM {tables.relation("lag")} l
+            f"""SELECT group_id, {added_up("lag")}, max(lag_ms), count(*) FROM {tables.relation("lag")} l
             WHERE topic = ? GROUP BY group_id""", [topic])}  # fmt: skip
         said = f"SELECT group_id, verdict, verdict_since_ms FROM {tables.relation('status')} s WHERE topic = ?"
     else:

@@ -24,6 +24,8 @@ DAY_MS = 86_400_000
 UNKNOWN = -1
 """In place of a lag that is not known, or that there is none of: the commit was deleted, or is yet to come."""
 KEY_COLUMNS = "number BIGINT, group_id VARCHAR, topic VARCHAR, partition INTEGER"
+LARGEST = 1 << 48
+"""A lag above this is drawn and added up as this: ten thousand of them still are a number of 64 bits."""
 HOLE = -2
 """Nothing is new in this interval."""
 CELLS_AT_A_TIME = 8_000_000
@@ -60,10 +62,13 @@ class Lines(NamedTuple):
         return cls(numbers, order, starts)
 
     def added_up(self, lags: Numbers) -> Numbers:
-        """Lags of each line together; what is unknown counts for nothing, and is unknown where nothing is known."""
+        """Lags of each line together; what is unknown counts for nothing, and is unknown where nothing is known.
+
+        A client may commit any number: one such partition does not make nonsense of the sum.
+        """
         lags = lags[self.order]
         known = lags != UNKNOWN
-        sums = np.add.reduceat(np.where(known, lags, 0), self.starts, axis=0)
+        sums = np.add.reduceat(np.where(known, np.minimum(lags, LARGEST), 0), self.starts, axis=0)
         return np.where(np.logical_or.reduceat(known, self.starts, axis=0), sums, UNKNOWN)
 
     def longest(self, times_ms: Numbers) -> Numbers:
@@ -74,6 +79,7 @@ class Lines(NamedTuple):
 
 def trends_of(lags: Numbers) -> list[str]:
     """Each row of lags as a line of blocks, the highest of them the full one; a space where nothing is known."""
+    lags = np.minimum(lags, LARGEST)
     highest = np.maximum(lags.max(axis=1, initial=0, keepdims=True), 1)
     levels = np.where(lags < 0, len(LEVELS), lags * (len(LEVELS) - 1) // highest)
     blocks = np.array(list(LEVELS + NOT_KNOWN))[levels]

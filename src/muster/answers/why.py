@@ -11,7 +11,7 @@ from muster.answers.status import GroupStatus, group_status
 from muster.answers.timeline import RETURNED
 from muster.patterns import exactly
 from muster.tables.reading import Tables
-from muster.tables.sql.queries import COUNTS
+from muster.tables.sql.queries import COUNTS, added_up
 
 REBALANCE, RETURN, VERDICT, REWIND, DELETION = "rebalance", "return", "verdict", "rewind", "deletion"
 """A return is that of a static member, for which nothing stops."""
@@ -112,7 +112,7 @@ def _events(tables: Tables, group_id: str, since_ms: int, as_of_ms: int | None) 
     )
     rewinds = asked(
         "rates",
-        """SELECT interval_start_ms, sum(rewound)::BIGINT, sum(rewinds)::BIGINT, max(interval_ms) FROM {relation} r
+        f"""SELECT interval_start_ms, {added_up("rewound")}, sum(rewinds)::BIGINT, max(interval_ms) FROM {{relation}} r
         WHERE group_id = ? AND interval_start_ms >= ? AND rewinds > 0 GROUP BY interval_start_ms""",
     )
     deletions = asked(

@@ -24,6 +24,7 @@ from muster.answers.totals import UNKNOWN, Totals
 from muster.pages.shell import as_json, report_page
 from muster.pages.site import listed, page
 from muster.tables.reading import Tables
+from muster.tables.sql.queries import added_up
 
 
 def report(tables: Tables, moments: int) -> bytes:
@@ -72,7 +73,7 @@ def _readers(tables: Tables, totals: Totals, at_ms: int | None) -> list[Any]:
 
 
 def _lines_now(tables: Tables) -> dict[tuple[str, str], tuple[int | None, int | None, int]]:
-    rows = tables.asked(f"""SELECT group_id, topic, sum(lag)::BIGINT, max(lag_ms), count(*)
+    rows = tables.asked(f"""SELECT group_id, topic, {added_up("lag")}, max(lag_ms), count(*)
         FROM {tables.relation("lag")} l GROUP BY group_id, topic""")
     return {(group_id, topic): (lag, lag_ms, count) for group_id, topic, lag, lag_ms, count in rows}
 

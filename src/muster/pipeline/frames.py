@@ -44,7 +44,7 @@ from muster.tables.schemas import (
     published_name,
 )
 from muster.tables.sql import hours, intervals, judging, queries
-from muster.tables.sql.ends import ends_at, newest_ends, observed_since
+from muster.tables.sql.ends import ends_at, newest_ends, observed_since, of_topics_now
 from muster.tables.sql.expiry import expiry as forecast
 from muster.tables.sql.lag import lag as lag_sql
 from muster.tables.times import published
@@ -275,13 +275,14 @@ def status(
     spark, at_ms = in_force.sparkSession, _since_ms(at)
     held = inside(empty(spark, STATUS) if before is None else before)
     new = f"({judging.new_commits('{commits}')})"
-    arrived = _asked(spark, judging.with_lags(new, "{log_ends}"), {"commits": commits, "log_ends": log_ends})
+    looks = _asked(spark, of_topics_now("{log_ends}"), {"log_ends": log_ends})
+    arrived = spark.sql(judging.with_lags(new, "{log_ends}"), commits=inside(commits), log_ends=looks)
     deleted = _asked(spark, judging.deletions("{commits}"), {"commits": commits})
     sql = judging.windows("{arrived}", "{deleted}", "{before}")
     windows = spark.sql(sql, arrived=arrived, deleted=deleted, before=held)
-    ends = _asked(spark, judging.seen_ends("{log_ends}"), {"log_ends": log_ends})
+    ends = spark.sql(judging.seen_ends("{log_ends}"), log_ends=looks)
     sql = judging.judged("{windows}", "{ends}", "{log_ends}", at_ms)
-    judged = spark.sql(sql, windows=windows, ends=ends, log_ends=inside(log_ends))
+    judged = spark.sql(sql, windows=windows, ends=ends, log_ends=looks)
     sql = judging.status("{offsets}", "{windows}", "{ends}", "{judged}", "{lag}", "{expiry}", "{before}", at_ms)
     rows = spark.sql(
         sql,

@@ -15,6 +15,7 @@ from muster.pipeline.interval_task import Place, rows, written
 from muster.tables.relations import add_relation
 from muster.tables.schemas import TABLES
 from muster.tables.sql.dialects import DUCKDB
+from muster.tables.sql.ends import of_topics_now
 from muster.tables.sql.expiry import expiry
 from muster.tables.sql.judging import (
     KEY,
@@ -105,10 +106,11 @@ def _queries(work: Judging) -> dict[str, str]:
         "made_expiry": expiry(*state, work.at_ms, work.retention_ms, DUCKDB_EXPLODE),
         "new_commits": new_commits("commits"),
         "deleted": deletions("commits"),
-        "arrived": with_lags("new_commits", "log_ends"),
+        "topics_now": of_topics_now("log_ends"),
+        "arrived": with_lags("new_commits", "topics_now"),
         "windows": windows("arrived", "deleted", before, DUCKDB),
-        "seen_ends": seen_ends("log_ends", DUCKDB),
-        "judged": judged("windows", "seen_ends", "log_ends", work.at_ms, DUCKDB),
+        "seen_ends": seen_ends("topics_now", DUCKDB),
+        "judged": judged("windows", "seen_ends", "topics_now", work.at_ms, DUCKDB),
         "made_status": status(
             "offsets", "windows", "seen_ends", "judged", "lag", "made_expiry", "status_before", work.at_ms
         ),

@@ -1,6 +1,7 @@
 """Findings about groups and their members: who comes and goes, who has what, and rebalances that nothing followed."""
 
 from muster.tables.findings.finding import ERROR, WARNING, Asked, Kind, Relations, Threshold, literal, row
+from muster.tables.sql.queries import added_up
 from muster.tables.sql.sentences import HOUR_MS, MINUTE_MS, duration, group, said
 
 FLAPPING_REBALANCES = Threshold(
@@ -267,7 +268,7 @@ def _unfinished(of: Relations, asked: Asked) -> str:
                     FROM {of["members"]} k GROUP BY k.group_id
                 ) m ON g.group_id = m.group_id
                 LEFT JOIN (
-                    SELECT k.group_id, sum(k.lag) AS waiting FROM {of["lag"]} k WHERE k.member_id IS NOT NULL
+                    SELECT k.group_id, {added_up("k.lag")} AS waiting FROM {of["lag"]} k WHERE k.member_id IS NOT NULL
                     GROUP BY k.group_id
                 ) l ON g.group_id = l.group_id
                 LEFT JOIN (

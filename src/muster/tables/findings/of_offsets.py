@@ -1,6 +1,7 @@
 """Findings about what groups have committed: standing still, going back, out of the log, about to be deleted."""
 
 from muster.tables.findings.finding import ERROR, INFO, WARNING, Asked, Kind, Relations, Threshold, literal, row
+from muster.tables.sql.queries import added_up, difference
 from muster.tables.sql.sentences import DAY_MS, MINUTE_MS, SECOND_MS, duration, group, place, said
 
 STUCK_MS = Threshold(
@@ -30,7 +31,8 @@ def _stuck(of: Relations, asked: Asked) -> str:
     first_ms = f"({say.first.format('s.window')}).commit_ms"
     began = f"CASE WHEN s.verdict = 'STOPPED' THEN s.last_commit_ms ELSE {first_ms} END"
     since = f"coalesce({began}, s.verdict_since_ms)"
-    lag = "coalesce(s.lag, greatest(s.log_end_offset - s.committed_offset, 0), 0)"
+    behind = difference("s.log_end_offset", "s.committed_offset")
+    lag = f"coalesce(s.lag, greatest({behind}, 0), 0)"
     age, waiting = duration("t.age_ms"), say.counted("t.waiting", "record waits", "records wait")
     owner = {name: say.json_text(f"l.{name}") for name in ("member_id", "client_id", "client_host")}
     stopped = said("{} has been without a commit for {} while {} in {}.", group("t.group_id"), age, waiting, HERE)
@@ -82,7 +84,7 @@ def _rewound(of: Relations, asked: Asked) -> str:
                     s.committed_offset, s.lag, NULL AS last_ms, s.verdict_since_ms AS since_ms
                 FROM {of["status"]} s WHERE s.verdict = 'REWIND'
                 UNION ALL
-                SELECT r.group_id, r.topic, r.partition, 0, sum(r.rewinds), sum(r.rewound), NULL, NULL,
+                SELECT r.group_id, r.topic, r.partition, 0, sum(r.rewinds), {added_up("r.rewound")}, NULL, NULL,
                     max(r.interval_start_ms), max(r.interval_start_ms)
                 FROM {of["rates"]} r WHERE r.rewinds > 0 AND r.interval_start_ms > {asked.since_ms}
                 GROUP BY r.group_id, r.topic, r.partition
@@ -107,7 +109,7 @@ def _storm(of: Relations, asked: Asked) -> str:
         SELECT {told}
         FROM (
             SELECT s.group_id, max(s.start_ms) AS since_ms, max(s.interval_start_ms) AS last_ms,
-                sum(s.interval_ms) AS in_ms, sum(s.commits) AS commits, sum(s.consumed) AS consumed,
+                sum(s.interval_ms) AS in_ms, sum(s.commits) AS commits, {added_up("s.consumed")} AS consumed,
                 max(s.most) AS most, max(s.partitions) AS partitions
             FROM (
                 SELECT i.*, CASE WHEN i.interval_start_ms
@@ -115,7 +117,8 @@ def _storm(of: Relations, asked: Asked) -> str:
                     = i.interval_ms THEN NULL ELSE i.interval_start_ms END AS start_ms
                 FROM (
                     SELECT r.group_id, r.interval_start_ms, max(r.interval_ms) AS interval_ms,
-                        sum(r.commits) AS commits, sum(coalesce(r.consumed, 0)) AS consumed, count(*) AS partitions,
+                        sum(r.commits) AS commits, {added_up("coalesce(r.consumed, 0)")} AS consumed,
+                        count(*) AS partitions,
                         max(CAST(round(r.commits * {SECOND_MS} / r.interval_ms) AS BIGINT)) AS most
                     FROM {of["rates"]} r
                     WHERE r.interval_start_ms > {asked.since_ms}
@@ -247,7 +250,7 @@ def _expiring(of: Relations, asked: Asked) -> str:
         SELECT {told}
         FROM (
             SELECT e.group_id, count(*) AS partitions, min(e.expires_at_ms) AS first_ms, min(e.since_ms) AS since_ms,
-                min(e.rule) AS rule, min(e.retention_ms) AS retention_ms, sum(l.lag) AS waiting,
+                min(e.rule) AS rule, min(e.retention_ms) AS retention_ms, {added_up("l.lag")} AS waiting,
                 min(e.expires_at_ms) - {asked.at_ms} AS left_ms
             FROM {of["expiry"]} e LEFT JOIN {of["lag"]} l ON {WHERE.format("e", "l")}
             WHERE e.topic IS NOT NULL AND e.expires_at_ms <= {asked.at_ms + EXPIRING_MS.value}

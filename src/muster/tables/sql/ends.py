@@ -144,6 +144,17 @@ def observations(log_ends: str, interval_ms: int = 1, since_ms: int = LOOK_BACK_
         ) n"""
 
 
+def of_topics_now(log_ends: str) -> str:
+    """Rows of `log_ends` without those of topics that were made anew since, as far as ids tell that."""
+    return f"""
+        SELECT e.* FROM {log_ends} e LEFT JOIN (
+            SELECT o.topic, max(o.observed_at_ms) AS last_ms FROM {log_ends} o JOIN (
+                SELECT r.topic, max_by(r.topic_id, r.observed_at_ms) AS topic_id FROM {log_ends} r
+                WHERE r.topic_id IS NOT NULL AND r.observed_at_ms IS NOT NULL GROUP BY r.topic
+            ) n ON o.topic = n.topic AND o.topic_id <> n.topic_id GROUP BY o.topic
+        ) g ON e.topic = g.topic WHERE g.topic IS NULL OR e.observed_at_ms > g.last_ms"""
+
+
 def looks(observations: str, interval_ms: int) -> str:
     """The last observation of each interval that has one, and whether it is another end than at the one before."""
     window = "PARTITION BY l.topic, l.partition ORDER BY l.interval_start_ms"

@@ -28,7 +28,7 @@ from typing import NamedTuple
 from muster.tables.schemas import LAG_HISTORY, RATES
 from muster.tables.sql import ends
 from muster.tables.sql.ends import LOOK_BACK_MS, same_log
-from muster.tables.sql.queries import COUNTS, UNTIL_BEFORE, UNTIL_HERE
+from muster.tables.sql.queries import COUNTS, UNTIL_BEFORE, UNTIL_HERE, added_up, difference
 
 INTERVAL_MS = 5 * 60_000
 """Of the published tables."""
@@ -84,21 +84,25 @@ def moved(commits: str, interval_ms: int = INTERVAL_MS, since_ms: int = 0) -> st
     Steps go from commit to commit within the interval, in log order. A step back is a rewind.
     """
     inner = f"PARTITION BY {_key('m')}, m.interval_start_ms ORDER BY m.place"
-    both = f"m.place % 2 = 1 AND lag(m.place) OVER ({inner}) % 2 = 1"
+    both = "p.place % 2 = 1 AND p.previous_place % 2 = 1"
     return f"""
         SELECT {_key("s")}, s.interval_start_ms, sum(s.place % 2) AS commits, max(s.place) AS place,
             max_by(s.committed_offset, s.place) AS committed_offset, max_by(s.at_ms, s.place) AS at_ms,
             min(s.place) AS first_place, min_by(s.committed_offset, s.place) AS first_offset,
             min_by(s.at_ms, s.place) AS first_ms,
-            count(s.step) AS steps, coalesce(sum(CASE WHEN s.step > 0 THEN s.step END), 0) AS forward,
-            coalesce(sum(CASE WHEN s.step < 0 THEN -s.step END), 0) AS back,
+            count(s.step) AS steps, coalesce({added_up("CASE WHEN s.step > 0 THEN s.step END")}, 0) AS forward,
+            coalesce({added_up("CASE WHEN s.step < 0 THEN -s.step END")}, 0) AS back,
             sum(CASE WHEN s.step < 0 THEN 1 ELSE 0 END) AS rewinds,
             coalesce(sum(s.distance_ms), 0) AS distances_ms, max(s.distance_ms) AS longest_ms
         FROM (
-            SELECT m.*,
-                CASE WHEN {both} THEN m.committed_offset - lag(m.committed_offset) OVER ({inner}) END AS step,
-                CASE WHEN {both} THEN greatest(m.at_ms - lag(m.at_ms) OVER ({inner}), 0) END AS distance_ms
-            FROM ({_moves(commits, interval_ms, since_ms)}) m
+            SELECT p.*, CASE WHEN {both} THEN {difference("p.committed_offset", "p.previous_offset")} END AS step,
+                CASE WHEN {both} THEN greatest(p.at_ms - p.previous_ms, 0) END AS distance_ms
+            FROM (
+                SELECT m.*, lag(m.place) OVER ({inner}) AS previous_place,
+                    lag(m.committed_offset) OVER ({inner}) AS previous_offset,
+                    lag(m.at_ms) OVER ({inner}) AS previous_ms
+                FROM ({_moves(commits, interval_ms, since_ms)}) m
+            ) p
         ) s GROUP BY {_key("s")}, s.interval_start_ms"""
 
 
@@ -268,7 +272,7 @@ def lag_history(
             SELECT {_key("m")}, m.interval_start_ms, CAST({interval_ms} AS BIGINT) AS interval_ms, m.at_ms,
                 m.committed_offset, m.log_end_offset, m.log_end_by,
                 CASE WHEN m.log_end_offset IS NOT NULL AND m.committed_offset IS NOT NULL AND NOT m.is_outdated
-                    THEN greatest(m.log_end_offset - m.committed_offset, 0) END AS lag,
+                    THEN greatest({difference("m.log_end_offset", "m.committed_offset")}, 0) END AS lag,
                 CASE WHEN m.committed_offset IS NULL THEN 'deleted'
                     WHEN m.log_end_offset IS NULL THEN 'end not observed'
                     WHEN m.is_outdated THEN 'committed after the end was observed' END AS lag_unknown,
@@ -342,7 +346,7 @@ def rates(
             FROM counted c
         ), stepped AS (
             SELECT j.*, CASE WHEN {is_joined} THEN 1 ELSE 0 END AS is_joined,
-                CASE WHEN {is_joined} THEN j.first_offset - j.committed_before ELSE 0 END AS step,
+                CASE WHEN {is_joined} THEN {difference("j.first_offset", "j.committed_before")} ELSE 0 END AS step,
                 CASE WHEN {is_joined} THEN greatest(j.first_ms - j.before_ms, 0) END AS distance_ms
             FROM joined j WHERE j.interval_start_ms >= {since_ms}
         ), observations AS ({ends.observations(log_ends, interval_ms, since_ms)}

@@ -9,7 +9,8 @@ every row anew, since ends and clock move (`judged`). On top of the rules comes 
 
 A deletion ends a window. A commit of a transaction has its own place in the log, and counts once it is committed. The
 lag of a commit is measured against the last end that was observed before it, if that was within a day; whether a lag
-only grows, against the line between the ends that were observed before and after it.
+only grows, against the line between the ends that were observed before and after it. `log_ends` are those of the
+topics as they are now (`ends.of_topics_now`): what was observed of one that was deleted since says nothing.
 
 As elsewhere, functions take relations with inner columns, and aggregates are of fixed width where that can be.
 """
@@ -19,7 +20,7 @@ from collections.abc import Mapping
 from muster.tables.schemas import STATUS, VERDICTS
 from muster.tables.sql.dialects import SPARK, Dialect
 from muster.tables.sql.ends import LOOK_BACK_MS, same_log
-from muster.tables.sql.queries import COUNTS, UNTIL_BEFORE, UNTIL_HERE
+from muster.tables.sql.queries import COUNTS, UNTIL_BEFORE, UNTIL_HERE, difference
 from muster.verdicts import DEFAULT_RULES, Rules
 
 KEY = ("group_id", "topic", "partition")
@@ -66,7 +67,7 @@ def with_lags(new: str, log_ends: str) -> str:
     return f"""
         SELECT {_key("p")}, p.committed_offset, p.at_ms AS commit_ms, p.log_offset,
             CASE WHEN p.observed_at_ms >= p.at_ms - {LOOK_BACK_MS}
-                THEN greatest(p.log_end_offset - p.committed_offset, 0) END AS lag
+                THEN greatest({difference("p.log_end_offset", "p.committed_offset")}, 0) END AS lag
         FROM (
             SELECT u.*, max(u.seen_ms) OVER ({window}) AS observed_at_ms,
                 max_by(u.seen_end, u.seen_ms) OVER ({window}) AS log_end_offset
@@ -154,7 +155,7 @@ def judged(
             FROM young y GROUP BY {_key("y")}
         ), decided AS (
             SELECT c.*, CASE WHEN c.completeness < {rules.minimum_complete} THEN 'OK'
-                WHEN e.newest_end - c.last_offset <= {rules.allowed_lag} THEN 'OK'
+                WHEN {difference("e.newest_end", "c.last_offset")} <= {rules.allowed_lag} THEN 'OK'
                 WHEN {at_ms} - c.last_ms > c.last_ms - c.first_ms AND e.lowest_end > c.last_offset THEN 'STOPPED'
                 WHEN c.lowest_offset = c.highest_offset AND c.least_lag <= {rules.allowed_lag} THEN 'OK'
                 WHEN c.lowest_offset = c.highest_offset THEN 'STALLED' END AS verdict
@@ -199,7 +200,7 @@ def _with_lags_then(commits: str, log_ends: str) -> str:
             CASE WHEN count(l.drawn) OVER (PARTITION BY {_key("l")}) > 1 THEN l.drawn ELSE l.lag END AS lag
         FROM (
             SELECT {_key("p")}, p.committed_offset, p.log_offset, p.lag,
-                CASE WHEN {has_line} THEN greatest({line} - p.committed_offset, 0) END AS drawn
+                CASE WHEN {has_line} THEN greatest({difference(line, "p.committed_offset")}, 0) END AS drawn
             FROM (
                 SELECT u.*, max(u.seen_ms) OVER ({before}) AS left_ms,
                     max_by(u.seen_end, u.seen_ms) OVER ({before}) AS left_end,
@@ -279,7 +280,8 @@ def status_then(offsets: str, lag: str, verdicts: str, at_ms: int, unknown: Mapp
     expression, NULL of its type, for each column that is not remembered.
     """
     known = {
-        "verdict": "v.verdict", "verdict_since_ms": "v.at_ms", "at_ms": str(at_ms),
+        "verdict": "v.verdict", "verdict_since_ms": "CASE WHEN v.verdict IS NOT NULL THEN v.at_ms END",
+        "at_ms": str(at_ms),
         "committed_offset": "o.committed_offset", "log_end_offset": "l.log_end_offset", "lag": "l.lag",
         "lag_ms": "l.lag_ms", "lost_records": "l.lost_records", "last_commit_ms": "o.commit_timestamp_ms",
     }  # fmt: skip

@@ -11,7 +11,7 @@ committed offset and the first that was; a commit older than all observations ha
 from muster.tables.clocks import AHEAD_MS
 from muster.tables.schemas import LAG
 from muster.tables.sql.ends import observations, same_log
-from muster.tables.sql.queries import SPARK_EXPLODE
+from muster.tables.sql.queries import SPARK_EXPLODE, difference
 
 
 def owners(members: str, explode: str = SPARK_EXPLODE) -> str:
@@ -127,11 +127,12 @@ def lag(
                 CASE WHEN {is_outdated} THEN NULL ELSE w.committed_offset END AS place
             FROM wanted w LEFT JOIN newest e ON w.topic = e.topic AND w.partition = e.partition
         ), measured AS (
-            SELECT p.*, p.log_end_offset - p.place AS offset_lag, p.last_stable_offset - p.place AS stable_lag,
-                CASE WHEN p.place IS NOT NULL THEN p.data_end_offset - greatest(p.place, p.log_start_offset) END
-                    AS behind,
+            SELECT p.*, {difference("p.log_end_offset", "p.place")} AS offset_lag,
+                {difference("p.last_stable_offset", "p.place")} AS stable_lag,
+                CASE WHEN p.place IS NOT NULL
+                    THEN {difference("p.data_end_offset", "greatest(p.place, p.log_start_offset)")} END AS behind,
                 CASE WHEN p.place IS NOT NULL AND p.log_start_offset IS NOT NULL
-                    THEN greatest(p.log_start_offset - p.place, 0) END AS lost_records
+                    THEN greatest({difference("p.log_start_offset", "p.place")}, 0) END AS lost_records
             FROM placed p
         ), timed AS (
             SELECT m.*, CASE WHEN m.behind IS NOT NULL THEN greatest(m.behind, 0) END AS lag,

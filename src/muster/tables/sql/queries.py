@@ -18,6 +18,11 @@ SPARK_EXPLODE = "explode"
 COUNTS = "(kind <> 'commit' OR txn_outcome IS NULL OR txn_outcome = 'committed')"
 """Rows of `commits` that decide what is in force: plain commits, those of committed transactions, and deletions."""
 
+FARTHEST = (1 << 61) - 1
+"""An offset beyond this counts as this one in differences: clients commit any number of 64 bits."""
+MOST = 2 * FARTHEST
+"""So many records are between two offsets at most; and more than that are counted as this many."""
+
 UNTIL_HERE = "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
 UNTIL_BEFORE = "ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
 
@@ -31,6 +36,21 @@ CURRENTS = "(8, 14, 22)"
 IS_STABLE = "coalesce({0}.member_state = CASE WHEN {0}.record_type = 22 THEN 1 ELSE 0 END, TRUE)"
 """Neither partitions to give up nor to wait for: Kafka counts member states from 0, and those of streams from 1."""
 TOPOLOGY = 23
+
+
+def difference(left: str, right: str) -> str:
+    """How many records lie between two offsets, whatever they are; NULL where one of them is."""
+
+    def within(offset: str) -> str:
+        return f"least(greatest({offset}, {-FARTHEST}), {FARTHEST})"
+
+    return f"CASE WHEN {left} IS NOT NULL AND {right} IS NOT NULL THEN {within(left)} - {within(right)} END"
+
+
+def added_up(records: str) -> str:
+    """An aggregate: numbers of records together, `MOST` at most; NULL where there is none."""
+    total = f"sum(CAST({records} AS DECIMAL(38, 0)))"
+    return f"CASE WHEN {total} > {MOST} THEN {MOST} ELSE CAST({total} AS BIGINT) END"
 
 
 def _columns(names: list[str], relation: str) -> str:
