@@ -242,6 +242,24 @@ def test_of_old_verdicts_the_last_of_each_key_stays(tmp_path: Path) -> None:
     assert [(row["group_id"], row["at_ms"], row["verdict"]) for row in left] == [said[2], said[4]]
 
 
+def test_of_old_ends_those_stay_that_lines_begin_at(tmp_path: Path) -> None:
+    """The newest run before the horizon did not get the end of one partition; nobody has committed anything."""
+    base_ms, hour_ms = 1000 * DAY_MS, DAY_MS // 24
+    looks = [("t", 1, 10), ("u", 1, 10), ("t", 5, 11), ("u", 5, 12), ("t", 6, None), ("u", 6, 20), ("t", 8, 30)]
+    rows = [
+        {"topic": topic, "partition": 0, "observed_at_ms": base_ms + at * hour_ms, "log_end_offset": end,
+         "run_number": at}
+        for topic, at, end in looks
+    ]  # fmt: skip
+    with begin_run(TableStore(tmp_path)) as changes:
+        changes.append_rows("log_ends", made("log_ends", *rows))
+        gone = drop_history(changes, base_ms + 7 * hour_ms, base_ms + 9 * hour_ms)
+        changes.publish({}, {})
+    assert (gone.rows, gone.notes) == ({"log_ends": 3}, [])
+    left = rows_of(tmp_path, "log_ends")["log_ends"]
+    assert {(row["topic"], row["run_number"]) for row in left} == {("t", 5), ("t", 6), ("u", 6), ("t", 8)}
+
+
 def test_a_second_run_drops_nothing_and_a_day_later_a_day_goes(tmp_path: Path) -> None:
     tables = tmp_path / "tables"
     log = OldLog(tmp_path / "log", 5, long_ago(60))

@@ -19,7 +19,8 @@ dated after the horizon is never dropped.
 in force; commits whose transaction ended later; a deletion, while anything that it ended is left; the last old record
 of each partition, by which the log as of a moment is known to go on behind a wrong stamp. Of verdicts the
 last of each key stays. Observations of ends stay if a group's lag in time is measured by them: those from the last one
-on that is not beyond the lowest offset committed.
+on that is not beyond the lowest offset committed; and the last end of each partition that was seen within a day before
+the horizon, from which a line goes to the next one.
 
 Rows are dropped by leaving them out of new files. A file of which less than a quarter can go is left as it is: so rows
 may live longer than asked, and a row is rewritten a few times at most. State is not touched. Most files have only rows
@@ -41,6 +42,7 @@ import pyarrow as pa
 from muster.tables.clocks import AHEAD_MS, is_ahead
 from muster.tables.relations import FROM_THE_LOG, add_relation
 from muster.tables.schemas import TABLES, published_name
+from muster.tables.sql.ends import LOOK_BACK_MS
 from muster.tables.sql.hours import HOUR_MS, LOOK_BACK_HOURS
 from muster.tables.sql.queries import COUNTS
 from muster.tables.storage.changes import Run
@@ -344,7 +346,9 @@ class _Pruned:
         return self._rewrite(table, files, kept, ORDERS[table])
 
     def _observations(self) -> Shorter | None:
-        """Without old observations of ends: whole runs stay that a moment is measured against, or a lag in time is."""
+        """Without old observations of ends. The newest run before the horizon stays whole: a moment right after it is
+        measured against that. Of others, what lines begin at, and what a lag in time is measured by.
+        """
         self._view("commits", "commits_left", self._files("commits"))
         self._connection.execute(f"""
             CREATE TEMP TABLE newest_run AS SELECT coalesce(run_number, -1) AS run_number, observed_at_ms FROM log_ends
@@ -361,13 +365,19 @@ class _Pruned:
             FROM lowest l LEFT JOIN log_ends e ON l.topic = e.topic AND l.partition = e.partition
                 AND e.log_end_offset <= l.committed_offset
             GROUP BY l.topic, l.partition""")
+        self._connection.execute(f"""
+            CREATE TEMP TABLE last_seen AS SELECT topic, partition, max(observed_at_ms) AS at_ms FROM log_ends
+            WHERE log_end_offset IS NOT NULL AND observed_at_ms <= {self._horizon}
+                AND observed_at_ms > {self._horizon - LOOK_BACK_MS} GROUP BY topic, partition""")
         stay = f"""
             coalesce(r.observed_at_ms > {self._horizon}, TRUE) OR r.log_end_offset IS NULL
+            OR coalesce(r.observed_at_ms = l.at_ms, FALSE)
             OR EXISTS (SELECT 1 FROM newest_run n WHERE n.run_number = coalesce(r.run_number, -1)
                 AND (n.run_number >= 0 OR n.observed_at_ms = r.observed_at_ms))
             OR (m.topic IS NOT NULL
                 AND coalesce(r.log_end_offset >= m.first_end OR r.observed_at_ms > m.at_ms, TRUE))"""
-        rows = "log_ends r LEFT JOIN measured m ON r.topic = m.topic AND r.partition = m.partition"
+        rows = """log_ends r LEFT JOIN measured m ON r.topic = m.topic AND r.partition = m.partition
+            LEFT JOIN last_seen l ON r.topic = l.topic AND r.partition = l.partition"""
         files = self._worth_it("log_ends", f"SELECT r.file FROM {rows} WHERE NOT ({stay})")
         return self._rewrite("log_ends", files, f"{rows} WHERE {stay}", ORDERS["log_ends"])
 
