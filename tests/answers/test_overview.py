@@ -16,7 +16,7 @@ from tests.pages import world
 @pytest.mark.parametrize(
     ("said", "verdict"),
     [
-        ([("OK", 1), ("OK", 2)], GroupVerdict("OK", "OK", 1)),
+        ([("OK", 1), ("OK", 2)], GroupVerdict("OK", "OK", 2)),
         ([("OK", 1), ("WARN", 5), ("WARN", 3)], GroupVerdict("WARN", "WARN", 3)),
         ([("EXPIRING", 4), ("WARN", 3)], GroupVerdict("WARN", "EXPIRING", 4)),
         ([("STOPPED", 9), ("REWIND", 2), ("WARN", 1)], GroupVerdict("ERR", "STOPPED", 9)),

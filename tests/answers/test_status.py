@@ -29,7 +29,7 @@ def judged(group: str, partition: int, verdict: str | None, lag: int | None, **m
 
 
 STATUS_ROWS = (
-    judged("well", 0, "OK", 0),
+    judged("well", 0, "OK", 0, verdict_since_ms=T - 9 * MINUTE),
     judged("well", 1, "OK", 3),
     judged("stuck", 0, "OK", 1),
     judged("stuck", 1, "STALLED", 70, verdict_since_ms=T - 12 * MINUTE, lag_ms=748_000),
@@ -92,6 +92,8 @@ def test_a_group_is_told_by_its_worst_partition(tables: Tables) -> None:
     assert found.verdict_since_ms == T - 12 * MINUTE  # the first, as pages say of moments of the past
     assert (found.partitions, found.partitions_not_ok, found.lag, found.lag_ms) == (3, 2, 971, 748_000)
     assert (found.state, found.members) == ("Stable", 2)
+    (well,) = group_status(tables, ["well"])
+    assert well.verdict_since_ms == T - MINUTE  # since all of it is
 
 
 def test_when_the_first_of_a_group_expires(tables: Tables) -> None:

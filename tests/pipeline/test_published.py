@@ -13,6 +13,7 @@ import pytest
 from muster.errors import BadInput
 from muster.pipeline import datasource, views
 from muster.pipeline.spark import published
+from muster.pipeline.spark.log_reader import table_of_log
 from muster.pipeline.spark.published import TableReader, struct_of_table
 from muster.tables.reading import ORDERS, open_tables
 from muster.tables.schemas import PUBLISHED, TABLES, published_form
@@ -179,6 +180,11 @@ def test_bad_options_say_what_is_wrong(tables: Path, options: dict[str, str], se
 def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"nowhere does not exist: load the directory that `muster pipeline run --out`"):
         read_with(tmp_path / "nowhere", table="lag")
+    (tmp_path / "file").touch()
+    with pytest.raises(BadInput, match=r"file is a file\. Tables are kept in a directory of their own: load that\."):
+        read_with(tmp_path / "file", table="lag")
+    with pytest.raises(BadInput, match="no path is given: load the directory"):
+        table_of_log({"table": "lag"})
 
 
 def test_what_is_not_published(log: Path, tables: Path, tmp_path: Path) -> None:
@@ -235,7 +241,7 @@ class Spark:
 def test_what_cannot_be_opened_says_what_to_do(tables: Path, tmp_path: Path) -> None:
     old: Any = OldSpark()
     some: Any = Spark()
-    with pytest.raises(BadInput, match=r"Spark 4\.0 to 4\.3, and this is 3\.5\.7: pip install 'pyspark>=4,<5'\."):
+    with pytest.raises(BadInput, match=r"Spark 3\.5\.7 is not supported: muster needs Spark 4\.0 to 4\.3"):
         views(old, str(tables))
     with pytest.raises(BadInput, match=r"there are no tables at .*\. `muster pipeline run"):
         views(some, str(tmp_path))

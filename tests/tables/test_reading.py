@@ -150,6 +150,7 @@ def test_filters_have_wildcards_and_take_brackets_as_they_are(tmp_path: Path) ->
         assert groups("app-?", "other") == ["app-1", "app-2", "other"]
         assert groups("a[b]*") == ["a[b]"]
         assert groups("a[b]") == ["a[b]"]
+        assert [row["group_id"] for row in rows(tables, "commits", where={"group_id": "other"})] == ["other"]
         assert groups("x' OR TRUE --") == []
         with pytest.raises(BadInput, match="markers has no column group_id"):
             tables.read("markers", where={"group_id": ["x"]})

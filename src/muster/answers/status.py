@@ -84,16 +84,16 @@ def overall(verdict: str | None) -> str | None:
 
 
 def worst_of(partitions: Iterable[tuple[str | None, int | None]]) -> GroupVerdict:
-    """The verdict on a group, from those on its partitions and since when they stand."""
-    worst, first_ms = None, None
-    for verdict, since_ms in partitions:
-        if not verdict:
-            continue
-        if worst is None or rank(verdict) < rank(worst):
-            worst, first_ms = verdict, since_ms
-        elif rank(verdict) == rank(worst) and since_ms is not None and (first_ms is None or since_ms < first_ms):
-            first_ms = since_ms
-    return NO_VERDICT if worst is None else GroupVerdict(overall(worst), worst, first_ms)
+    """The verdict on a group, from those on its partitions and since when they stand: since the first of them does, but
+    it is OK since all of them are.
+    """
+    judged = [(verdict, since_ms) for verdict, since_ms in partitions if verdict]
+    if not judged:
+        return NO_VERDICT
+    worst = min((verdict for verdict, _ in judged), key=rank)
+    times = [since_ms for verdict, since_ms in judged if verdict == worst and since_ms is not None]
+    since_ms = (max if worst == "OK" else min)(times, default=None)
+    return GroupVerdict(overall(worst), worst, since_ms)
 
 
 def rank(verdict: str | None) -> int:
@@ -127,14 +127,19 @@ def partition_status(tables: Tables, groups: Sequence[str] = (), as_of_ms: int |
 
 
 def group_status(tables: Tables, groups: Sequence[str] = (), as_of_ms: int | None = None) -> list[GroupStatus]:
-    """Every group that matches one of the patterns, judged or not; the worst first."""
+    """Every group that matches one of the patterns, judged or not; the worst first.
+
+    It has its verdict since the first of its partitions has it, and is OK since all of them are.
+    """
     status, expiry, known = (tables.relation(name, as_of_ms, groups) for name in ("status", "expiry", "groups"))
     rows = tables.asked(f"""
         WITH judged AS (
             SELECT s.*, {rank_sql("s.verdict")} AS rank, row_number() OVER (
                 PARTITION BY s.group_id
                 ORDER BY {rank_sql("s.verdict")}, s.lag DESC NULLS LAST, s.verdict_since_ms, s.topic, s.partition
-            ) AS place, min(s.verdict_since_ms) OVER (PARTITION BY s.group_id, s.verdict) AS first_ms FROM {status} s
+            ) AS place, CASE WHEN s.verdict = 'OK'
+                THEN max(s.verdict_since_ms) OVER (PARTITION BY s.group_id, s.verdict)
+                ELSE min(s.verdict_since_ms) OVER (PARTITION BY s.group_id, s.verdict) END AS first_ms FROM {status} s
         ), summed AS (
             SELECT j.group_id, count(*) AS partitions, count(*) FILTER (WHERE j.verdict <> 'OK') AS not_ok,
                 {added_up("j.lag")} AS lag, max(j.lag_ms) AS lag_ms, max(j.last_commit_ms) AS last_commit_ms
@@ -166,7 +171,8 @@ def verdicts_at(tables: Tables, columns: str, at_ms: int, only: str = "TRUE", gr
 
 def group_verdicts_at(tables: Tables, at_ms: int) -> dict[str, GroupVerdict]:
     """`worst_of` for all groups as of a moment, by duckdb: there may be ten thousand."""
-    columns = f"group_id, verdict, min(since_ms) AS since_ms, {rank_sql('verdict')} AS rank"
+    since = "CASE WHEN verdict = 'OK' THEN max(since_ms) ELSE min(since_ms) END"  # as in `group_status`
+    columns = f"group_id, verdict, {since} AS since_ms, {rank_sql('verdict')} AS rank"
     by_verdict = verdicts_at(tables, columns, at_ms, grouped="WHERE verdict <> '' GROUP BY group_id, verdict")
     rows = tables.asked(
         f"SELECT group_id, min_by(verdict, rank), min_by(since_ms, rank) FROM ({by_verdict}) b GROUP BY group_id"

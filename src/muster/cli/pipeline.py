@@ -33,7 +33,7 @@ from muster.cli.options import (
     warn_of_secrets,
 )
 from muster.cli.output import say
-from muster.cli.run_output import advancing, bar_of_run, show, show_json, show_nothing, starting_spark
+from muster.cli.run_output import advancing, bar_of_run, show, show_damage, show_json, starting_spark
 from muster.cli.status import Status
 from muster.errors import BadInput, MusterError, SparkGone
 
@@ -50,7 +50,7 @@ app = typer.Typer(
 )
 
 AsJson = Annotated[bool, typer.Option("--json", help="The closing summary as one JSON object.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no summary.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no summary; damage is told.")]
 Debug = Annotated[bool, DEBUG]
 Tables = Annotated[str, TABLES]
 StorageOptions = Annotated[list[str] | None, STORAGE_OPTION]
@@ -179,7 +179,7 @@ def run_pipeline(
     logging.getLogger().addHandler(logging.NullHandler())  # py4j would print stacks where it was not asked to
     with starting_spark(not (quiet or as_json)):
         spark = spark_session(master, settings)
-    shows = show_json if as_json else show_nothing if quiet else show
+    shows = show_json if as_json else show_damage if quiet else show
     try:
         runs = _Runs(spark, request, register, with_bar=not quiet)
         if interval_s is not None:

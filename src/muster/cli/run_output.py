@@ -67,8 +67,10 @@ def advancing(wanted: bool, during: str, after: str) -> Iterator["Advance | None
         yield advance
 
 
-def show_nothing(summary: "Summary") -> None:
-    pass
+def show_damage(summary: "Summary") -> None:
+    """Nothing but what cannot be read."""
+    if summary.damaged:
+        _tell_notes(summary)
 
 
 def show_json(summary: "Summary") -> None:
@@ -104,9 +106,12 @@ def show(summary: "Summary") -> None:
     if summary.incomplete_partitions:
         since = summary.complete_since_ms
         moment = "a moment that nobody knows" if since is None else shown_moment(since)
+        how, what = (
+            ("compacted or damaged", "is gone") if summary.damaged else ("compacted", "the cleaner took is gone")
+        )
         say(
-            f"history is complete since {moment}; the log had been compacted before it was first read "
-            f"({summary.incomplete_partitions} of its partitions), and what the cleaner took is gone."
+            f"history is complete since {moment}; the log had been {how} before it was first read "
+            f"({summary.incomplete_partitions} of its partitions), and what {what}."
         )
     elif summary.incomplete_partitions == 0 and summary.history_since_ms is None:
         say("history is complete: nothing was missing in the log when it was first read.")
@@ -117,6 +122,10 @@ def show(summary: "Summary") -> None:
             f"history before {shown_moment(summary.history_since_ms)} was dropped: "
             f"{sum(summary.dropped_rows.values()):,} rows. What was in force then is kept."
         )
+    _tell_notes(summary)
+
+
+def _tell_notes(summary: "Summary") -> None:
     for note in summary.notes[:MOST_NOTES]:
         say(note)
     if len(summary.notes) > MOST_NOTES:

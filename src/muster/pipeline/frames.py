@@ -1,7 +1,7 @@
 """State, and history by interval, as functions from DataFrame to DataFrame: for notebooks and jobs of one's own.
 
-The SQL is that of `muster.tables` (`queries`, `intervals`, `hours`), each query the definition of one table; here Spark
-runs it. A run of the job has duckdb run the same SQL, in Spark's tasks (`merge`, `interval_task`).
+The SQL is that of `muster.tables` (`sql` and `findings`), each query the definition of one table; here Spark runs it. A
+run of the job has duckdb run the same SQL, in Spark's tasks (`merge`, `interval_task`, `assess`).
 
 The SQL speaks of tables as they are inside, and DataFrames are tables as they are published: `inside` and `columns_of`
 stand at the edges.
@@ -49,7 +49,6 @@ from muster.tables.sql.expiry import expiry as forecast
 from muster.tables.sql.lag import lag as lag_sql
 from muster.tables.times import published
 
-KEY = ("group_id", "topic", "partition")
 FIVE_MINUTES = timedelta(milliseconds=intervals.INTERVAL_MS)
 
 
@@ -119,7 +118,7 @@ def lag(
     times: DataFrame | None = None,
     moment: datetime | None = None,
 ) -> DataFrame:
-    """How far each group is behind the newest observation of each partition's end.
+    """How far each group is behind the ends of the logs as the last run observed them.
 
     `times` is the data's own clock, with the columns of `schemas.TIMES`, `timestamp` being a timestamp too. It is in no
     table; without it time lag is interpolated between observations. With offsets and members of a `moment` (`as_of`),

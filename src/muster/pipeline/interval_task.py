@@ -71,7 +71,11 @@ class Making(NamedTuple):
     since_ms: int
     files: Mapping[str, Sequence[str]]
     """Of each table that they are made of. What was published by the run before is under `before_` and its name;
-    `all_` has rows of other groups too."""
+    `all_` has rows of other groups too.
+
+    `log_ends` is there for tables by interval, and not for hours; `new_commits` if only what it holds is new;
+    `before_offsets` if published rows tell what was in force at `since_ms`, else `commits` is whole and tells it.
+    """
     share: Share
     place: Place
     interval_ms: int

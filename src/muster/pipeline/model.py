@@ -76,7 +76,7 @@ class PartitionReport(NamedTuple):
     next_offset: int
     """Progress: the first offset not read yet."""
     leader_epoch: int
-    """Of the last batch read; -1 for a log without epochs. Unchanged when nothing was new."""
+    """Of the last batch read; where none was, the last that the log's own list of epochs has; -1 without any."""
     records: int
     gaps: int
     """Offsets of the range without a record: the cleaner, an aborted rest, or damage took them."""

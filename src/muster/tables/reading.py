@@ -126,20 +126,21 @@ class Tables:
         self,
         table: str,
         as_of_ms: int | None = None,
-        where: Mapping[str, Sequence[str]] | None = None,
+        where: Mapping[str, str | Sequence[str]] | None = None,
         limit: int | None = None,
     ) -> Answer:
         """Rows of a table now or as of a moment, in the order people look for them.
 
-        `where` has patterns by column (`*` and `?` are wildcards); a row must match one of each column's. Take the rows
-        before asking for more: duckdb does one thing at a time. `BadInput` for a moment that the tables do not know.
+        `where` has a pattern, or several, by column (`*` and `?` are wildcards); a row must match one of each. Take the
+        rows before asking for more: duckdb does one thing at a time. `BadInput` for a moment that tables do not know.
         """
         table = self._known(table)
         if as_of_ms is not None:
             self.check_moment(as_of_ms)
-        conditions, values = _conditions(table, where or {})
+        patterns = {column: [some] if isinstance(some, str) else some for column, some in (where or {}).items()}
+        conditions, values = _conditions(table, patterns)
         with self._told():
-            only = _groups(table, where or {})
+            only = _groups(table, patterns)
             relation = self._now(table) if as_of_ms is None else self._moment(as_of_ms, only).relation(table)
         sql = f"SELECT {_names(table)} FROM {relation} q {conditions} ORDER BY {ORDERS[table]}"
         if limit is not None:

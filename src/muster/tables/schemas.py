@@ -94,7 +94,8 @@ HISTORY: dict[str, pa.Schema] = {
     "log_ends": LOG_ENDS,
     "verdicts": VERDICTS,
 }
-"""Only ever appended to (but for what a truncation of the log withdraws)."""
+"""Only ever appended to, but for what a truncation of the log withdraws, what `--keep-history` drops, and observations
+of ends that are thinned out."""
 
 STATE: dict[str, pa.Schema] = {
     "offsets": OFFSETS,

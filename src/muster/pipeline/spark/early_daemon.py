@@ -1,4 +1,4 @@
-"""The process that Spark's workers on this machine are forked from, with everything imported that tasks need.
+"""The process that Spark's workers on this machine are forked from, with what takes long to import.
 
 Spark's own (`pyspark.daemon`) imports nothing of ours, so that every worker would do it again: 1.2 CPU seconds each.
 What is imported here starts no threads but those that their libraries take care of when a process forks. It is kept

@@ -95,7 +95,11 @@ def table_of_log(options: Options) -> str:
     if table in SHAPES:
         return table
     if table in ORDERS:
-        where = options.get("path") or LIVE + options.get(SERVERS, "host:port")
+        if "path" not in options and SERVERS not in options:
+            raise BadInput("no path is given: load the directory that `muster pipeline run --out` wrote to.")
+        where = options.get("path") or LIVE + options[SERVERS]
+        if "path" in options and is_local(where) and local_path(where).is_file():
+            raise BadInput(f"{where} is a file. Tables are kept in a directory of their own: load that.")
         if "path" in options and is_local(where) and not local_path(where).exists():
             raise BadInput(f"{where} does not exist: load the directory that `muster pipeline run --out` wrote to.")
         raise BadInput(

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from muster.errors import BadInput
+from muster.pipeline.spark.session import check_supported
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from muster.tables.storage.manifest import Manifest
     from muster.tables.storage.store import TableStore
 
-SUPPORTED = (4, 0)
 NEEDS = "pip install 'muster[pipeline]'"
 SESSION_CATALOG = "spark_catalog"
 OURS = "muster.tables"
@@ -180,9 +180,7 @@ def _text(value: str) -> str:
 def _opened(
     spark: "SparkSession", tables: str, storage_options: Mapping[str, str] | None
 ) -> "tuple[TableStore, Manifest]":
-    version = tuple(int(part) for part in spark.version.split(".")[:2])
-    if version < SUPPORTED:
-        raise BadInput(f"muster works with Spark 4.0 to 4.3, and this is {spark.version}: pip install 'pyspark>=4,<5'.")
+    check_supported(spark.version)
     try:
         from muster.pipeline.datasource import register
         from muster.pipeline.spark.published import manifest_of_run

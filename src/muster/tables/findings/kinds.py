@@ -1,7 +1,7 @@
 """`findings`: one row per thing to look at. Each kind is one query over tables, here they are put together.
 
-A kind is found in the tables that it needs. Where one of them is not there (as of a moment, tables without a past) the
-kind is left out.
+A kind is found in the tables that it needs. Where one of them is not there (callers of `frames.findings` may
+lack some) the kind is left out.
 """
 
 from collections.abc import Mapping

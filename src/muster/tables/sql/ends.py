@@ -3,7 +3,8 @@
 The end of a log at a moment is on the straight line between the observations before and after it, if both are less than
 a day away. Behind the newest observation it is unknown; so the last row of a series is of the moment of that
 observation (`at_ms`), and a later run makes it one of the interval's end. Where ends fall or the topic's id changes (it
-was made anew under its old name) there is no line.
+was made anew under its old name) there is no line. Many moments are found by windows over all observations
+(`at_intervals`), a single one by aggregates over those around it (`ends_at`), which is quicker.
 """
 
 from muster.tables.sql.queries import UNTIL_HERE
@@ -67,7 +68,7 @@ def ends_at(log_ends: str, at_ms: int) -> str:
 
 
 def _lines(log_ends: str, moment: int) -> str:
-    """Ends of the logs that were observed both before a moment (or right then) and after it, and rose between."""
+    """Ends of the logs that were observed both before a moment (or right then) and after it, and did not fall."""
     numbers = ("log_start_offset", "log_end_offset", "last_stable_offset", "data_end_offset")
     none = dict.fromkeys(numbers, "-1") | {"topic_id": "''"}  # with NULL, engines differ on `max_by`
     around = ", ".join(
@@ -118,7 +119,7 @@ def observations(log_ends: str, interval_ms: int = 1, since_ms: int = LOOK_BACK_
     """Every observation of a log's end with the one before it and the one after it.
 
     `era` counts how often the topic had been made anew, by its id or by an end that fell: within one, ends only rise.
-    `next_end` is of the same topic.
+    `next_end` is of a topic of the same id.
     """
     window = "PARTITION BY {0}.topic, {0}.partition ORDER BY {0}.observed_at_ms"
     return f"""
@@ -156,7 +157,8 @@ def of_topics_now(log_ends: str) -> str:
 
 
 def looks(observations: str, interval_ms: int) -> str:
-    """The last observation of each interval that has one, and whether it is another end than at the one before."""
+    """The last observation of each interval that has one, and whether it is another end than at the one before, or the
+    first for a day."""
     window = "PARTITION BY l.topic, l.partition ORDER BY l.interval_start_ms"
     before = f"l.interval_start_ms - {LOOK_BACK_MS}"
     return f"""
@@ -183,7 +185,7 @@ def observed_spots(moves: str, starts: str, observed: str) -> str:
 def at_intervals(spots: str, looks: str, interval_ms: int) -> str:
     """Where a log ended at the ends of intervals: of spots (`topic`, `partition`, `interval_start_ms`).
 
-    `at_ms` is the interval's end, or that of the newest observation if this is in the interval and none comes after.
+    `at_ms` is the interval's end, or that of the last observation in the interval if no line leads on from there.
     """
     window = f"PARTITION BY u.topic, u.partition ORDER BY u.interval_start_ms {UNTIL_HERE}"
     last = {

@@ -26,8 +26,8 @@ from muster.verdicts import DEFAULT_RULES, Rules
 KEY = ("group_id", "topic", "partition")
 DAY_MS = 24 * 3_600_000
 FROM_HERE = "ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING"
-NOW_MS = "coalesce({0}.commit_timestamp_ms, {0}.timestamp_ms, 0)"
-"""The time of a commit."""
+COMMIT_MS = "coalesce({0}.commit_timestamp_ms, {0}.timestamp_ms, 0)"
+"""The time of a commit as the client told it: windows are of what clients do. (`intervals.AT` is the record's.)"""
 
 
 def _key(relation: str) -> str:
@@ -47,7 +47,7 @@ def new_commits(commits: str, rules: Rules = DEFAULT_RULES) -> str:
     """The last commits of each key behind its last deletion, as many as a window holds."""
     return f"""
         SELECT {_key("n")}, n.committed_offset, n.commit_ms, n.log_offset FROM (
-            SELECT {_key("c")}, c.committed_offset, {NOW_MS.format("c")} AS commit_ms, c.log_offset,
+            SELECT {_key("c")}, c.committed_offset, {COMMIT_MS.format("c")} AS commit_ms, c.log_offset,
                 row_number() OVER (PARTITION BY {_key("c")} ORDER BY c.log_offset DESC) AS newest
             FROM {commits} c WHERE c.kind = 'commit' AND {COUNTS}
         ) n LEFT JOIN ({deletions(commits)}) d ON {_same("n", "d")}

@@ -2,8 +2,8 @@
 
 Each function takes *relations* (names of tables or views, or a whole query in parentheses) with the columns that
 `schemas` gives the table of that name, and returns a query with the columns of the table it is called after; types are
-those of the schema but for the width of counts, so cast at the end. `explode` is the one word the two do not share:
-duckdb says `unnest`.
+those of the schema but for the width of counts, so cast at the end. `explode` is the one word here that the two do not
+share: duckdb says `unnest` (all such words: `dialects`).
 
 Log order decides everywhere, never a clock: the newest record is the one with the highest `log_offset`. Aggregates are
 of fixed width (the highest offset, then back to its row), or Spark would sort instead of hashing.
@@ -61,7 +61,7 @@ def _kind(record_type: str) -> str:
     """The type of a group, by the type of one of its records."""
     return (
         f"CASE WHEN {record_type} = 2 THEN 'classic' WHEN {record_type} BETWEEN 9 AND 15 THEN 'share' "
-        f"WHEN {record_type} BETWEEN 17 AND 24 THEN 'streams' ELSE 'consumer' END"
+        f"WHEN {record_type} BETWEEN 17 AND 23 THEN 'streams' ELSE 'consumer' END"
     )
 
 
