@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from muster.errors import BadInput
-from muster.pipeline.spark.session import check_supported
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -180,6 +179,8 @@ def _text(value: str) -> str:
 def _opened(
     spark: "SparkSession", tables: str, storage_options: Mapping[str, str] | None
 ) -> "tuple[TableStore, Manifest]":
+    from muster.pipeline.spark.session import check_supported
+
     check_supported(spark.version)
     try:
         from muster.pipeline.datasource import register
