@@ -95,6 +95,7 @@ def in_steps(log: Path, run_once: Path, tmp_path: Path, monkeypatch: pytest.Monk
     return grown(log, tmp_path)
 
 
+@pytest.mark.long
 def test_quiet_partitions_keep_their_files_and_the_tables_are_the_same(in_steps: GrowingLog, tmp_path: Path) -> None:
     tables = tmp_path / "in-steps"
     assert len(files_of(tables)["offsets"]) == len(in_steps.partitions) == 4

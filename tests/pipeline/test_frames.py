@@ -330,6 +330,7 @@ def test_in_steps_it_is_the_same(tmp_path: Path) -> None:
     check_in_steps(world_of(5), tmp_path)
 
 
+@pytest.mark.long
 def test_in_steps_of_several_tasks_it_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(analytics, "ROWS_A_TASK", 12)
     check_in_steps(world_of(6, parts=4), tmp_path, runs=4)

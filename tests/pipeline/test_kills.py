@@ -266,6 +266,7 @@ def test_a_disk_without_space_leaves_the_tables_as_they_were(tmp_path: Path) -> 
     )
 
 
+@pytest.mark.long
 def test_no_rights_on_the_tables(tmp_path: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         log, tables = unpacked("mini-zstd-43", Path(folder)), Path(folder) / "tables"

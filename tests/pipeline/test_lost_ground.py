@@ -61,6 +61,7 @@ def test_deletions_alone_are_kept_in_pieces(tmp_path: Path, monkeypatch: pytest.
     assert kinds["deleted"] + kinds["expired"] == 60
 
 
+@pytest.mark.long
 def test_an_observation_without_a_time_stops_no_later_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compact_module, "ENOUGH", 2)
     log = tmp_path / "log"
@@ -97,6 +98,7 @@ def test_joining_by_hand_makes_neither_analytics_nor_verdicts_anew(tmp_path: Pat
     assert again.new_rows["rates"] <= 2, "the interval that is new, and the one before it"
 
 
+@pytest.mark.long
 def test_a_run_after_one_that_was_cut_short_leaves_readers_their_time(tmp_path: Path) -> None:
     life = Life(tmp_path / "log")
     tables, two_runs = tmp_path / "tables", Keep(runs=2)  # more come below

@@ -131,6 +131,7 @@ IN_TASKS = (
 """Modules that Spark's tasks load by name."""
 
 
+@pytest.mark.matrix
 def test_what_tasks_import_is_in_the_archive(tmp_path: Path) -> None:
     """A Python without packages, and the archive beside PySpark, which every worker of Spark has."""
     import py4j

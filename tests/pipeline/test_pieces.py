@@ -325,7 +325,7 @@ def test_a_real_log_cut_at_its_segments(name: str, tmp_path: Path, monkeypatch: 
 @pytest.mark.parametrize(
     ("seed", "history", "at_every_offset"),
     [
-        (1, True, True),
+        pytest.param(1, True, True, marks=pytest.mark.long),
         (3, False, False),
         *(pytest.param(seed, seed % 3 > 0, seed % 4 == 0, marks=pytest.mark.long) for seed in range(4, 31)),
     ],

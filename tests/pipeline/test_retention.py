@@ -602,6 +602,7 @@ def test_a_file_of_later_rows_and_one_that_no_time_tells_of_is_looked_at(time_ms
     assert (gone.rows, gone.notes) == ({"commits": 2}, [])
 
 
+@pytest.mark.long
 def test_a_full_disk_leaves_a_table_as_it_was_and_the_next_run_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -140,11 +140,12 @@ def test_a_running_session_is_taken(spark: "SparkSession") -> None:
     assert isinstance(again, SparkSession)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (("--conf", "spark.driver.memory=lots"), "Invalid maximum heap size: -Xmxlots"),
-        pytest.param(("--master", "nowhere"), "org.apache.spark.SparkException: ", marks=pytest.mark.long),
+        (("--master", "nowhere"), "org.apache.spark.SparkException: "),
     ],
 )
 def test_spark_that_does_not_start_is_one_sentence(arguments: tuple[str, ...], said: str, tmp_path: Path) -> None:

@@ -204,6 +204,7 @@ def test_of_tables_by_interval_what_is_still_open_stays_apart(
 # What cannot be read.
 
 
+@pytest.mark.long
 def test_a_file_that_cannot_be_joined_is_told_and_the_run_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
