@@ -103,8 +103,9 @@ class Writer(NamedTuple):
 
 
 def writer_of(batch: memoryview | bytes) -> Writer | None:
-    """None for a batch that is part of no transaction."""
-    if len(batch) < HEADER_SIZE or not batch[ATTRIBUTES] & TRANSACTIONAL:
+    """None for a batch that is part of no transaction, for part of a batch, and for messages from before 0.11."""
+    size = _whole_batch(batch)
+    if size is None or size < HEADER_SIZE or batch[MAGIC] != 2 or not batch[ATTRIBUTES] & TRANSACTIONAL:
         return None
     return Writer(*_WRITER.unpack_from(batch, WRITER))
 
@@ -136,7 +137,7 @@ def one_batch(records: memoryview, version: int) -> memoryview | Produced:
     return records[:size]
 
 
-def _whole_batch(records: memoryview) -> int | None:
+def _whole_batch(records: memoryview | bytes) -> int | None:
     """The size of the first batch; None if there is none, or only part of one."""
     if len(records) <= MAGIC:
         return None

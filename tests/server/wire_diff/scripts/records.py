@@ -16,6 +16,8 @@ from tests.server.wire_diff.talk import Message
 PRODUCE, FETCH, LIST_OFFSETS = range(3, 14), range(4, 19), range(1, 12)
 NOW_MS = int(time.time() * 1000)
 """The same for both."""
+LIKE_TRANSACTION = 1 << 28
+"""Of the time in a message of magic 1 the bit that lies where a batch says that it is part of a transaction."""
 NOBODYS_ID, NO_ID = b"\x07" * 16, bytes(16)
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
 
@@ -51,11 +53,11 @@ def cut(data: bytes, size: int) -> bytes:
     return patched(data[:-size], 8, ">i", len(data) - size - 12)
 
 
-def message_set(magic: int, *values: bytes, is_summed: bool = True) -> bytes:
+def message_set(magic: int, *values: bytes, time_ms: int = NOW_MS, is_summed: bool = True) -> bytes:
     """Messages as clients made them before 0.11."""
     told = b""
     for number, value in enumerate(values):
-        covered = struct.pack(">bb", magic, 0) + (struct.pack(">q", NOW_MS) if magic else b"")
+        covered = struct.pack(">bb", magic, 0) + (struct.pack(">q", time_ms) if magic else b"")
         covered += struct.pack(">i", -1) + struct.pack(">i", len(value)) + value
         crc = zlib.crc32(covered) if is_summed else 7
         told += struct.pack(">qiI", number, len(covered) + 4, crc) + covered
@@ -191,6 +193,15 @@ WRONG = {
     "messages of magic 1": message_set(1, b"a"),
     "messages of magic 1, two": message_set(1, b"a", b"b"),
     "messages of magic 0, a checksum": message_set(0, b"a", is_summed=False),
+    "messages of magic 1 at a time that looks like a transaction": message_set(
+        1, b"a" * 40, time_ms=NOW_MS | LIKE_TRANSACTION
+    ),
+    "messages of magic 1 at a time that does not": message_set(1, b"a" * 40, time_ms=NOW_MS & ~LIKE_TRANSACTION),
+    "a transaction without an id": patched(batch("a"), 21, ">h", 0x10),
+    "a transaction without an id, cut short": patched(batch("a"), 21, ">h", 0x10)[:-1],
+    "a transaction of magic 1": patched(patched(batch("a"), 21, ">h", 0x10), 16, ">b", 1),
+    "a transaction of magic 3": patched(patched(batch("a"), 21, ">h", 0x10), 16, ">b", 3),
+    "a transaction behind another batch": batch("a") + patched(batch("a"), 21, ">h", 0x10),
 }
 
 PRODUCES = [
