@@ -109,10 +109,26 @@ def test_what_changed_between_two_moments(tables: Tables) -> None:
     assert orders[0].has_changed
     changed = partition_changes(tables, EIGHT_MS + MINUTE_MS, None, ["orders-app"])
     assert changed == [
-        PartitionChange("orders-app", "orders", 0, 500, 500, 12, 100, None, "shop-0"),
-        PartitionChange("orders-app", "orders", 1, None, 40, None, 0, None, "shop-1"),
+        PartitionChange("orders-app", "orders", 0, 500, None, 500, 12, 100, None, "shop-0"),
+        PartitionChange("orders-app", "orders", 1, None, 40, 40, None, 0, None, "shop-1"),
     ]
-    assert [each.moved for each in changed] == [0, None]
+    assert [each.moved for each in changed] == [0, 0]
+
+
+def test_what_began_in_between_is_counted_from_its_first_commit(tmp_path: Path) -> None:
+    began = [
+        at("new", "t", 0, kind="commit", log_offset=minute, txn_outcome=outcome, committed_offset=offset)
+        | dict.fromkeys(("timestamp_ms", "commit_timestamp_ms"), EIGHT_MS + minute * MINUTE_MS)
+        for minute, offset, outcome in ((1, 2, "aborted"), (2, 5, None), (4, 30, None), (6, 12, None))
+    ]
+    with open_tables(publish(tmp_path, commits=began)) as opened:
+        before_ms, until_ms = EIGHT_MS, EIGHT_MS + 5 * MINUTE_MS
+        (group,) = group_changes(opened, before_ms, until_ms, ["new"])
+        assert (group.consumed, group.rewound) == (25, 0)
+        (partition,) = partition_changes(opened, before_ms, until_ms, ["new"])
+        assert (partition.committed_first, partition.committed_after, partition.moved) == (5, 30, 25)
+        (group,) = group_changes(opened, EIGHT_MS + 3 * MINUTE_MS, EIGHT_MS + 7 * MINUTE_MS, ["new"])
+        assert (group.consumed, group.rewound) == (7, 0)
 
 
 def test_the_same_moment_twice_is_no_change(tables: Tables) -> None:

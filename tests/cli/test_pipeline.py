@@ -143,7 +143,11 @@ def test_state_alone(no_spark: dict[str, Any], tmp_path: Path) -> None:
         ),
         ((*SHORT_OF_SPARK[2:], "--out", "t", "--conf", "x"), Status.USAGE, "--conf: 'x' is not NAME=VALUE"),
         ((*SHORT_OF_SPARK[2:], "--out", "t", "--storage-option", "x"), Status.USAGE, "'x' is not NAME=VALUE"),
-        ((*SHORT_OF_SPARK[2:], "--out", "t", "--offsets-retention", "7"), Status.USAGE, "is not a length of time"),
+        (
+            (*SHORT_OF_SPARK[2:], "--out", "t", "--offsets-retention", "7"),
+            Status.USAGE,
+            "is a number without a unit. Write 7s, 7m, 7h or 7d",
+        ),
         (("--out", "t"), Status.USAGE, "Missing option '--source'"),
     ],
 )

@@ -640,7 +640,7 @@ def test_a_full_disk_leaves_a_table_as_it_was_and_the_next_run_goes_on(
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--keep-history", "90"], "'90' is not a length of time. Write 30s, 5m, 12h or 7d"),
+        (["--keep-history", "90"], "'90' is a number without a unit. Write 90s, 90m, 90h or 90d"),
         (["--keep-history", "5m"], "5m is too short: whole days are dropped. Write 1d or more"),
         (["--keep-history", "90d", "--state-only"], "it does not go with --state-only"),
     ],

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from muster.tables.reading import Tables
-from muster.tables.sql.queries import added_up, difference
+from muster.tables.sql.intervals import AT
+from muster.tables.sql.queries import COUNTS, added_up, difference
 
 
 class PartitionChange(NamedTuple):
@@ -14,6 +15,8 @@ class PartitionChange(NamedTuple):
     topic: str
     partition: int
     committed_before: int | None
+    committed_first: int | None
+    """What was committed first in between, if nothing was before."""
     committed_after: int | None
     lag_before: int | None
     lag_after: int | None
@@ -22,9 +25,9 @@ class PartitionChange(NamedTuple):
 
     @property
     def moved(self) -> int | None:
-        if self.committed_before is None or self.committed_after is None:
-            return None
-        return self.committed_after - self.committed_before
+        """Records from what was committed then, or first, to what was committed later."""
+        since = self.committed_first if self.committed_before is None else self.committed_before
+        return None if since is None or self.committed_after is None else self.committed_after - since
 
 
 class GroupChange(NamedTuple):
@@ -42,7 +45,7 @@ class GroupChange(NamedTuple):
     lag_before: int | None
     lag_after: int | None
     consumed: int
-    """Records from what was committed then to what was committed later, steps back left out."""
+    """Records from what was committed then, or first, to what was committed later, steps back left out."""
     rewound: int
     """Records that partitions have gone back."""
     joined: list[str]
@@ -69,11 +72,13 @@ def partition_changes(
     """Partitions at two moments (None: now), those whose lag changed most first."""
     before, after = (tables.relation("lag", moment, groups) for moment in (before_ms, after_ms))
     rows = tables.asked(f"""
+        WITH begun AS ({_begun(tables, before_ms, after_ms, groups)})
         SELECT coalesce(a.group_id, b.group_id) AS g, coalesce(a.topic, b.topic) AS t,
             coalesce(a.partition, b.partition) AS p,
-            b.committed_offset, a.committed_offset, b.lag, a.lag, b.member_id, a.member_id
+            b.committed_offset, f.committed_offset, a.committed_offset, b.lag, a.lag, b.member_id, a.member_id
         FROM {before} b FULL JOIN {after} a
             ON b.group_id = a.group_id AND b.topic = a.topic AND b.partition = a.partition
+        LEFT JOIN begun f ON f.group_id = a.group_id AND f.topic = a.topic AND f.partition = a.partition
         ORDER BY abs(coalesce(a.lag, 0) - coalesce(b.lag, 0)) DESC, g, t, p""")
     return [PartitionChange(*row) for row in rows]
 
@@ -86,9 +91,9 @@ def group_changes(
         [tables.relation(name, moment, groups) for moment in (before_ms, after_ms)]
         for name in ("lag", "groups", "members")
     )
-    moved = difference("a.committed_offset", "b.committed_offset")
+    moved = difference("a.committed_offset", "coalesce(b.committed_offset, f.committed_offset)")
     rows = tables.asked(f"""
-        WITH parts AS (
+        WITH begun AS ({_begun(tables, before_ms, after_ms, groups)}), parts AS (
             SELECT coalesce(b.group_id, a.group_id) AS group_id, count(b.committed_offset) AS parts_before,
                 count(a.committed_offset) AS parts_after, {added_up("b.lag")} AS lag_before,
                 {added_up("a.lag")} AS lag_after,
@@ -96,6 +101,7 @@ def group_changes(
                 coalesce({added_up(f"greatest(-({moved}), 0)")}, 0) AS rewound
             FROM {lag[0]} b FULL JOIN {lag[1]} a
                 ON b.group_id = a.group_id AND b.topic = a.topic AND b.partition = a.partition
+            LEFT JOIN begun f ON f.group_id = a.group_id AND f.topic = a.topic AND f.partition = a.partition
             GROUP BY ALL
         ), seats AS (
             SELECT group_id, list(member_id ORDER BY member_id) FILTER (WHERE is_after AND n = 1) AS joined,
@@ -115,3 +121,15 @@ def group_changes(
         LEFT JOIN seats s ON s.group_id = coalesce(b.group_id, a.group_id)
         ORDER BY abs(coalesce(p.lag_after, 0) - coalesce(p.lag_before, 0)) DESC, g""")
     return [GroupChange(*row) for row in rows]
+
+
+def _begun(tables: Tables, before_ms: int, after_ms: int | None, groups: Sequence[str]) -> str:
+    """What was committed first after a moment, where nothing was committed at it."""
+    before = tables.relation("offsets", before_ms, groups)
+    until = "" if after_ms is None else f"AND {AT} <= {int(after_ms)}"
+    return f"""
+        SELECT c.group_id, c.topic, c.partition, min_by(c.committed_offset, c.log_offset) AS committed_offset
+        FROM {tables.relation("commits", None, groups)} c ANTI JOIN {before} b
+            ON b.group_id = c.group_id AND b.topic = c.topic AND b.partition = c.partition
+        WHERE c.kind = 'commit' AND {COUNTS} AND {AT} > {int(before_ms)} {until}
+        GROUP BY c.group_id, c.topic, c.partition"""

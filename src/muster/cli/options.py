@@ -171,6 +171,10 @@ NEWEST_TYPE_NUMBER = 23
 def parse_length_s(option: str, text: str) -> float:
     """Seconds of a length of time."""
     match = AGO.fullmatch(text.strip())
+    if text.strip().isdecimal():
+        number = text.strip()
+        units = f"{number}s, {number}m, {number}h or {number}d"
+        raise typer.BadParameter(f"'{number}' is a number without a unit. Write {units}", param_hint=option)
     if match is None or text.strip().endswith("ago"):
         raise typer.BadParameter(f"'{text}' is not a length of time. Write 30s, 5m, 12h or 7d", param_hint=option)
     return int(match[1]) * UNIT_MS[match[2]] / 1000

@@ -29,7 +29,8 @@ _MEANINGS = {
     "full disk; a port that is taken; a setting that cannot be.",
     Status.DAMAGED: "Done, but parts of the log could not be read; or not started, since durable records are missing. "
     "Each is named on stderr.",
-    Status.NOTHING_MATCHED: "The log was read, and no record passed the filters; or no group has that name or state.",
+    Status.NOTHING_MATCHED: "The log was read, and no record passed the filters; or no group, or not every one that "
+    "was named, is there, or has that state.",
     Status.UNREACHABLE: "No answer from the cluster, or from a part of it; also TLS where none is spoken, and the "
     "reverse.",
     Status.REFUSED: "The cluster refused some or all of it: members in the way, no rights, a wrong login; each is "

@@ -151,6 +151,20 @@ def test_compared_for_people(tables: Path) -> None:
     assert "nothing is known of 2020-01-01 00:00:00 UTC. Ask for 2026-" in early.err
 
 
+@pytest.mark.parametrize(
+    "question", ["status", "lag", "compare 2026-11-17T08:01 now", "expiring --within 30d", "findings"]
+)
+def test_one_of_several_groups_is_not_there(tables: Path, question: str) -> None:
+    """The others are answered for, and nobody takes it for an answer about all."""
+    there = ("orders-app", "nightly-audit")
+    status, out, err = run(*question.split(), *there, "order-app", "x*", "--tables", tables)
+    assert any(group in out for group in there)
+    assert "no group called 'order-app'. Did you mean 'orders-app'?" in err
+    assert "no group matches 'x*'" in err
+    alone = run(*question.split(), *there, "--tables", tables).status
+    assert status == (alone if alone != Status.OK else Status.NOTHING_MATCHED)
+
+
 def test_many_groups_are_not_all_shown(tmp_path: Path) -> None:
     some = [row | {"group_id": f"group-{number}"} for number in range(50) for row in STATE["lag"][:1]]
     path = publish(tmp_path, lag=some)

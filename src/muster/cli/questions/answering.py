@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from muster.cli.lines import csv_lines, csv_value, json_lines
 from muster.cli.options import Format
 from muster.cli.output import say, write_lines_to_stdout, write_to_stdout
-from muster.cli.questions.asking import are_there, check_known, need_tables, opened, tell_moment
+from muster.cli.questions.asking import check_known, need_tables, opened, tell_missing, tell_moment, unless_missing
 from muster.cli.questions.watching import again, rows_on_screen
 from muster.cli.status import Status
 from muster.cli.tabular import Column, Table, show
@@ -54,9 +54,10 @@ def _once(asked: Asked, answer: "Callable[[Tables], Status]", needed: Sequence[s
         need_tables(tables, *needed)
         check_known(tables, asked.as_of_ms)
         tell_moment(tables, asked.as_of_ms)
-        if asked.groups and not are_there(tables, asked.groups, asked.as_of_ms):
+        missing = tell_missing(tables, asked.groups, asked.as_of_ms)
+        if missing and len(missing) == len(asked.groups):
             return Status.NOTHING_MATCHED
-        return answer(tables)
+        return unless_missing(answer(tables), missing)
 
 
 def write_rows(asked: Asked, rows: Sequence[Any], kind: type[Any], table: Callable[[Any], Table]) -> None:

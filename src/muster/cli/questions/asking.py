@@ -80,16 +80,25 @@ def need_tables(tables: "Tables", *names: str) -> None:
     )
 
 
-def are_there(tables: "Tables", patterns: "Sequence[str]", as_of_ms: int | None) -> bool:
-    """Whether there is any group like these; of each pattern that none is like it is said why."""
-    known = _names(tables, as_of_ms)
+def tell_missing(tables: "Tables", patterns: "Sequence[str]", as_of_ms: int | None) -> list[str]:
+    """Those of the patterns that no group is like; of each it is said why."""
+    return tell_unmatched(tables, patterns, _names(tables, as_of_ms)) if patterns else []
+
+
+def tell_unmatched(tables: "Tables", patterns: "Sequence[str]", known: "Sequence[str]") -> list[str]:
+    """The same, where the groups that count are known."""
     missing = [pattern for pattern in patterns if not any(map(regex([pattern]).fullmatch, known))]
     for pattern in missing:
         if is_wild(pattern):
             say(f"no group matches '{pattern}'; there are {len(known):,}.")
         else:
             say(about_missing(tables, pattern) or f"the group '{literal(pattern)}' was not there then.")
-    return len(missing) < len(patterns)
+    return missing
+
+
+def unless_missing(status: Status, missing: "Sequence[str]") -> Status:
+    """How a command ends that answered: not as if all were well where one of the groups asked for is not there."""
+    return Status.NOTHING_MATCHED if missing and status is Status.OK else status
 
 
 def one_group(tables: "Tables", pattern: str, as_of_ms: int | None) -> str | None:
@@ -104,7 +113,7 @@ def one_group(tables: "Tables", pattern: str, as_of_ms: int | None) -> str | Non
     if found:
         say(f"{len(found):,} groups match '{pattern}'. Did you mean one of {names}{more}?")
     else:
-        are_there(tables, [pattern], as_of_ms)
+        tell_missing(tables, [pattern], as_of_ms)
     return None
 
 

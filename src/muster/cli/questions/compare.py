@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from muster.cli.output import say
 from muster.cli.people import counted, shown_moment
 from muster.cli.questions.answering import Asked, ask, write_rows
-from muster.cli.questions.asking import are_there, moment_of, tell_compacted
+from muster.cli.questions.asking import moment_of, tell_compacted, tell_missing, tell_unmatched, unless_missing
 from muster.cli.status import Status
 from muster.cli.tabular import Column, Kind, Shown, Table
 from muster.errors import BadInput
@@ -37,8 +37,9 @@ def show_compared(
             tables.refuse_unknown(before_ms, option="")
         tell_compacted(tables, before_ms)
         if not groups and groups_like:
-            are_there(tables, groups_like, after_ms)
+            tell_missing(tables, groups_like, after_ms)
             return Status.NOTHING_MATCHED
+        missing = tell_unmatched(tables, groups_like, [group.group_id for group in groups])
         if of_one or by_partition:
             partitions = partition_changes(tables, before_ms, after_ms, groups_like)
             write_rows(asked, partitions, PartitionChange, _partition_table)
@@ -49,7 +50,7 @@ def show_compared(
         for group in groups if of_one else ():
             say(_members(group))
         say(f"from {shown_moment(before_ms)} to {shown_moment(until_ms)}.")
-        return Status.OK
+        return unless_missing(Status.OK, missing)
 
     return ask(asked, answer)
 
