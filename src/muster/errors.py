@@ -49,6 +49,10 @@ class NotThereYet(BadInput):
     """It cannot be read or written now, and may be later, without a change of the command or its settings."""
 
 
+class StoreAway(BadInput):
+    """An object store with tables did not do what was asked of it: it is away, or its settings are wrong."""
+
+
 class ConfigError(MusterError):
     """The operator asked for something that cannot be; the text names the setting."""
 

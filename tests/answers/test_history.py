@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -129,6 +130,30 @@ def test_what_began_in_between_is_counted_from_its_first_commit(tmp_path: Path) 
         assert (partition.committed_first, partition.committed_after, partition.moved) == (5, 30, 25)
         (group,) = group_changes(opened, EIGHT_MS + 3 * MINUTE_MS, EIGHT_MS + 7 * MINUTE_MS, ["new"])
         assert (group.consumed, group.rewound) == (7, 0)
+
+
+def test_what_began_is_told_by_places_and_markers_and_since_the_last_deletion(tmp_path: Path) -> None:
+    def written(group_id: str, place: int, minute: int, offset: int | None, **more: Any) -> dict[str, Any]:
+        row = at(group_id, "t", 0, kind="commit", log_offset=place, committed_offset=offset) | more
+        return row | dict.fromkeys(("timestamp_ms", "commit_timestamp_ms"), EIGHT_MS + minute * MINUTE_MS)
+
+    committed = {"txn_outcome": "committed"}
+    began = [
+        written("deleted", 1, 3, 100),
+        written("deleted", 2, 4, None, kind="deleted"),
+        written("transaction", 10, -1, 100, txn_marker_offset=30, **committed),  # written before, committed behind
+        written("clock", 32, -1, 100),  # behind a record of a later time
+        written("transaction", 40, 20, 500, txn_marker_offset=41, **committed),
+        written("deleted", 52, 10, 700),
+        written("deleted", 53, 12, 720),
+        written("clock", 60, 20, 500),
+    ]
+    markers = [
+        {"log_offset": place, "timestamp_ms": EIGHT_MS + at_ms} for place, at_ms in ((30, 300_000), (41, 1_200_000))
+    ]
+    with open_tables(publish(tmp_path, commits=began, markers=markers)) as opened:
+        groups = group_changes(opened, EIGHT_MS, EIGHT_MS + 25 * MINUTE_MS, ["deleted", "transaction", "clock"])
+    assert {group.group_id: group.consumed for group in groups} == {"deleted": 20, "transaction": 400, "clock": 400}
 
 
 def test_the_same_moment_twice_is_no_change(tables: Tables) -> None:

@@ -62,7 +62,10 @@ def test_behind_since_the_first_look_after_the_last_one_without_a_lag(tables: Ta
 def test_nothing_remembered_is_nothing_known(tmp_path: Path) -> None:
     with open_tables(publish(tmp_path, "lag_history")) as opened:
         (orders, _) = partition_lags(opened, ["orders-app"], WINDOW)
-        assert (orders.behind_since_ms, set(orders.trend)) == (None, {100})
+        assert orders.behind_since_ms is None
+        assert orders.trend == (*[None] * (POINTS - 1), 100)
+        (group,) = with_trends(opened, group_lags(opened, ["orders-app"]), WINDOW)
+        assert group.trend == (*[None] * (POINTS - 1), 100)
 
 
 def test_lag_as_of_a_moment_is_measured_against_the_ends_at_that_moment(tables: Tables) -> None:

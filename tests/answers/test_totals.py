@@ -130,7 +130,8 @@ def test_a_newer_run_adds_up_only_the_days_that_it_changed(tmp_path: Path, monke
 
 def test_years_without_a_row_are_not_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One commit with a wrong date makes them."""
-    rows = [*random_rows(1)[:3], *random_rows(2, world.START_MS + 3000 * DAY_MS, 100)]
+    begin_ms = world.START_MS - 3000 * DAY_MS
+    rows = [*random_rows(1, begin_ms)[:3], *random_rows(2, count=100)]
     append(tmp_path, rows, "a")
     asked: list[int] = []
     of_day = Totals._rows
@@ -138,9 +139,23 @@ def test_years_without_a_row_are_not_asked_for(tmp_path: Path, monkeypatch: pyte
     with open_tables(tmp_path) as tables:
         totals = added_up(tables)
     assert len(asked) == len({row["interval_start_ms"] // DAY_MS for row in rows})
+    assert totals.done[0] > 3000
+    assert len(set(map(id, totals._days))) <= 2 * len(asked) + 1  # nor do they take memory
+    assert len(set(map(id, totals._held))) <= len(asked) + 1
     for day in (1, 1500, 2999, 3001):
-        at_ms = world.START_MS + day * DAY_MS
+        at_ms = begin_ms + day * DAY_MS
         assert known(totals, at_ms) == told_at(rows, at_ms)
+
+
+def test_a_row_of_the_far_future_is_left_out(tmp_path: Path) -> None:
+    rows = random_rows(3)
+    ahead = rows[0] | {"interval_start_ms": 9_214_646_400_000, "at_ms": 9_214_646_400_000 + STEP_MS}
+    append(tmp_path, [*rows, ahead], "a")
+    with open_tables(tmp_path) as tables:
+        totals = added_up(tables)
+    assert totals.done[1] < 10
+    at_ms = world.START_MS + 5 * DAY_MS
+    assert known(totals, at_ms) == told_at(rows, at_ms)
 
 
 def test_values_hold_until_the_next_one() -> None:

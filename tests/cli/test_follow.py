@@ -33,6 +33,8 @@ from muster.errors import (
     Unexpected,
 )
 from muster.pipeline.job import Request, Summary
+from muster.tables.storage.changes import begin_run
+from muster.tables.storage.store import TableStore
 from tests.cli import run
 from tests.cli.test_pipeline import FOLLOW, SHORT_OF_SPARK
 from tests.live.fake import HANG_UP, FakeBroker
@@ -47,6 +49,17 @@ def full_disk() -> BadInput:
     return told
 
 
+def store_away() -> BadInput:
+    """What is met where nobody answers at the address of a store."""
+    options = {
+        "AWS_ENDPOINT_URL": "http://127.0.0.1:9", "AWS_ALLOW_HTTP": "true", "AWS_REGION": "here", "max_retries": "0",
+        "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "y",
+    }  # fmt: skip
+    with pytest.raises(BadInput, match="cannot be read or written") as met, begin_run(TableStore("s3://b/t", options)):
+        pass
+    return met.value
+
+
 @pytest.mark.parametrize(
     ("error", "at_first", "later"),
     [
@@ -56,6 +69,7 @@ def full_disk() -> BadInput:
         (SourceMissing("x does not exist."), NEVER, AS_LONG_AS_IT_TAKES),
         (FileNotFoundError(2, "No such file", "x"), NEVER, AS_LONG_AS_IT_TAKES),
         (full_disk(), NEVER, AS_LONG_AS_IT_TAKES),
+        (store_away(), NEVER, AS_LONG_AS_IT_TAKES),
         (ClusterRefused("does not let 'me' in."), NEVER, A_FEW_TIMES),
         (MusterError("Spark could not finish."), NEVER, A_FEW_TIMES),
         (LogDamaged("segments are gone."), NEVER, A_FEW_TIMES),

@@ -150,7 +150,7 @@ def test_who_was_started_in_another_environment_does_not_take_over(early: Early)
 
 
 def test_environments_are_compared_by_what_libraries_read() -> None:
-    ours = {"HOME": "/root", "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0", "_": "/bin/sh"}
+    ours = {"HOME": "/home/somebody", "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0", "_": "/bin/sh"}
     assert is_like(ours, ours | {"SPARK_HOME": "/spark", "PYTHONPATH": "/zip", "PYSPARK_PYTHON": "python", "_": "java"})
     assert not is_like(ours, ours | {"OMP_NUM_THREADS": "2"})
     assert not is_like(ours, ours | {"NUMBA_NUM_THREADS": "2"})

@@ -14,7 +14,6 @@ from muster.pipeline.engine import LocalEngine
 from muster.pipeline.extract.partition import extract
 from muster.pipeline.model import LiveLog, PartitionWork, SegmentFiles
 from muster.pipeline.packets import rows_of
-from muster.pipeline.sources.replicas import describe_partition
 from muster.tables.reading import open_tables
 from muster.tables.storage.files import is_local, open_store
 from tests.pipeline.extracting import context_in, run
@@ -36,11 +35,7 @@ def test_a_log_and_tables_in_an_object_store(bucket: Options, tmp_path: Path) ->
     for base in (0, 4, 8):
         with store.open_output_stream(f"bucket/logs/__consumer_offsets-0/{base:020}.log") as file:
             file.write(batch(base, 2) + batch(base + 2, 2))
-    with store.open_output_stream("bucket/logs/__consumer_offsets-0/leader-epoch-checkpoint") as file:
-        file.write(b"0\n1\n0 0\n")
-    source, *described = describe_partition(["s3://bucket/logs/__consumer_offsets-0"], bucket)
-    assert source == SegmentFiles(("s3://bucket/logs/__consumer_offsets-0",), ((0, 0),), bucket)
-    assert described == [0, 12, 0]
+    source = SegmentFiles(("s3://bucket/logs/__consumer_offsets-0",), ((0, 0),), bucket)
     context = context_in(tmp_path, tables="s3://bucket/tables", storage_options=bucket)
     extracted = extract([PartitionWork(0, source, 5, 11, False, 0)], context)
     (report,) = extracted.reports

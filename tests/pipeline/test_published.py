@@ -199,8 +199,11 @@ def test_what_is_not_published(log: Path, tables: Path, tmp_path: Path) -> None:
     shutil.copytree(tables, tmp_path / "first run killed", ignore=lambda _, names: {"_manifest"} & set(names))
     with pytest.raises(BadInput, match="is neither a directory of published tables"):
         read_with(tmp_path / "first run killed")
+    with pytest.raises(BadInput, match=neither):
+        read_with(tmp_path / "empty", table="lag")
+    reader = datasource.OffsetsTopic({"path": str(tables), "table": "lag"}).streamReader(struct_of_table("lag"))
     with pytest.raises(BadInput, match=r"has published tables, and a stream follows a log\. Read them with"):
-        datasource.OffsetsTopic({"path": str(tables), "table": "lag"}).streamReader(struct_of_table("lag"))
+        reader.initialOffset()
 
 
 def test_a_schema_that_the_table_does_not_have(tables: Path) -> None:

@@ -320,6 +320,16 @@ def test_a_query_of_spark_s(muster: "SparkSession", log: Log, tmp_path: Path) ->
     ]  # fmt: skip
 
 
+def test_spark_tells_why_a_query_is_refused(muster: "SparkSession", log: Log, tmp_path: Path) -> None:
+    from pyspark.errors import StreamingQueryException
+
+    log.commit()
+    stream = muster.readStream.format("muster").option("startingOffsets", "newest").load(str(log.folder))
+    with pytest.raises(StreamingQueryException, match="BadInput: the option startingOffsets=newest is none of") as told:
+        started(stream, tmp_path).awaitTermination(120)
+    assert "UnboundLocalError" not in str(told.value)
+
+
 @pytest.mark.matrix
 def test_a_query_of_spark_s_fails_where_records_are_lost(muster: "SparkSession", log: Log, tmp_path: Path) -> None:
     from pyspark.errors import StreamingQueryException

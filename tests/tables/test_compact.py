@@ -23,6 +23,7 @@ from muster.tables.sql.ends import newest_ends
 from muster.tables.sql.lag import lag
 from muster.tables.sql.queries import DUCKDB_EXPLODE
 from muster.tables.storage import compact as module
+from muster.tables.storage import files as files_module
 from muster.tables.storage.changes import begin_run
 from muster.tables.storage.compact import (
     ENOUGH,
@@ -320,22 +321,65 @@ def test_observations_in_large_files_are_thinned_too(tmp_path: Path, monkeypatch
     """A look each ten minutes, a file with those of each hour and a half."""
     monkeypatch.setattr(module, "LARGE_BYTES", 1)
     looks = [(number, 1_790_000_000_000 + number * 10 * MINUTE_MS) for number in range(20 * 9)]
-    joined = 0
-    with begin_run(TableStore(tmp_path / "tables")) as run:
-        for start in range(0, len(looks), 9):
-            rows = [
-                {"topic": "t", "partition": 0, "observed_at_ms": at_ms, "log_end_offset": number, "run_number": number}
-                for number, at_ms in looks[start : start + 9]
-            ]
-            run.append_rows("log_ends", made("log_ends", *rows))
-            before = run.facts("log_ends").num_rows
-            join_small_files(run)
-            joined += run.facts("log_ends").num_rows < before
-        files, rows_left = run.facts("log_ends").num_rows, sum(run.facts("log_ends")["num_records"].to_pylist())
+    store = TableStore(tmp_path / "tables", keep=Keep(1, 0))
+    joined, rows_left = 0, []
+    for start in range(0, len(looks), 9):
+        before, after = looked(store, looks[start : start + 9])
+        joined += len(after) < before
+        rows_left = after
     assert 0 < joined < 12
-    assert files < 8
+    assert len(rows_left) < 8
     least = len(thinned(looks[::-1]))
-    assert least <= rows_left < 2 * least
+    assert least <= sum(rows_left) < 2 * least
+
+
+def looked(
+    store: TableStore, looks: Sequence[tuple[int, int]], topic: str = "t", partitions: int = 1
+) -> tuple[int, list[int]]:
+    """A run that adds a file with looks, by number and moment: how many files there were then, and the rows of each
+    file that there are when small ones are joined.
+    """
+    rows = [
+        {"topic": topic, "partition": n, "observed_at_ms": at_ms, "log_end_offset": number, "run_number": number}
+        for number, at_ms in looks
+        for n in range(partitions)
+    ]
+    with begin_run(store) as run:
+        run.append_rows("log_ends", made("log_ends", *rows))
+        before = run.facts("log_ends").num_rows
+        join_small_files(run)
+        run.publish({}, {})
+        return before, run.facts("log_ends")["num_records"].to_pylist()
+
+
+def test_one_look_by_a_clock_that_was_far_ahead_makes_no_other_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LARGE_BYTES", 1)
+    store, begin_ms = TableStore(tmp_path / "tables"), 1_790_000_000_000
+    looked(store, [(number, begin_ms + number * MINUTE_MS) for number in range(180)])
+    looked(store, [(180, begin_ms + 30 * 24 * HOUR_MS)])
+    _, left = looked(store, [(181, begin_ms + 181 * MINUTE_MS)])
+    assert sum(left) == 182
+
+
+def test_what_was_thinned_is_left_alone_though_some_of_its_files_are_of_topics_that_are_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for each, name, value in (
+        (module, "LARGE_BYTES", 1),
+        (module, "BATCH_ROWS", 64),
+        (files_module, "FILE_BYTES", 1),
+        (files_module, "ROW_GROUP_ROWS", 50),
+    ):
+        monkeypatch.setattr(each, name, value)
+    store, begin_ms = TableStore(tmp_path / "tables", keep=Keep(1, 0)), 1_790_000_000_000
+    looked(store, [(number, begin_ms + number * HOUR_MS) for number in range(8)], "gone", 200)
+    looked(store, [(number, begin_ms + number * HOUR_MS) for number in range(8, 40)], "there", 200)
+    counts = [looked(store, [(40 + n, begin_ms + 60 * HOUR_MS + n * MINUTE_MS)], "there") for n in range(6)]
+    joins = [number for number, (before, after) in enumerate(counts) if before != len(after)]
+    assert len(joins) == 1
+    assert len(counts[joins[0]][1]) > 2
 
 
 def test_joined_files_tell_of_what_time_they_are(tmp_path: Path) -> None:
@@ -440,15 +484,18 @@ def test_a_reader_is_not_disturbed_by_joining_and_clearing_up(tmp_path: Path) ->
         assert tables.read("commits").table().num_rows == 20 * (ENOUGH + 3)
 
 
-def test_by_hand_from_the_command_line(tmp_path: Path) -> None:
+def test_by_hand_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tables = tmp_path / "tables"
     ran = run("pipeline", "compact", "--tables", tables)
     assert ran.status == Status.BAD_INPUT
     assert "there are no tables" in ran.err
+    assert "`muster pipeline run --source SOURCE --out" in ran.err
+    assert "Missing option '--tables'" in run("pipeline", "compact").err
     for number in range(3):
         append(TableStore(tables), number)
     ran = run("pipeline", "compact", "--tables", tables)
     assert ran.status == Status.OK
     assert "commits: 3 files" in ran.err
     assert "are 1 now" in ran.err
-    assert "no small files to join" in run("pipeline", "compact", "--tables", tables).err
+    monkeypatch.setenv("MUSTER_TABLES", str(tables))
+    assert "no small files to join" in run("pipeline", "compact").err

@@ -136,6 +136,34 @@ def test_a_topic_that_was_made_anew_is_judged_by_its_own_ends(
     assert [row["verdict"] for row in asked(sql, **tables)] == [verdict]
 
 
+@pytest.mark.parametrize(
+    ("runs", "looks"),
+    [
+        ([(1, 10, "old"), (2, 10, "new")], [(2, 10)]),  # two copies of a disk, whose newest record is the same
+        ([(1, 600, "old"), (2, 20, "new"), (3, 30, "new")], [(2, 20), (3, 30)]),  # the clock had been ahead
+        ([(None, 5, "old"), (None, 10, "new"), (1, 7, "new")], [(None, 10), (1, 7)]),  # runs had no numbers once
+        ([(1, 10, "old"), (2, 20, "new"), (3, 30, "old")], [(3, 30)]),  # an older disk was put back
+        ([(1, 10, None), (2, 20, "new")], [(1, 10), (2, 20)]),
+    ],
+)
+def test_what_came_later_of_a_topic_is_told_by_runs(
+    runs: list[tuple[int | None, int, str | None]], looks: list[tuple[int | None, int]]
+) -> None:
+    rows = [
+        {
+            "topic": "t",
+            "partition": 0,
+            "run_number": run,
+            "observed_at_ms": at_ms,
+            "log_end_offset": 1,
+            "topic_id": topic,
+        }
+        for run, at_ms, topic in runs
+    ]
+    found = asked(of_topics_now("log_ends"), log_ends=made("log_ends", *rows))
+    assert {(row["run_number"], row["observed_at_ms"]) for row in found} == set(looks)
+
+
 # Run after run.
 
 Event = tuple[str, str, int, int]

@@ -43,6 +43,11 @@ def test_the_same_rows_as_the_table(tables: Tables) -> None:
     assert rows(tables, "WITH o AS (FROM OFFSETS) SELECT count(*) AS n FROM o") == [{"n": len(expected)}]
 
 
+def test_an_error_far_into_the_answer_is_told_like_any_other(tables: Tables) -> None:
+    with pytest.raises(BadInput, match=r"x went wrong\. `muster table` lists the tables"):
+        rows(tables, "SELECT CASE WHEN range = 90000 THEN error('x went wrong') ELSE 1 END FROM range(100000)")
+
+
 def test_as_of_a_moment(tables: Tables) -> None:
     times = sorted(row["timestamp"] for row in tables.read("commits").table().to_pylist())
     moment_ms = int(times[len(times) // 2].timestamp() * 1000)

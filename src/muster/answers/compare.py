@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from muster.tables.reading import Tables
-from muster.tables.sql.intervals import AT
 from muster.tables.sql.queries import COUNTS, added_up, difference
 
 
@@ -124,12 +123,19 @@ def group_changes(
 
 
 def _begun(tables: Tables, before_ms: int, after_ms: int | None, groups: Sequence[str]) -> str:
-    """What was committed first after a moment, where nothing was committed at it."""
-    before = tables.relation("offsets", before_ms, groups)
-    until = "" if after_ms is None else f"AND {AT} <= {int(after_ms)}"
+    """What was committed first between two moments, and since the last deletion, of what was not in force at the first.
+
+    What lies between them is told by places in the log and by markers, as what is in force is, and not by clocks.
+    """
+    held, known = (tables.relation(name, before_ms, groups) for name in ("offsets", "commits"))
+    commits, key = tables.relation("commits", after_ms, groups), "group_id, topic, partition"
+
+    def of_others(rows: str) -> str:
+        return f"FROM {rows} r ANTI JOIN {held} h USING ({key}) WHERE {COUNTS}"
+
     return f"""
-        SELECT c.group_id, c.topic, c.partition, min_by(c.committed_offset, c.log_offset) AS committed_offset
-        FROM {tables.relation("commits", None, groups)} c ANTI JOIN {before} b
-            ON b.group_id = c.group_id AND b.topic = c.topic AND b.partition = c.partition
-        WHERE c.kind = 'commit' AND {COUNTS} AND {AT} > {int(before_ms)} {until}
-        GROUP BY c.group_id, c.topic, c.partition"""
+        SELECT {key}, min_by(committed_offset, log_offset) AS committed_offset FROM (
+            SELECT *, max(CASE WHEN kind <> 'commit' THEN log_offset END) OVER (PARTITION BY {key}) AS deleted_at
+            {of_others(commits)}
+        ) f ANTI JOIN (SELECT offsets_partition, log_offset {of_others(known)}) b USING (offsets_partition, log_offset)
+        WHERE kind = 'commit' AND coalesce(log_offset > deleted_at, TRUE) GROUP BY {key}"""

@@ -90,6 +90,9 @@ class Remembered(NamedTuple):
 
 Key = tuple[str, str, int]
 NOTHING = Remembered({}, None, True)
+"""Nothing has changed for so long."""
+NOT_KEPT = Remembered({0: None}, None, True)
+"""Nobody knows."""
 
 
 def partition_lags(
@@ -102,9 +105,9 @@ def partition_lags(
         ORDER BY lag DESC NULLS LAST, group_id, topic, partition""")
     lags = [PartitionLag(*row[:-1])._replace(log_end_by=row[-1]) for row in rows]
     remembered = _remembered(tables, sorted({each.group_id for each in lags}), window)
-    found = []
+    found, unchanged = [], _unchanged(tables)
     for each in lags:
-        own = remembered.get((each.group_id, each.topic, each.partition), NOTHING)
+        own = remembered.get((each.group_id, each.topic, each.partition), unchanged)
         since_ms, before = _behind_since(own, each.lag)
         trend = _points(own, each.lag)
         found.append(each._replace(behind_since_ms=since_ms, was_behind_before=before, trend=trend))
@@ -133,13 +136,22 @@ def with_trends(
     ):
         now[group_id][group_id, topic, partition] = lag
     remembered = _remembered(tables, names, window)
-    return [_with_trend(each, now[each.group_id], remembered) for each in lags]
+    unchanged = _unchanged(tables)
+    return [
+        _with_trend(each, [(remembered.get(key, unchanged), lag) for key, lag in now[each.group_id].items()])
+        for each in lags
+    ]
 
 
-def _with_trend(group: GroupLag, now: dict[Key, int | None], remembered: dict[Key, Remembered]) -> GroupLag:
-    all_since = (_behind_since(remembered.get(key, NOTHING), lag) for key, lag in now.items())
+def _unchanged(tables: Tables) -> Remembered:
+    """What is remembered of a partition that history has nothing of."""
+    return NOT_KEPT if tables.not_kept("lag_history") else NOTHING
+
+
+def _with_trend(group: GroupLag, partitions: Sequence[tuple[Remembered, int | None]]) -> GroupLag:
+    all_since = (_behind_since(remembered, lag) for remembered, lag in partitions)
     since_ms, before = min((each for each in all_since if each[0] is not None), default=(None, None))
-    trends = [_points(remembered.get(key, NOTHING), lag) for key, lag in now.items()]
+    trends = [_points(remembered, lag) for remembered, lag in partitions]
     return group._replace(
         behind_since_ms=since_ms,
         was_behind_before=before,

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from muster.tables.reading import Tables
+from muster.tables.sql.intervals import INTERVAL_MS
 from muster.tables.storage.addresses import is_local
 
 Numbers = npt.NDArray[np.int64]
@@ -95,8 +96,17 @@ class Day(NamedTuple):
     """The longest of the line's partitions."""
 
     @property
+    def is_quiet(self) -> bool:
+        """Nothing changed on this day: each line is one number."""
+        return self.lag.strides[1] == 0
+
+    @property
     def nbytes(self) -> int:
-        return self.lag.nbytes + self.lag_ms.nbytes
+        return 0 if self.is_quiet else self.lag.nbytes + self.lag_ms.nbytes
+
+    def as_quiet(self) -> "Day":
+        """The same without a number for each interval."""
+        return Day(*(np.broadcast_to(each[:, :1].copy(), each.shape) for each in self))
 
 
 class _Held(NamedTuple):
@@ -116,9 +126,10 @@ class Totals:
         self.lines: list[tuple[str, str]] = []
         """Group and topic by number."""
         self._files = tables.store.files("lag_history", version) if (version := _version(tables)) is not None else []
-        rows = tables.relation("lag_history")
+        rows, now_ms = tables.relation("lag_history"), tables.manifest.now_ms
         first, last, self.interval_ms = tables.asked(
-            f"SELECT min(interval_start_ms), max(interval_start_ms), coalesce(max(interval_ms), 300000) FROM {rows} r"
+            f"SELECT min(interval_start_ms), max(interval_start_ms), coalesce(max(interval_ms), {INTERVAL_MS}) "
+            f"FROM {rows} r WHERE interval_start_ms <= {now_ms}"  # a client's clock may be centuries ahead
         )[0]
         self.first_ms: int | None = first
         """Where the first interval begins; None where there is no history."""
@@ -190,11 +201,17 @@ class Totals:
     # A day
 
     def _add_day(self, tables: Tables, start_ms: int, is_eventful: bool) -> None:
-        """Days on which nothing changed are not asked for: one commit with a wrong date makes years of them."""
+        """Days on which nothing changed are not asked for, nor is one of them like another: a commit with a wrong date
+        makes decades of them.
+        """
+        before, held = self._days[-1] if self._days else None, self._held[-1]
         if is_eventful:
             self._find_keys(tables, self._relation(tables, start_ms))
-        rows = self._rows(tables, start_ms) if is_eventful else [np.empty(0, np.int64)] * 4
-        day, held = self._added(rows, self._held[-1])
+            day, held = self._added(self._rows(tables, start_ms), held)
+        elif before is not None and before.is_quiet:
+            day = before
+        else:
+            day = self._added([np.empty(0, np.int64)] * 4, held)[0].as_quiet()
         with self._lock:
             self._held.append(held)
             self._days.append(day)
@@ -208,7 +225,7 @@ class Totals:
         for number, day in enumerate(self._days):
             if self._bytes <= self._most_bytes:
                 return
-            if day is not None and number not in spared:
+            if day is not None and not day.is_quiet and number not in spared:
                 self._days[number] = None
                 self._bytes -= day.nbytes
 

@@ -21,6 +21,7 @@ from muster.errors import (
     NotThereYet,
     SourceMissing,
     SparkGone,
+    StoreAway,
     Unexpected,
 )
 
@@ -45,7 +46,7 @@ def tries_after(error: Exception, has_run: bool) -> int:
         return NEVER
     if isinstance(error, ClusterRefused | PermissionError):
         return A_FEW_TIMES
-    if isinstance(error, ClusterError | SourceMissing | FileNotFoundError):
+    if isinstance(error, ClusterError | SourceMissing | StoreAway | FileNotFoundError):
         return AS_LONG_AS_IT_TAKES
     if isinstance(cause, OSError) and cause.errno in HEALED_BY_HAND:
         return AS_LONG_AS_IT_TAKES

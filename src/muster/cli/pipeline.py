@@ -332,7 +332,7 @@ def _writing(out: str) -> Iterator[None]:
         ) from error
 
 
-@app.command("migrate", no_args_is_help=True)
+@app.command("migrate")
 def migrate_tables(
     tables: Tables,
     storage_option: StorageOptions = None,
@@ -366,7 +366,7 @@ def migrate_tables(
     return Status.OK
 
 
-@app.command("compact", no_args_is_help=True)
+@app.command("compact")
 def compact_tables(
     tables: Tables,
     storage_option: StorageOptions = None,
@@ -388,8 +388,7 @@ def compact_tables(
     from muster.tables.storage.store import TableStore
 
     store = TableStore(tables, storage_options(storage_option))
-    if store.manifest() is None:
-        raise BadInput(f"there are no tables at {store.address}: nothing to compact.")
+    store.published()
     with advancing(not (quiet or as_json), "joining", "publishing") as advance, _writing(tables):
         done = compact(store, advance)
     if as_json:

@@ -34,12 +34,13 @@ from muster.pipeline.interval_task import (
     make,
 )
 from muster.tables.relations import add_relation
-from muster.tables.schemas import ANALYTICS, REBALANCES, TABLES, TIMESTAMP, published_name
+from muster.tables.schemas import ANALYTICS, TABLES, TIMESTAMP, published_name
 from muster.tables.scratch import limited_duckdb
 from muster.tables.sql import hours, intervals
 from muster.tables.sql.ends import LOOK_BACK_MS, first_observed
 from muster.tables.sql.hours import HOUR_MS, LOOK_BACK_HOURS
 from muster.tables.sql.intervals import INTERVAL_MS
+from muster.tables.sql.queries import all_rebalances
 from muster.tables.storage.changes import Run
 from muster.tables.storage.files import Options
 from muster.tables.storage.retention import retained_of
@@ -323,9 +324,8 @@ class News:
         self._view("new_rebalances", "rebalances", self._new("rebalances"))
         self._view("latest_now", "latest_rebalances", self._files("latest_rebalances"))
         self._view("latest_before", "latest_rebalances", self._published("latest_rebalances"))
-        names = ", ".join(f'"{name}"' for name in REBALANCES.names)
-        both = f"(SELECT {names} FROM new_rebalances UNION ALL SELECT {names} FROM latest_now WHERE at_ms IS NOT NULL)"
-        return self._asked(hours.first_told(both, "latest_before"))
+        both = all_rebalances("new_rebalances", "latest_now")
+        return self._asked(hours.first_told(f"({both})", "latest_before"))
 
     def _asked(self, sql: str) -> int | None:
         (row,) = self._connection.execute(sql).fetchall()

@@ -61,16 +61,19 @@ class OffsetsTopic(DataSource):
         return TableReader(address, beginning(options, STORAGE), table, schema, options.get("asOf"), options.get("run"))
 
     def streamReader(self, schema: StructType) -> Any:
-        from muster.pipeline.spark.stream import StreamReader
+        from muster.pipeline.spark.stream import Refused, StreamReader
 
         options = checked_options(self.options)
         address = address_of_tables(options)
         if address is not None:
-            raise BadInput(
+            return Refused(
                 f"{address} has published tables, and a stream follows a log. Read them with spark.read, or follow the "
                 "log that they are made of."
             )
-        return StreamReader(options)
+        try:
+            return StreamReader(options)
+        except BadInput as error:
+            return Refused(str(error))
 
 
 def register(spark: Any) -> None:

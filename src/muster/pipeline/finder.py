@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import duckdb
 
-from muster.pipeline.interval_task import Place, all_rebalances, rows, written
+from muster.pipeline.interval_task import Place, rows, written
 from muster.pipeline.model import PartitionReport
 from muster.tables.findings.finding import Asked
 from muster.tables.findings.kinds import LOOKED_BACK, NEEDED, findings
@@ -98,6 +98,6 @@ def _relations(connection: duckdb.DuckDBPyConnection, work: Finding, opened: Map
         names[table] = f"asked_{table}"
         add_relation(connection, names[table], TABLES[table], files, place.tables, dict(place.storage_options))
     return {name: names[name] for name in NEEDED} | {
-        "rebalances": f"({all_rebalances(names['rebalances'], names['latest_rebalances'])})",
+        "rebalances": f"({queries.all_rebalances(names['rebalances'], names['latest_rebalances'])})",
         "open_commits": f"({queries.open_offsets(names['open_commits'])})",
     }

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from muster.tables.relations import add_relation
-from muster.tables.schemas import REBALANCES, TABLES, published_name
+from muster.tables.schemas import TABLES, published_name
 from muster.tables.scratch import limited_duckdb
-from muster.tables.sql import hours, intervals
+from muster.tables.sql import hours, intervals, queries
 from muster.tables.sql.ends import observed_since
 from muster.tables.sql.hours import DUCKDB_SIZE, HOUR_MS, LOOK_BACK_HOURS
 from muster.tables.sql.intervals import Held
@@ -178,7 +178,7 @@ def _query(work: Making, table: str) -> str:
     goes_on = work.since_ms > FROM_THE_START
     if table == "group_hours":
         before = f"({hours.hours_before('before_group_hours', work.since_ms)})" if goes_on else None
-        rebalances = f"({all_rebalances('rebalances', 'latest_rebalances')})"
+        rebalances = f"({queries.all_rebalances('rebalances', 'latest_rebalances')})"
         return hours.group_hours("commits", rebalances, work.since_ms, before, DUCKDB_SIZE)
     before = intervals.states_at("commits", work.since_ms)
     if "before_offsets" in work.files:
@@ -193,12 +193,6 @@ def _held(work: Making, table: str) -> Held:
     is_known = "new_commits" in work.files
     committed = f"({intervals.committed_since('new_commits', work.interval_ms)})" if is_known else None
     return Held(f"before_{table}", f"all_{table}", "all_commits", observed, committed)
-
-
-def all_rebalances(rebalances: str, latest: str) -> str:
-    """Rows of rebalances, with the newest of each group, which are kept apart."""
-    names = ", ".join(f"r.{name}" for name in REBALANCES.names)
-    return f"SELECT {names} FROM {rebalances} r UNION ALL SELECT {names} FROM {latest} r WHERE r.at_ms IS NOT NULL"
 
 
 # Files

@@ -211,8 +211,9 @@ class _Job:
 
     def nothing_is_new(self) -> bool:
         """Whether the tables are right as they are: nothing was read, no end of the data has moved, and no lag in time
-        grows with the clock. Then the manifest alone is written, which says when the source was looked at, and of a
-        live cluster the observation.
+        grows with the clock. Then only the manifest is written, which says when the source was looked at, with upkeep;
+        of a live cluster also the observation, and now and then what is judged. What the last run had counted is taken
+        over into the summary.
         """
         manifest = self.changes.manifest
         if manifest is None or self.readings[0].found or self.cuts or manifest.source.get("rows") is None:

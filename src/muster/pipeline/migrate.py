@@ -48,7 +48,10 @@ def migrate(address: str, storage_options: Mapping[str, str], advance: Advance |
     store = TableStore(address, storage_options)
     layout = store.layout()
     if layout is None:
-        raise BadInput(f"there are no tables at {store.address}: nothing to migrate.")
+        raise BadInput(
+            f"there are no tables at {store.address}: nothing to migrate. Name the directory that "
+            "`muster pipeline run --out` wrote to."
+        )
     done = Migrated(store.address, layout)
     if layout == FORMAT_VERSION:
         return done

@@ -32,7 +32,8 @@ class PartitionWork(NamedTuple):
     source: SegmentFiles | LiveLog
     from_offset: int
     to_offset: int | None
-    """Where the log ended when the run was planned; None reads whatever is there."""
+    """Where the log ended when the run was planned; None reads whatever is there. Of a copy in an object store, whose
+    end is not known then, an offset beyond any (`offsets_topic.UNKNOWN_END`)."""
     state_from_scratch: bool
     """The log was truncated: it is read from its beginning, since what the last run left tells of commits that are cut
     off. Its winners come from a second reading."""
@@ -55,8 +56,8 @@ class ExtractContext(NamedTuple):
     history: bool
     """False: winners only, no history is written."""
     with_ended: bool
-    """Send all commits of transactions that have ended as winners. Without history nothing else would tell how those
-    ended that earlier runs left open."""
+    """Send all commits of transactions that have ended as winners, too: where tables keep history and a partition is
+    read again for its state alone. Nothing else would tell how those ended that earlier runs left open."""
     offsets_retention_ms: int
     topic_names: tuple[tuple[str, str], ...]
     """Topic id (as Kafka prints it) to name, for assignments that have ids only."""

@@ -2,7 +2,7 @@
 
     kind                rows of
     winners_commits     COMMITS        the newest visible record of each key, and deletions; of a partition that is read
-                                       again all commits of transactions that have ended, too
+                                       again all commits of transactions that have ended, too, if history is kept
     open_commits        OPEN_COMMITS   commits whose transaction the range does not end
     winners_groups      GROUP_RECORDS  the newest record of each group, member and so on
     activity            ACTIVITY       when groups committed

@@ -157,15 +157,20 @@ def read_epochs(files: Files, directory: Path) -> LeaderEpochs:
     path = directory / LEADER_EPOCHS
     if not files.exists(path):
         return LeaderEpochs()
+    return LeaderEpochs(decode_epochs(read_file(files, path, LARGEST_FILE_BYTES), path.name))
+
+
+def decode_epochs(data: bytes, name: str) -> list[tuple[int, int]]:
+    """Epochs and where they begin, both rising."""
     entries: list[tuple[int, int]] = []
-    for line in decode_lines(read_file(files, path, LARGEST_FILE_BYTES), path.name):
+    for line in decode_lines(data, name):
         fields = line.split()
         if len(fields) != 2:
-            raise Malformed(f"{path.name} has the line {line[:60]!r}; an epoch and an offset make one")
-        entries.append((_number(fields[0], path.name), _number(fields[1], path.name)))
+            raise Malformed(f"{name} has the line {line[:60]!r}; an epoch and an offset make one")
+        entries.append((_number(fields[0], name), _number(fields[1], name)))
     if any(one[0] >= other[0] or one[1] > other[1] for one, other in pairwise(entries)):
-        raise Malformed(f"{path.name} has epochs that do not rise")
-    return LeaderEpochs(entries)
+        raise Malformed(f"{name} has epochs that do not rise")
+    return entries
 
 
 def write_epochs(files: Files, directory: Path, epochs: LeaderEpochs) -> None:

@@ -12,7 +12,8 @@ STATUS = (
     Column("topic", STRING, "the topic"),
     Column("partition", INT, "its partition"),
     Column("verdict", STRING, "`OK`, `WARN`, `STALLED`, `STOPPED`, `REWIND`, `LOSING` or `EXPIRING`",
-           "nothing to judge: none of the last ten runs saw the end, or there was no commit for a week"),
+           "nothing to judge: none of the last ten runs saw the end, or there was no commit for a week; and the offset "
+           "will not be deleted soon"),
     Column("verdict_since_ms", LONG, "the first look at which it held, and without a break since",
            "there is no verdict"),
     Column("at_ms", LONG, "when it was judged: the look of the last run that made this table"),

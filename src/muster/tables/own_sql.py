@@ -4,11 +4,12 @@ A statement may read; it cannot write, nor open a file that is not of these tabl
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 
 from muster.errors import BadInput
 from muster.tables.reading import ORDERS, Tables
@@ -29,6 +30,9 @@ def query(tables: Tables, sql: str, as_of_ms: int | None = None) -> Any:
     try:
         _check(connection, sql)
         named = _named(connection, sql)
+        if tables.manifest.source.get("history") is False:
+            for not_kept in filter(None, map(tables.not_kept, named)):  # nothing to count is not the same as 0
+                raise BadInput(not_kept)
         _add_views(connection, tables, named, as_of_ms)
         if LISTS_TABLES.search(sql):
             _add_names(connection, [name for name in ORDERS if name not in named])
@@ -36,8 +40,17 @@ def query(tables: Tables, sql: str, as_of_ms: int | None = None) -> Any:
         answer = connection.sql(sql)
         if answer is None:
             raise BadInput("the statement has no answer: write a SELECT.")
-        return answer.to_arrow_reader()
+        reader = answer.to_arrow_reader()
+        return pa.RecordBatchReader.from_batches(reader.schema, _each(reader))
     except duckdb.Error as error:
+        raise BadInput(_told(error)) from None
+
+
+def _each(reader: Any) -> Iterator[Any]:
+    """Batches of an answer; what goes wrong behind the first is told like what goes wrong before."""
+    try:
+        yield from reader
+    except (duckdb.Error, pa.ArrowException, OSError) as error:
         raise BadInput(_told(error)) from None
 
 
@@ -114,7 +127,7 @@ def _lock(connection: duckdb.DuckDBPyConnection, tables: Tables) -> None:
     connection.execute("SET lock_configuration = true")
 
 
-def _told(error: duckdb.Error) -> str:
+def _told(error: Exception) -> str:
     """What duckdb says, without the drawing of where; and a table that may have been meant."""
     unknown = NO_TABLE.search(str(error))
     if unknown is not None:

@@ -18,7 +18,7 @@ from muster.patterns import is_wild, like, literal
 from muster.tables import scratch
 from muster.tables.clocks import iso_time, shown
 from muster.tables.relations import FROM_THE_LOG, Moment, add_damage, add_relation
-from muster.tables.schemas import REBALANCES, TABLES, published_form
+from muster.tables.schemas import ANALYTICS, HISTORY, JUDGED, TABLES, published_form
 from muster.tables.sql import queries
 from muster.tables.storage.manifest import Manifest
 from muster.tables.storage.store import TableStore
@@ -254,6 +254,15 @@ class Tables:
             and (progress.complete_since_ms is None or progress.complete_since_ms > as_of_ms)
         }
 
+    def not_kept(self, table: str) -> str:
+        """Why a table is empty whatever happened; "" where it is not known to be."""
+        is_state_alone = self.manifest.source.get("history") is False
+        if is_state_alone and table in HISTORY | ANALYTICS | JUDGED and table != "log_ends":
+            return f"the tables are of state alone (--state-only): {table} is not kept."
+        if table in ANALYTICS | JUDGED and table not in self.manifest.tables:
+            return f"{table} was never made (--no-analytics): the next run without that option makes it."
+        return ""
+
     def facts(self) -> list[TableFacts]:
         """What there is: rows and newest time of each table."""
         found = []
@@ -292,10 +301,7 @@ class Tables:
         if table != "rebalances":
             return table
         self._open("latest_rebalances")
-        names = ", ".join(f'"{name}"' for name in REBALANCES.names)
-        return (
-            f"(SELECT {names} FROM rebalances UNION ALL SELECT {names} FROM latest_rebalances WHERE at_ms IS NOT NULL)"
-        )
+        return f"({queries.all_rebalances('rebalances', 'latest_rebalances')})"
 
     def _open(self, table: str) -> None:
         if table in self._opened:

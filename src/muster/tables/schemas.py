@@ -113,7 +113,8 @@ ANALYTICS: dict[str, pa.Schema] = {"lag_history": LAG_HISTORY, "rates": RATES, "
 """Made of history, interval by interval; a run replaces the intervals that its new rows touch."""
 
 JUDGED: dict[str, pa.Schema] = {"status": STATUS, "expiry": EXPIRY, "findings": FINDINGS}
-"""Judged anew by every run that makes analytics, whatever is new: ends of logs move, and so does the clock."""
+"""Judged anew by every run that makes analytics and finds something new; of a live cluster now and then without: the
+clock moves."""
 
 TABLES = HISTORY | STATE | ANALYTICS | JUDGED
 """Every table, as it is inside."""

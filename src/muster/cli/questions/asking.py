@@ -69,28 +69,36 @@ def need_tables(tables: "Tables", *names: str) -> None:
     if not missing:
         return
     lacking = f"the tables at {tables.store.address} have no {' and no '.join(missing)}"
-    if tables.manifest.source.get("history") is False:
-        raise BadInput(
-            f"{lacking}: they are of state alone (--state-only). `muster pipeline run --source SOURCE --out TABLES`, "
-            "with another directory for TABLES, makes tables that have them."
-        )
+    need_history(tables, lacking)
     raise BadInput(
         f"{lacking}: no run has made them yet. `muster pipeline run --source SOURCE --out {tables.store.address}`, "
         "without --no-analytics, makes them."
     )
 
 
+def need_history(tables: "Tables", lacking: str | None = None) -> None:
+    """Refuse tables of state alone."""
+    if tables.manifest.source.get("history") is False:
+        lacking = lacking or f"the tables at {tables.store.address} have no history"
+        raise BadInput(
+            f"{lacking}: they are of state alone (--state-only). `muster pipeline run --source SOURCE --out TABLES`, "
+            "with another directory for TABLES, makes tables that have them."
+        )
+
+
 def tell_missing(tables: "Tables", patterns: "Sequence[str]", as_of_ms: int | None) -> list[str]:
     """Those of the patterns that no group is like; of each it is said why."""
-    return tell_unmatched(tables, patterns, _names(tables, as_of_ms)) if patterns else []
+    return tell_unmatched(tables, patterns, _names(tables, as_of_ms), as_of_ms) if patterns else []
 
 
-def tell_unmatched(tables: "Tables", patterns: "Sequence[str]", known: "Sequence[str]") -> list[str]:
+def tell_unmatched(
+    tables: "Tables", patterns: "Sequence[str]", known: "Sequence[str]", as_of_ms: int | None
+) -> list[str]:
     """The same, where the groups that count are known."""
     missing = [pattern for pattern in patterns if not any(map(regex([pattern]).fullmatch, known))]
     for pattern in missing:
         if is_wild(pattern):
-            say(f"no group matches '{pattern}'; there are {len(known):,}.")
+            say(f"no group matches '{pattern}'; there are {len(_names(tables, as_of_ms)):,}.")
         else:
             say(about_missing(tables, pattern) or f"the group '{literal(pattern)}' was not there then.")
     return missing

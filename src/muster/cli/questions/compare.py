@@ -39,7 +39,7 @@ def show_compared(
         if not groups and groups_like:
             tell_missing(tables, groups_like, after_ms)
             return Status.NOTHING_MATCHED
-        missing = tell_unmatched(tables, groups_like, [group.group_id for group in groups])
+        missing = tell_unmatched(tables, groups_like, [group.group_id for group in groups], after_ms)
         if of_one or by_partition:
             partitions = partition_changes(tables, before_ms, after_ms, groups_like)
             write_rows(asked, partitions, PartitionChange, _partition_table)

@@ -7,7 +7,7 @@ from muster.cli.missing import about_missing
 from muster.cli.output import say
 from muster.cli.people import short_members, shown_duration
 from muster.cli.questions.answering import Asked, ask, write_rows
-from muster.cli.questions.asking import moment_of, one_group, tell_compacted
+from muster.cli.questions.asking import moment_of, need_history, one_group, tell_compacted
 from muster.cli.status import Status
 from muster.cli.tabular import Column, Kind, Table
 from muster.patterns import exactly
@@ -24,6 +24,7 @@ def show_history(asked: Asked, pattern: str, since_ms: int | None, length_ms: in
     def answer(tables: "Tables") -> Status:
         from muster.answers.history import Event, history
 
+        need_history(tables)
         group_id = one_group(tables, pattern, asked.as_of_ms)
         if group_id is None:
             return Status.NOTHING_MATCHED

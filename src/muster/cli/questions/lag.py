@@ -32,6 +32,7 @@ def show_lag(asked: Asked, since_ms: int | None, length_ms: int, by_partition: b
         window = Window(min(since_ms or until_ms - length_ms, until_ms), until_ms)
         tell_compacted(tables, window.since_ms, asked.as_of_ms)
         _tell_drawn(tables, asked)
+        _tell_not_kept(tables, asked)
         return _partitions(asked, tables, window) if asked.is_of_one or by_partition else _groups(asked, tables, window)
 
     return ask(asked, answer)
@@ -43,6 +44,12 @@ def _tell_drawn(tables: "Tables", asked: Asked) -> None:
     relation = tables.relation("lag", asked.as_of_ms, asked.groups)
     if tables.asked(f"SELECT 1 FROM {relation} l WHERE log_end_by = 'interpolated' LIMIT 1"):
         say("log ends are drawn between the looks before and after that moment, and lags by them.")
+
+
+def _tell_not_kept(tables: "Tables", asked: Asked) -> None:
+    not_kept = tables.not_kept("lag_history")
+    if not_kept and asked.format.is_for_people:
+        say(not_kept)
 
 
 def _groups(asked: Asked, tables: "Tables", window: "Window") -> Status:

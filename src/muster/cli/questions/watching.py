@@ -55,8 +55,12 @@ def _try(answer: Callable[[], Status]) -> None:
     """What was answered once is asked again after a failure: tables are cleaned up, an object store is away."""
     try:
         answer()
-    except (MusterError, OSError) as error:
+    except MusterError as error:
         say(f"{error} It is asked again.")
+    except OSError as error:
+        if error.errno is not None:  # of what is written to, and not of a store
+            raise
+        say(f"{error}. It is asked again.")
 
 
 def rows_on_screen(limit: int | None, every_s: float | None, lines_a_row: int = 1) -> int | None:

@@ -50,23 +50,12 @@ def show_table(request: Request) -> Status:
             say(about_compacted(answer.complete_since))
         if request.limit is not None and rows > request.limit:
             say(f"stopped after {request.limit:,} rows. --limit 0 shows all, --json and --csv do too.")
-        not_kept = "" if rows else _not_kept(tables, name)
+        not_kept = "" if rows else tables.not_kept(name)
         if not_kept:
             say(not_kept)
         elif not rows and request.where:
             say(_nothing_matched(tables, name, request))
     return Status.NOTHING_MATCHED if not rows and request.where else Status.OK
-
-
-def _not_kept(tables: "Tables", name: str) -> str:
-    """Why a table is empty whatever happened; "" where it is not known to be."""
-    from muster.tables.schemas import ANALYTICS, HISTORY, JUDGED
-
-    if tables.manifest.source.get("history") is False and name in HISTORY | ANALYTICS | JUDGED and name != "log_ends":
-        return f"the tables are of state alone (--state-only): {name} is not kept."
-    if name in ANALYTICS | JUDGED and name not in tables.manifest.tables:
-        return f"{name} was never made (--no-analytics): the next run without that option makes it."
-    return ""
 
 
 def _open(request: Request) -> "Tables":

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from pyarrow import fs
 
 from muster.pipeline.model import LiveLog, PartitionWork, SegmentFiles
-from muster.segments.checkpoints import LEADER_EPOCHS
 from muster.segments.sources import SEGMENT_NAME
 from muster.tables.storage.files import is_local, local_path, open_store
 
@@ -79,19 +78,6 @@ def _stretches(work: PartitionWork, from_offset: int, end: int) -> Iterator[tupl
         names = sorted(one.base_name for one in found if SEGMENT_NAME.match(one.base_name))
         cuts = [from_offset, *(base for base in map(_base_offset, names) if from_offset < base < end)]
     yield from pairwise([*cuts, end])
-
-
-def peek(address: str, options: tuple[tuple[str, str], ...], target: Path) -> None:
-    """What planning looks at, of a partition elsewhere: its newest segments and its lineage. The others are names only:
-    their files are empty.
-    """
-    store, path = open_store(address, options)
-    found = store.get_file_info(fs.FileSelector(path))
-    names = sorted(one.base_name for one in found if SEGMENT_NAME.match(one.base_name))
-    for name in names[:-2]:
-        (target / name).touch()
-    for name in [*names[-2:], *(one.base_name for one in found if one.base_name == LEADER_EPOCHS)]:
-        _copy(store, f"{path}/{name}", target / name)
 
 
 def copy_segments(

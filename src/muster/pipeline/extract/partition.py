@@ -4,7 +4,8 @@
       history    every record   -> Parquet files under <tables>/commits, group_records, markers
       open       commits whose transaction the range does not end -> packets `open_commits`
       winners    the newest visible record of each key -> packets `winners_commits`, `winners_groups`; of a partition
-                 that is read again also all commits of transactions that have ended, committed or aborted
+                 that is read again also all commits of transactions that have ended, committed or aborted, if history
+                 is kept
       activity   when groups committed -> packets `activity`, with history only
       late rows  of a piece: what only the merge can finish -> packets `late_commits`, `late_groups`, `piece_activity`
       other replicas            -> records that the leading one's cleaner has removed, history only

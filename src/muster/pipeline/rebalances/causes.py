@@ -126,7 +126,7 @@ def with_first_commit(row: Row, timestamp_ms: int | None) -> Row:
 def rebalance_batches(
     group_records: Iterable[pa.RecordBatch], state: pa.Table | None, latest: pa.Table | None
 ) -> Iterator[pa.RecordBatch]:
-    """`rebalances_of` for every group of batches that are sorted by (group_id, log_offset), a batch for each of them.
+    """The rows of every group of batches that are sorted by (group_id, log_offset), a batch for each of them.
 
     `state` and `latest` are as of before these records; rows of other groups in them are left alone. The newest row of
     a group (the only one with `carry`) replaces its row in `latest_rebalances`, the others are final. No more is held

@@ -13,10 +13,12 @@ import pyarrow as pa
 from pyarrow import fs
 
 from muster.config.properties import parse_properties
-from muster.errors import BadInput
+from muster.errors import BadInput, Malformed
 from muster.pipeline.model import SegmentFiles
 from muster.pipeline.plan import Look, PartitionState, Source, Times, Wanted
 from muster.segments.archives import DEFAULT_LIMIT, UnpackLimit, is_archive, unpack
+from muster.segments.checkpoints import LEADER_EPOCHS, decode_epochs, read_partition_metadata
+from muster.segments.files import REAL_FILES
 from muster.segments.sources import OFFSETS_TOPIC, PARTITION_NAME, SEGMENT_NAME, Sources, segments_of
 from muster.tables.schemas import LOG_ENDS, TIMES
 from muster.tables.storage.files import open_store
@@ -182,17 +184,12 @@ def _properties(path: Path) -> dict[str, str]:
 
 def _topic_id(directory: Path) -> str | None:
     try:
-        text = (directory / "partition.metadata").read_text(encoding="utf-8", errors="replace")
-    except OSError:
+        return read_partition_metadata(REAL_FILES, directory)
+    except (Malformed, OSError):
         return None
-    for line in text.splitlines():
-        if line.startswith("topic_id:"):
-            return line.split(":", 1)[1].strip()
-    return None
 
 
 UNKNOWN_END = 1 << 62
-CHECKPOINT = "leader-epoch-checkpoint"
 
 
 class RemoteDirectories:
@@ -248,7 +245,7 @@ class RemoteDirectories:
             segments = tuple(sorted(self._segments[number]))
             start, size = segments[0][0], sum(size for _, size in segments)
             system, path = open_store(place, self._options)
-            lineage = _epochs(_text(system, f"{path}/{CHECKPOINT}"))
+            lineage = _epochs(_text(system, f"{path}/{LEADER_EPOCHS}"))
             source = SegmentFiles((place,), lineage, self._options)
             states.append(PartitionState(number, source, start, UNKNOWN_END, lineage, size, segments=segments))
         return states
@@ -280,7 +277,7 @@ def _text(system: Any, path: str) -> str:
 
 
 def _epochs(checkpoint: str) -> tuple[tuple[int, int], ...]:
-    pairs = [line.split() for line in checkpoint.splitlines()[2:]]
-    return tuple(
-        (int(pair[0]), int(pair[1])) for pair in pairs if len(pair) == 2 and all(part.isdigit() for part in pair)
-    )
+    try:
+        return tuple(decode_epochs(checkpoint.encode(), LEADER_EPOCHS))
+    except Malformed:
+        return ()  # as of a log on a disk: none of these small files is worth one

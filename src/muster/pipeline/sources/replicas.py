@@ -6,7 +6,6 @@ the lineage says kept what was never acknowledged: a leader that failed wrote it
 """
 
 import os
-import tempfile
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -19,7 +18,6 @@ from muster.codec.batches import computed_crc, decode_records, read_header
 from muster.codec.columns import scan
 from muster.codec.records import Record
 from muster.errors import BadInput, CodecError, Malformed, SourceMissing
-from muster.pipeline.extract.fetch import peek
 from muster.pipeline.model import SegmentFiles
 from muster.pipeline.plan import Landmark, Parting
 from muster.pipeline.sources.data_log import LARGEST_DECODED_BYTES
@@ -27,7 +25,6 @@ from muster.segments.checkpoints import read_epochs
 from muster.segments.files import RealFiles
 from muster.segments.reader import read_headers
 from muster.segments.sources import SegmentFile, segments_of
-from muster.tables.storage.files import is_local, local_path
 
 Longs = NDArray[np.int64]
 Lineage = tuple[tuple[int, int], ...]
@@ -121,14 +118,6 @@ def _records_around(segment: SegmentFile, offset: int) -> Sequence[Record]:
     return ()
 
 
-def _described(address: str, storage_options: tuple[tuple[str, str], ...]) -> Replica:
-    if is_local(address):
-        return describe_replica(str(local_path(address)))
-    with tempfile.TemporaryDirectory() as folder:
-        peek(address, storage_options, Path(folder))
-        return describe_replica(folder)._replace(directory=address)
-
-
 def describe_replica(directory: str) -> Replica:
     """One directory, by the headers of its newest segment. `BadInput` where there is no segment in it."""
     path = Path(directory)
@@ -163,9 +152,7 @@ def _last_batch(segment: SegmentFile) -> tuple[int, int] | None:
     return found
 
 
-def describe_partition(
-    directories: Sequence[str | os.PathLike[str]], storage_options: tuple[tuple[str, str], ...] = ()
-) -> DescribedPartition:
+def describe_partition(directories: Sequence[str | os.PathLike[str]]) -> DescribedPartition:
     """The replica that leads, with the others behind it: that of the newest leader epoch and then of the highest end.
 
     Cheap enough for planning. A replica without any segment does not count, unless no other has one (`BadInput`).
@@ -174,12 +161,12 @@ def describe_partition(
     problem: BadInput | None = None
     for directory in directories:
         try:
-            replicas.append(_described(os.fspath(directory), storage_options))
+            replicas.append(describe_replica(os.fspath(directory)))
         except BadInput as error:
             problem = error
     if not replicas:
         raise problem or BadInput("no directory was given for a partition.")
     replicas.sort(key=lambda one: (one.last_epoch, one.end_offset), reverse=True)
     leader = replicas[0]
-    source = SegmentFiles(tuple(one.directory for one in replicas), leader.lineage, storage_options)
+    source = SegmentFiles(tuple(one.directory for one in replicas), leader.lineage)
     return DescribedPartition(source, leader.log_start_offset, leader.end_offset, leader.last_epoch)

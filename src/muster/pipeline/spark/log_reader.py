@@ -102,6 +102,7 @@ def table_of_log(options: Options) -> str:
             raise BadInput(f"{where} is a file. Tables are kept in a directory of their own: load that.")
         if "path" in options and is_local(where) and not local_path(where).exists():
             raise BadInput(f"{where} does not exist: load the directory that `muster pipeline run --out` wrote to.")
+        source_of(options).close()
         raise BadInput(
             f"the table {table} is made by the pipeline, and {where} is no directory of published tables: it has no "
             f"_manifest. `muster pipeline run --source {where} --out tables` makes them; then load 'tables'."

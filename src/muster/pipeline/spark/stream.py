@@ -118,6 +118,27 @@ class StreamRange(Range):
         self.log_end_offset = log_end_offset
 
 
+class Refused(DataSourceStreamReader):
+    """In the place of a reader that cannot be. Spark tells what the methods of a reader raise; of what is raised before
+    there is one it tells a mistake of its own.
+    """
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    def initialOffset(self) -> Any:
+        raise BadInput(self._why)
+
+    def latestOffset(self, *_: Any) -> Any:
+        raise BadInput(self._why)
+
+    def partitions(self, start: Any, end: Any) -> Any:
+        raise BadInput(self._why)
+
+    def read(self, partition: Any) -> Any:
+        raise BadInput(self._why)
+
+
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """One lives as long as its query, beside the driver; tasks make others, which only `read`."""
 

@@ -146,14 +146,19 @@ def observations(log_ends: str, interval_ms: int = 1, since_ms: int = LOOK_BACK_
 
 
 def of_topics_now(log_ends: str) -> str:
-    """Rows of `log_ends` without those of topics that were made anew since, as far as ids tell that."""
+    """Rows of `log_ends` without those of topics that were made anew since, as far as ids tell that.
+
+    What came later is told by runs: clocks step back, and two copies of a disk may be of one moment. Rows of before
+    runs had numbers are the earliest.
+    """
+    place = f"coalesce({{0}}.run_number, {{0}}.observed_at_ms - {1 << 60})"
     return f"""
         SELECT e.* FROM {log_ends} e LEFT JOIN (
-            SELECT o.topic, max(o.observed_at_ms) AS last_ms FROM {log_ends} o JOIN (
-                SELECT r.topic, max_by(r.topic_id, r.observed_at_ms) AS topic_id FROM {log_ends} r
+            SELECT o.topic, max({place.format("o")}) AS last FROM {log_ends} o JOIN (
+                SELECT r.topic, max_by(r.topic_id, {place.format("r")}) AS topic_id FROM {log_ends} r
                 WHERE r.topic_id IS NOT NULL AND r.observed_at_ms IS NOT NULL GROUP BY r.topic
             ) n ON o.topic = n.topic AND o.topic_id <> n.topic_id GROUP BY o.topic
-        ) g ON e.topic = g.topic WHERE g.topic IS NULL OR e.observed_at_ms > g.last_ms"""
+        ) g ON e.topic = g.topic WHERE g.topic IS NULL OR {place.format("e")} > g.last"""
 
 
 def looks(observations: str, interval_ms: int) -> str:

@@ -21,7 +21,7 @@ from muster.tables.schemas import STATUS, VERDICTS
 from muster.tables.sql.dialects import SPARK, Dialect
 from muster.tables.sql.ends import LOOK_BACK_MS, same_log
 from muster.tables.sql.queries import COUNTS, UNTIL_BEFORE, UNTIL_HERE, difference
-from muster.verdicts import DEFAULT_RULES, Rules
+from muster.verdicts import DEFAULT_RULES
 
 KEY = ("group_id", "topic", "partition")
 DAY_MS = 24 * 3_600_000
@@ -43,7 +43,7 @@ def soon_ms(retention_ms: str) -> str:
     return f"least({DAY_MS}, {retention_ms} / 4)"
 
 
-def new_commits(commits: str, rules: Rules = DEFAULT_RULES) -> str:
+def new_commits(commits: str) -> str:
     """The last commits of each key behind its last deletion, as many as a window holds."""
     return f"""
         SELECT {_key("n")}, n.committed_offset, n.commit_ms, n.log_offset FROM (
@@ -51,7 +51,7 @@ def new_commits(commits: str, rules: Rules = DEFAULT_RULES) -> str:
                 row_number() OVER (PARTITION BY {_key("c")} ORDER BY c.log_offset DESC) AS newest
             FROM {commits} c WHERE c.kind = 'commit' AND {COUNTS}
         ) n LEFT JOIN ({deletions(commits)}) d ON {_same("n", "d")}
-        WHERE n.newest <= {rules.intervals} AND (d.log_offset IS NULL OR d.log_offset <= n.log_offset)"""
+        WHERE n.newest <= {DEFAULT_RULES.intervals} AND (d.log_offset IS NULL OR d.log_offset <= n.log_offset)"""
 
 
 def deletions(commits: str) -> str:
@@ -87,7 +87,7 @@ def _end(relation: str) -> str:
     return f"coalesce({relation}.data_end_offset, {relation}.log_end_offset)"
 
 
-def windows(arrived: str, deleted: str, before: str, dialect: Dialect = SPARK, rules: Rules = DEFAULT_RULES) -> str:
+def windows(arrived: str, deleted: str, before: str, dialect: Dialect = SPARK) -> str:
     """The window of each key: what `before` (rows of `status`) has of it, and what has `arrived` since (`with_lags`).
 
     Windows of keys of which nothing is new stay as they are; `deleted` are of `deletions`.
@@ -108,7 +108,7 @@ def windows(arrived: str, deleted: str, before: str, dialect: Dialect = SPARK, r
             ) u
         )
         SELECT {_key("c")}, {dialect.in_order(dialect.struct(seen), "c.log_offset")} AS window
-        FROM ranked c WHERE c.newest <= {rules.intervals} GROUP BY {_key("c")}
+        FROM ranked c WHERE c.newest <= {DEFAULT_RULES.intervals} GROUP BY {_key("c")}
         UNION ALL
         SELECT {_key("b")}, b.window FROM {before} b LEFT JOIN touched t ON {_same("b", "t")}
         WHERE t.group_id IS NULL AND b.window IS NOT NULL"""
@@ -119,7 +119,7 @@ def _seen(source: str) -> str:
     return ", ".join(f"{source}.{name} AS {name}" for name in names)
 
 
-def seen_ends(log_ends: str, dialect: Dialect = SPARK, rules: Rules = DEFAULT_RULES) -> str:
+def seen_ends(log_ends: str, dialect: Dialect = SPARK) -> str:
     """The last ends that each log was seen to have: all of them (`ends`), the lowest and the newest."""
     return f"""
         SELECT s.topic, s.partition, {dialect.in_order("s.log_end_offset", "s.run_number")} AS ends,
@@ -128,15 +128,13 @@ def seen_ends(log_ends: str, dialect: Dialect = SPARK, rules: Rules = DEFAULT_RU
             SELECT e.topic, e.partition, e.run_number, max({_end("e")}) AS log_end_offset
             FROM {log_ends} e JOIN (
                 SELECT DISTINCT r.run_number FROM {log_ends} r WHERE r.run_number IS NOT NULL
-                ORDER BY r.run_number DESC LIMIT {rules.intervals}
+                ORDER BY r.run_number DESC LIMIT {DEFAULT_RULES.intervals}
             ) n ON e.run_number = n.run_number
             WHERE {_end("e")} IS NOT NULL GROUP BY e.topic, e.partition, e.run_number
         ) s GROUP BY s.topic, s.partition"""
 
 
-def judged(
-    windows: str, ends: str, log_ends: str, at_ms: int | str, dialect: Dialect = SPARK, rules: Rules = DEFAULT_RULES
-) -> str:
+def judged(windows: str, ends: str, log_ends: str, at_ms: int | str, dialect: Dialect = SPARK) -> str:
     """`verdicts.evaluate` of each key that has a young commit and an end: `verdict` and `completeness`.
 
     What needs the order of commits is asked only of those that the first rules leave undecided.
@@ -146,18 +144,18 @@ def judged(
         WITH young AS (
             SELECT {_key("r")}, {_seen("r.c")} FROM (
                 SELECT {_key("w")}, {dialect.explode}(w.window) AS c FROM {windows} w
-            ) r WHERE {at_ms} - r.c.commit_ms <= {rules.expire_group_ms}
+            ) r WHERE {at_ms} - r.c.commit_ms <= {DEFAULT_RULES.expire_group_ms}
         ), counted AS (
-            SELECT {_key("y")}, CAST(count(*) AS DOUBLE) / {rules.intervals} AS completeness,
+            SELECT {_key("y")}, CAST(count(*) AS DOUBLE) / {DEFAULT_RULES.intervals} AS completeness,
                 min_by(y.commit_ms, y.log_offset) AS first_ms, max_by(y.commit_ms, y.log_offset) AS last_ms,
                 max_by(y.committed_offset, y.log_offset) AS last_offset, min(y.committed_offset) AS lowest_offset,
                 max(y.committed_offset) AS highest_offset, min(y.lag) AS least_lag
             FROM young y GROUP BY {_key("y")}
         ), decided AS (
-            SELECT c.*, CASE WHEN c.completeness < {rules.minimum_complete} THEN 'OK'
-                WHEN {difference("e.newest_end", "c.last_offset")} <= {rules.allowed_lag} THEN 'OK'
+            SELECT c.*, CASE WHEN c.completeness < {DEFAULT_RULES.minimum_complete} THEN 'OK'
+                WHEN {difference("e.newest_end", "c.last_offset")} <= {DEFAULT_RULES.allowed_lag} THEN 'OK'
                 WHEN {at_ms} - c.last_ms > c.last_ms - c.first_ms AND e.lowest_end > c.last_offset THEN 'STOPPED'
-                WHEN c.lowest_offset = c.highest_offset AND c.least_lag <= {rules.allowed_lag} THEN 'OK'
+                WHEN c.lowest_offset = c.highest_offset AND c.least_lag <= {DEFAULT_RULES.allowed_lag} THEN 'OK'
                 WHEN c.lowest_offset = c.highest_offset THEN 'STALLED' END AS verdict
             FROM counted c JOIN {ends} e ON {same_log("c", "e")}
         ), steps AS (
@@ -171,7 +169,7 @@ def judged(
         ), behind AS (
             SELECT {_key("y")}, {_seen("y")} FROM young y JOIN (
                 SELECT {_key("d")} FROM decided d
-                WHERE d.verdict IS NULL AND coalesce(d.least_lag > {rules.allowed_lag}, TRUE)
+                WHERE d.verdict IS NULL AND coalesce(d.least_lag > {DEFAULT_RULES.allowed_lag}, TRUE)
             ) u ON {_same("y", "u")}
         ), shrunk AS (
             SELECT {_key("h")}, max(CASE WHEN h.is_shrunk THEN 1 ELSE 0 END) AS shrank FROM (
@@ -180,7 +178,7 @@ def judged(
             ) h GROUP BY {_key("h")}
         )
         SELECT {_key("d")}, d.completeness, CASE WHEN d.verdict IS NOT NULL THEN d.verdict
-            WHEN m.went_back THEN 'REWIND' WHEN d.least_lag <= {rules.allowed_lag} THEN 'OK'
+            WHEN m.went_back THEN 'REWIND' WHEN d.least_lag <= {DEFAULT_RULES.allowed_lag} THEN 'OK'
             WHEN h.shrank = 0 THEN 'WARN' ELSE 'OK' END AS verdict
         FROM decided d LEFT JOIN moved m ON {_same("d", "m")} LEFT JOIN shrunk h ON {_same("d", "h")}"""
 

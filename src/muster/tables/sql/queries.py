@@ -10,7 +10,7 @@ of fixed width (the highest offset, then back to its row), or Spark would sort i
 """
 
 from muster.tables.clocks import AHEAD_MS
-from muster.tables.schemas import COMMITS, GROUP_RECORDS, MEMBERS, OFFSETS
+from muster.tables.schemas import COMMITS, GROUP_RECORDS, MEMBERS, OFFSETS, REBALANCES
 
 DUCKDB_EXPLODE = "unnest"
 SPARK_EXPLODE = "explode"
@@ -268,3 +268,9 @@ def groups(group_state: str, members: str, offsets: str, open_commits: str) -> s
             protocol, leader, members, committed_partitions, state_timestamp_ms, last_commit_timestamp_ms,
             offsets_partition, log_offset
         FROM facts"""
+
+
+def all_rebalances(rebalances: str, latest: str) -> str:
+    """Rows of rebalances, with the newest of each group, which are kept apart."""
+    names = ", ".join(f"r.{name}" for name in REBALANCES.names)
+    return f"SELECT {names} FROM {rebalances} r UNION ALL SELECT {names} FROM {latest} r WHERE r.at_ms IS NOT NULL"

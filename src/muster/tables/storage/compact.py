@@ -49,10 +49,10 @@ ENOUGH = 16
 SIZE_FACTOR = 16
 FIRST_SIZE = 64 * 1024
 LARGE_BYTES = 4 * FIRST_SIZE * SIZE_FACTOR
-"""A file of this size is left as it is by a run on its way: a log that is read for the first time leaves a few dozen of
-them, and sorting all of it again would cost more than reading it did."""
+"""A file of this size is left as it is by a run on its way, but for observations that can be thinned again: a log
+that is read for the first time leaves a few dozen, and sorting all of it again would cost more than reading it did."""
 MOST_BYTES = ENOUGH * LARGE_BYTES
-"""Of all files that are joined by one run on its way; by hand there is no limit."""
+"""Of all files that are joined by one run on its way, those of `log_ends` not counted; by hand there is no limit."""
 MEMORY, MEMORY_ON_THE_WAY = "1GB", "256MB"
 """What sorting takes before it goes to disk."""
 BATCH_ROWS = 1 << 17
@@ -254,14 +254,14 @@ class Joining:
         if there are enough, by hand all.
         """
         facts = self._run.facts("log_ends")
-        first, last = (_moments_ms(facts, f"{bound}.observed_at") for bound in ("min", "max"))
-        places = sorted(range(len(last)), key=last.__getitem__)
-        files, newest_ms = _small(facts.take(places)), max(last, default=0)
+        spans = _spans_ms(facts)
+        places = sorted(range(len(spans)), key=lambda place: spans[place][1])
+        files = _small(facts.take(places))
         if self._by_hand:
             return [files] if len(files) > 1 else []
+        now_ms = _now_ms([spans[place][1] for place in reversed(places)])
         for number, place in enumerate(places):
-            is_large = files[number].size_bytes >= LARGE_BYTES
-            if is_large and _grew_old(first[place], last[place], newest_ms):
+            if files[number].size_bytes >= LARGE_BYTES and _grew_old(*spans[place], now_ms):
                 return [files[number:]]
         small = [file for file in files if file.size_bytes < LARGE_BYTES]
         most_of_a_size = max(Counter(_size(file.size_bytes) for file in small).values(), default=0)
@@ -287,6 +287,19 @@ class Joining:
         ]
 
 
+def _spans_ms(facts: pa.Table) -> list[tuple[int, int]]:
+    """Of each file the first and the last moment of all that were written with it: a large join is cut by topics, and
+    of topics that are gone nothing grows old any more.
+    """
+    runs = [name.rpartition("-")[0] for name in facts["path"].to_pylist()]
+    first, last = (_moments_ms(facts, f"{bound}.observed_at") for bound in ("min", "max"))
+    spans: dict[str, tuple[int, int]] = {}
+    for run, *span in zip(runs, first, last, strict=True):
+        known = spans.get(run, span)
+        spans[run] = min(span[0], known[0]), max(span[1], known[1])
+    return [spans[run] for run in runs]
+
+
 def _moments_ms(facts: pa.Table, column: str) -> list[int]:
     """A bound of each file, 0 where it has none."""
     if column not in facts.column_names:
@@ -295,9 +308,16 @@ def _moments_ms(facts: pa.Table, column: str) -> list[int]:
     return [0 if each is None else each // 1000 for each in micros]
 
 
-def _grew_old(first_ms: int, last_ms: int, newest_ms: int) -> bool:
+def _now_ms(moments: Sequence[int]) -> int:
+    """Where ages are counted from, of moments with the newest first: an hour behind the second of them at most, since
+    one look by a clock that was far ahead would make all others old.
+    """
+    return min(moments[0], moments[1] + HOUR_MS) if len(moments) > 1 else max(moments, default=0)
+
+
+def _grew_old(first_ms: int, last_ms: int, now_ms: int) -> bool:
     """Whether of observations that were all that there was once many can go now."""
-    return newest_ms - last_ms >= max(THINNED_AGAIN_MS, (last_ms - first_ms) // OF_AGE)
+    return now_ms - last_ms >= max(THINNED_AGAIN_MS, (last_ms - first_ms) // OF_AGE)
 
 
 def _small(facts: pa.Table) -> list[Small]:
@@ -395,7 +415,7 @@ def kept_observations(connection: Any, log_ends: str) -> str:
     dated = [(number, at_ms) for number, at_ms in found if at_ms is not None]
     kept = thinned(dated) + [(number, at_ms) for number, at_ms in found if at_ms is None]
     if dated:
-        kept += connection.execute(_last_of_each(log_ends, max(at_ms for _, at_ms in dated) - LAST_MS)).fetchall()
+        kept += connection.execute(_last_of_each(log_ends, _now_ms([at_ms for _, at_ms in dated]) - LAST_MS)).fetchall()
     runs = ", ".join(str(number) for number, _ in kept if number is not None)
     moments = ", ".join(str(at_ms) for number, at_ms in kept if number is None and at_ms is not None)
     return f"(run_number IN ({runs or 'NULL'}) OR (run_number IS NULL AND observed_at_ms IN ({moments or 'NULL'})))"
@@ -419,8 +439,9 @@ def _is_wide(later_ms: int, earlier_ms: int, now_ms: int) -> bool:
 def thinned(runs: Sequence[tuple[int | None, int]]) -> list[tuple[int | None, int]]:
     """The runs whose observations are kept, of all by number and moment, newest first."""
     kept: list[tuple[int | None, int]] = []
+    now_ms = _now_ms([at_ms for _, at_ms in runs])
     for place, (number, at_ms) in enumerate(runs):
         is_last = place == len(runs) - 1
-        if runs[0][1] - at_ms <= HOUR_MS or is_last or _is_wide(kept[-1][1], runs[place + 1][1], runs[0][1]):
+        if not kept or now_ms - at_ms <= HOUR_MS or is_last or _is_wide(kept[-1][1], runs[place + 1][1], now_ms):
             kept.append((number, at_ms))
     return kept

@@ -22,7 +22,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 from pyarrow import fs
 
-from muster.errors import BadInput, MusterError
+from muster.errors import BadInput, MusterError, StoreAway
 from muster.tables.storage.addresses import is_local
 from muster.tables.storage.disk import sync
 
@@ -320,7 +320,8 @@ class OneTable:
             raise self._failed(error) from error
 
     def _failed(self, error: Exception) -> BadInput:
-        return BadInput(
+        is_away = isinstance(error, OSError) and not is_local(self._uri)
+        return (StoreAway if is_away else BadInput)(
             f"the table {self.name} at {self._uri} cannot be read or written: {_first_line(error)}. "
             "Check the address, the rights on it and the storage options; what was published before still holds."
         )
