@@ -50,7 +50,11 @@ class NotThereYet(BadInput):
 
 
 class StoreAway(BadInput):
-    """An object store with tables did not do what was asked of it: it is away, or its settings are wrong."""
+    """An object store with tables did not do what was asked of it: it is away, or there is nothing at its address."""
+
+
+class StoreRefused(BadInput):
+    """An object store does not let us do what was asked of it."""
 
 
 class ConfigError(MusterError):

@@ -65,11 +65,11 @@ def known(totals: Totals, at_ms: int) -> dict[tuple[str, str], tuple[int, int]]:
     return {line: (lag, lag_ms) for line, lag, lag_ms in each if lag != UNKNOWN}
 
 
-def append(path: Path, rows: Rows, run_id: str) -> TableStore:
+def append(path: Path, rows: Rows, run_id: str, observed_at_ms: int = world.NOW_MS + 9 * DAY_MS) -> TableStore:
     store = TableStore(path)
     with begin_run(store, run_id=run_id, now_ms=world.NOW_MS) as run:
         run.append_rows("lag_history", made("lag_history", *rows))
-        run.publish({}, {"cluster_id": "c", "observed_at_ms": world.NOW_MS + 9 * DAY_MS}, now_ms=world.NOW_MS)
+        run.publish({}, {"cluster_id": "c", "observed_at_ms": observed_at_ms}, now_ms=world.NOW_MS)
     return store
 
 
@@ -189,6 +189,22 @@ def test_all_ways_to_the_past_agree(tmp_path: Path) -> None:
                     0 if at_ms % world.HOUR_MS > STEP_MS else world.HOUR_MS
                 )
                 assert row.lag == sum(world.lag_at(group_id, number, interval_ms + STEP_MS) for number in range(2))
+
+
+def test_a_clock_that_is_put_right_ends_earlier(tmp_path: Path) -> None:
+    """A run by a clock a month ahead had days that are none now."""
+    rows = random_rows(3)
+    ahead_ms = world.NOW_MS + 30 * DAY_MS
+    ahead = rows[0] | {"interval_start_ms": ahead_ms, "at_ms": ahead_ms + STEP_MS}
+    append(tmp_path, [*rows, ahead], "a", observed_at_ms=ahead_ms + DAY_MS)
+    with open_tables(tmp_path) as tables:
+        before = added_up(tables)
+    append(tmp_path, [], "b")
+    with open_tables(tmp_path) as tables:
+        totals = Totals(tables)
+        totals.go_on_from(before, tables)
+        assert totals.is_complete
+    assert before.done[1] > 30 > totals.done[1]
 
 
 def test_nothing_is_known_before_history(tmp_path: Path) -> None:

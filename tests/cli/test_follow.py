@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from queue import Empty, Queue
 from threading import Thread
@@ -49,10 +50,35 @@ def full_disk() -> BadInput:
     return told
 
 
-def store_away() -> BadInput:
-    """What is met where nobody answers at the address of a store."""
+class Answering(BaseHTTPRequestHandler):
+    """In the place of an object store that refuses, or is not well: the real ones do so when they like."""
+
+    status = 503
+
+    def do_GET(self) -> None:
+        self.send_response(self.status)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+def met_at_a_store(status: int | None) -> BadInput:
+    """What a run meets where a store answers so; None: where nobody answers."""
+    if status is None:
+        return met_at("http://127.0.0.1:9")
+    with ThreadingHTTPServer(("127.0.0.1", 0), type("Refusing", (Answering,), {"status": status})) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            return met_at(f"http://127.0.0.1:{server.server_port}")
+        finally:
+            server.shutdown()
+
+
+def met_at(address: str) -> BadInput:
     options = {
-        "AWS_ENDPOINT_URL": "http://127.0.0.1:9", "AWS_ALLOW_HTTP": "true", "AWS_REGION": "here", "max_retries": "0",
+        "AWS_ENDPOINT_URL": address, "AWS_ALLOW_HTTP": "true", "AWS_REGION": "here", "max_retries": "0",
         "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "y",
     }  # fmt: skip
     with pytest.raises(BadInput, match="cannot be read or written") as met, begin_run(TableStore("s3://b/t", options)):
@@ -69,7 +95,6 @@ def store_away() -> BadInput:
         (SourceMissing("x does not exist."), NEVER, AS_LONG_AS_IT_TAKES),
         (FileNotFoundError(2, "No such file", "x"), NEVER, AS_LONG_AS_IT_TAKES),
         (full_disk(), NEVER, AS_LONG_AS_IT_TAKES),
-        (store_away(), NEVER, AS_LONG_AS_IT_TAKES),
         (ClusterRefused("does not let 'me' in."), NEVER, A_FEW_TIMES),
         (MusterError("Spark could not finish."), NEVER, A_FEW_TIMES),
         (LogDamaged("segments are gone."), NEVER, A_FEW_TIMES),
@@ -81,6 +106,15 @@ def store_away() -> BadInput:
 )
 def test_what_is_tried_again(error: Exception, at_first: int, later: int) -> None:
     assert (tries_after(error, has_run=False), tries_after(error, has_run=True)) == (at_first, later)
+
+
+@pytest.mark.parametrize(
+    ("status", "later"),
+    [(None, AS_LONG_AS_IT_TAKES), (503, AS_LONG_AS_IT_TAKES), (403, A_FEW_TIMES), (401, A_FEW_TIMES)],
+)
+def test_a_store_is_waited_for_unless_it_refuses(status: int | None, later: int) -> None:
+    error = met_at_a_store(status)
+    assert (tries_after(error, has_run=False), tries_after(error, has_run=True)) == (NEVER, later)
 
 
 class Scene:

@@ -363,6 +363,23 @@ def test_one_look_by_a_clock_that_was_far_ahead_makes_no_other_old(
     assert sum(left) == 182
 
 
+def test_a_look_that_was_far_ahead_is_no_neighbour_of_those_around_it() -> None:
+    """Minutes of three days, thinned every 17 runs; the same with and without it."""
+    ahead = (600, 600 * MINUTE_MS + 30 * 24 * HOUR_MS)
+    found = []
+    for looks in (observed(3 * 24 * 60)[::-1], [*observed(600)[::-1], ahead, *observed(3 * 24 * 60)[::-1][601:]]):
+        kept: list[tuple[int | None, int]] = []
+        for start in range(0, len(looks), 17):
+            kept = thinned([*looks[start : start + 17][::-1], *kept])
+        found.append(kept)
+    well, with_one_ahead = found
+    assert ahead in with_one_ahead
+    assert abs(len(with_one_ahead) - len(well)) <= 2
+    newest_ms = well[0][1]
+    for (_, later), (_, earlier) in pairwise([look for look in with_one_ahead if look != ahead]):
+        assert later - earlier <= max(2 * MINUTE_MS, min((newest_ms - earlier) // OF_AGE, WIDEST_MS))
+
+
 def test_what_was_thinned_is_left_alone_though_some_of_its_files_are_of_topics_that_are_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

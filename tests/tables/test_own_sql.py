@@ -9,6 +9,7 @@ from muster.errors import BadInput
 from muster.tables.own_sql import query
 from muster.tables.reading import ORDERS, Tables, open_tables
 from muster.tables.schemas import PUBLISHED
+from tests.pipeline.world import run_here, unpacked
 from tests.tables.history import published, state_at_the_end
 
 QUOTE = "'"
@@ -46,6 +47,15 @@ def test_the_same_rows_as_the_table(tables: Tables) -> None:
 def test_an_error_far_into_the_answer_is_told_like_any_other(tables: Tables) -> None:
     with pytest.raises(BadInput, match=r"x went wrong\. `muster table` lists the tables"):
         rows(tables, "SELECT CASE WHEN range = 90000 THEN error('x went wrong') ELSE 1 END FROM range(100000)")
+
+
+def test_of_state_alone_what_is_not_kept_can_be_described(tmp_path: Path) -> None:
+    run_here(tmp_path / "t", unpacked("mini-zstd-43", tmp_path), history=False)
+    with open_tables(tmp_path / "t") as opened:
+        with pytest.raises(BadInput, match="commits is not kept"):
+            query(opened, "SELECT count(*) FROM offsets JOIN Commits USING (group_id)")
+        assert rows(opened, "DESCRIBE commits")
+        assert rows(opened, "WITH commits AS (FROM offsets) SELECT count(*) AS n FROM commits")[0]["n"] > 0
 
 
 def test_as_of_a_moment(tables: Tables) -> None:

@@ -164,7 +164,7 @@ class Totals:
         changed_ms = _changed_since(tables, before._files, self._files)
         if changed_ms is None or before._first_day != self._first_day or before.interval_ms != self.interval_ms:
             return
-        kept = min(len(before._days), max(changed_ms // DAY_MS - self._first_day, 0))
+        kept = min(len(before._days), self._count, max(changed_ms // DAY_MS - self._first_day, 0))
         self.lines, self._keys = before.lines, before._keys
         self._line_of_key = before._line_of_key
         self._days, self._held = before._days[:kept], before._held[: kept + 1]

@@ -22,6 +22,7 @@ from muster.errors import (
     SourceMissing,
     SparkGone,
     StoreAway,
+    StoreRefused,
     Unexpected,
 )
 
@@ -44,7 +45,7 @@ def tries_after(error: Exception, has_run: bool) -> int:
         return AS_LONG_AS_IT_TAKES
     if not has_run:
         return NEVER
-    if isinstance(error, ClusterRefused | PermissionError):
+    if isinstance(error, ClusterRefused | StoreRefused | PermissionError):
         return A_FEW_TIMES
     if isinstance(error, ClusterError | SourceMissing | StoreAway | FileNotFoundError):
         return AS_LONG_AS_IT_TAKES
@@ -91,7 +92,9 @@ def tell(text: str) -> None:
 
 
 def _sentence(error: Exception) -> str:
-    text = str(error) if not isinstance(error, OSError) else f"{error.filename or 'a file'}: {error.strerror}"
+    text = str(error)
+    if isinstance(error, OSError) and error.strerror is not None:
+        text = f"{error.filename or 'a file'}: {error.strerror}"
     return text if text.endswith((".", "?", "!")) else f"{text}."
 
 

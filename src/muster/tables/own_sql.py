@@ -19,6 +19,7 @@ from muster.tables.storage.addresses import is_local
 
 EXPLAINED = re.compile(r"\s*EXPLAIN\s+(ANALYZE\s+)?", re.IGNORECASE)
 NO_TABLE = re.compile(r"Table with name (\S+) does not exist")
+DESCRIBES = re.compile(r"\s*(DESCRIBE|DESC|SHOW)\b", re.IGNORECASE)
 LISTS_TABLES = re.compile(r"\bSHOW\b", re.IGNORECASE)
 
 
@@ -30,9 +31,8 @@ def query(tables: Tables, sql: str, as_of_ms: int | None = None) -> Any:
     try:
         _check(connection, sql)
         named = _named(connection, sql)
-        if tables.manifest.source.get("history") is False:
-            for not_kept in filter(None, map(tables.not_kept, named)):  # nothing to count is not the same as 0
-                raise BadInput(not_kept)
+        if tables.manifest.source.get("history") is False and not DESCRIBES.match(sql):
+            _refuse_not_kept(connection, tables, sql)
         _add_views(connection, tables, named, as_of_ms)
         if LISTS_TABLES.search(sql):
             _add_names(connection, [name for name in ORDERS if name not in named])
@@ -70,6 +70,17 @@ def _named(connection: duckdb.DuckDBPyConnection, sql: str) -> list[str]:
     except duckdb.Error:
         named = {name for name in ORDERS if re.search(rf"\b{name}\b", sql, re.IGNORECASE)}
     return [name for name in ORDERS if name in named]
+
+
+def _refuse_not_kept(connection: duckdb.DuckDBPyConnection, tables: Tables, sql: str) -> None:
+    """Nothing to count is not the same as 0."""
+    try:
+        named = {name.lower() for name in connection.get_table_names(sql)}
+    except duckdb.Error:
+        return  # words may mean something else
+    for not_kept in (tables.not_kept(name) for name in ORDERS if name in named):
+        if not_kept:
+            raise BadInput(not_kept)
 
 
 def _add_names(connection: duckdb.DuckDBPyConnection, names: Iterable[str]) -> None:

@@ -1,5 +1,6 @@
 """`--watch`: the answer again and again, of the newest run each time, until Ctrl-C."""
 
+import errno
 import shutil
 import sys
 from collections.abc import Callable
@@ -17,6 +18,8 @@ SHORTEST_WATCH_S = 1.0
 LINES_AROUND_ROWS = 8
 """The moment of the answer takes two lines of 80 characters, and sums and notes stand below."""
 CLEARED = b"\x1b[H\x1b[2J"
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Where answers are written to: that is no better the next time."""
 
 
 def watch_s(text: str | None, as_of: str | None) -> float | None:
@@ -58,7 +61,7 @@ def _try(answer: Callable[[], Status]) -> None:
     except MusterError as error:
         say(f"{error} It is asked again.")
     except OSError as error:
-        if error.errno is not None:  # of what is written to, and not of a store
+        if error.errno in NO_ROOM:
             raise
         say(f"{error}. It is asked again.")
 

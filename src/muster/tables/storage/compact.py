@@ -35,6 +35,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from muster.errors import MusterError
+from muster.tables.clocks import is_ahead
 from muster.tables.relations import add_relation
 from muster.tables.schemas import ANALYTICS, HISTORY
 from muster.tables.sql.ends import LOOK_BACK_MS
@@ -259,7 +260,7 @@ class Joining:
         files = _small(facts.take(places))
         if self._by_hand:
             return [files] if len(files) > 1 else []
-        now_ms = _now_ms([spans[place][1] for place in reversed(places)])
+        now_ms = _now_ms(sorted({last_ms for _, last_ms in spans}, reverse=True))
         for number, place in enumerate(places):
             if files[number].size_bytes >= LARGE_BYTES and _grew_old(*spans[place], now_ms):
                 return [files[number:]]
@@ -294,10 +295,11 @@ def _spans_ms(facts: pa.Table) -> list[tuple[int, int]]:
     runs = [name.rpartition("-")[0] for name in facts["path"].to_pylist()]
     first, last = (_moments_ms(facts, f"{bound}.observed_at") for bound in ("min", "max"))
     spans: dict[str, tuple[int, int]] = {}
-    for run, *span in zip(runs, first, last, strict=True):
-        known = spans.get(run, span)
-        spans[run] = min(span[0], known[0]), max(span[1], known[1])
-    return [spans[run] for run in runs]
+    for run, first_ms, last_ms in zip(runs, first, last, strict=True):
+        if first_ms:
+            known = spans.get(run, (first_ms, last_ms))
+            spans[run] = min(first_ms, known[0]), max(last_ms, known[1])
+    return [spans.get(run, (0, 0)) for run in runs]
 
 
 def _moments_ms(facts: pa.Table, column: str) -> list[int]:
@@ -437,11 +439,18 @@ def _is_wide(later_ms: int, earlier_ms: int, now_ms: int) -> bool:
 
 
 def thinned(runs: Sequence[tuple[int | None, int]]) -> list[tuple[int | None, int]]:
-    """The runs whose observations are kept, of all by number and moment, newest first."""
-    kept: list[tuple[int | None, int]] = []
+    """The runs whose observations are kept, of all by number and moment, newest first.
+
+    A look by a clock that was far ahead is kept, and is no neighbour of those around it.
+    """
     now_ms = _now_ms([at_ms for _, at_ms in runs])
-    for place, (number, at_ms) in enumerate(runs):
-        is_last = place == len(runs) - 1
-        if not kept or now_ms - at_ms <= HOUR_MS or is_last or _is_wide(kept[-1][1], runs[place + 1][1], now_ms):
+    near = [run for run in runs if not is_ahead(run[1], now_ms)]
+    kept: list[tuple[int | None, int]] = []
+    for place, (number, at_ms) in enumerate(near):
+        is_last = place == len(near) - 1
+        if not kept or now_ms - at_ms <= HOUR_MS or is_last or _is_wide(kept[-1][1], near[place + 1][1], now_ms):
             kept.append((number, at_ms))
-    return kept
+    if len(near) == len(runs):
+        return kept
+    left = set(kept)
+    return [run for run in runs if run in left or is_ahead(run[1], now_ms)]

@@ -22,7 +22,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 from pyarrow import fs
 
-from muster.errors import BadInput, MusterError, StoreAway
+from muster.errors import BadInput, MusterError, StoreAway, StoreRefused
 from muster.tables.storage.addresses import is_local
 from muster.tables.storage.disk import sync
 
@@ -51,6 +51,9 @@ WITH_BOUNDS = (
     "hour",
 )
 """Columns whose smallest and largest value are told with each file, so that readers can leave files out."""
+
+NO_RIGHTS = "The operation lacked"
+"""How every kind of object store begins where a login or its rights are not enough."""
 
 
 class TableMoved(MusterError):
@@ -320,8 +323,10 @@ class OneTable:
             raise self._failed(error) from error
 
     def _failed(self, error: Exception) -> BadInput:
-        is_away = isinstance(error, OSError) and not is_local(self._uri)
-        return (StoreAway if is_away else BadInput)(
+        kind = BadInput
+        if isinstance(error, OSError) and not is_local(self._uri):
+            kind = StoreRefused if NO_RIGHTS in str(error) else StoreAway
+        return kind(
             f"the table {self.name} at {self._uri} cannot be read or written: {_first_line(error)}. "
             "Check the address, the rights on it and the storage options; what was published before still holds."
         )
