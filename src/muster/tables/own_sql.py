@@ -20,6 +20,7 @@ from muster.tables.storage.addresses import is_local
 EXPLAINED = re.compile(r"\s*EXPLAIN\s+(ANALYZE\s+)?", re.IGNORECASE)
 NO_TABLE = re.compile(r"Table with name (\S+) does not exist")
 DESCRIBES = re.compile(r"\s*(DESCRIBE|DESC|SHOW)\b", re.IGNORECASE)
+READ = re.compile(r'\b(?:FROM|JOIN)\s+"?(\w+)', re.IGNORECASE)
 LISTS_TABLES = re.compile(r"\bSHOW\b", re.IGNORECASE)
 
 
@@ -75,10 +76,10 @@ def _named(connection: duckdb.DuckDBPyConnection, sql: str) -> list[str]:
 def _refuse_not_kept(connection: duckdb.DuckDBPyConnection, tables: Tables, sql: str) -> None:
     """Nothing to count is not the same as 0."""
     try:
-        named = {name.lower() for name in connection.get_table_names(sql)}
-    except duckdb.Error:
-        return  # words may mean something else
-    for not_kept in (tables.not_kept(name) for name in ORDERS if name in named):
+        read = {name.lower() for name in connection.get_table_names(sql)}
+    except duckdb.Error:  # it needs their columns to tell
+        read = {name.lower() for name in READ.findall(sql)}
+    for not_kept in (tables.not_kept(name) for name in ORDERS if name in read):
         if not_kept:
             raise BadInput(not_kept)
 
