@@ -256,6 +256,22 @@ class Both:
             with self.side(name).connect() as link:
                 self._make(link, name, topics, settings)
 
+    def settle(self) -> None:
+        """Until the groups that other stories left behind are the same on both sides: the members of some have ended,
+        and a busy broker is later to notice.
+        """
+
+        def states(name: str) -> dict[str, str]:
+            with self.side(name).connect() as link:
+                groups = link.ask("ListGroups", 4, {"StatesFilter": []})["Groups"]
+            return {group["GroupId"]: group["GroupState"] for group in groups}
+
+        def is_settled() -> bool:
+            theirs, ours = map(states, self._addresses)
+            return theirs == ours and PASSING.isdisjoint(theirs.values())
+
+        _until(is_settled)
+
     def wake_producer_ids(self) -> None:
         """A broker asks its controller for ids when it is first asked for one."""
         asked = {"TransactionalId": None, "TransactionTimeoutMs": 1000}
@@ -299,6 +315,9 @@ def _compared(heard: list[tuple[str, Message]], other: list[tuple[str, Message]]
         (label, theirs), (_, ours) = heard[number], other[number]
         if theirs != ours:
             yield f"{number} {label}: " + "; ".join(differences(theirs, ours))[:LONGEST_SHOWN]
+
+
+PASSING = frozenset({"PreparingRebalance", "CompletingRebalance"})
 
 
 def _until(is_so: Callable[[], bool]) -> None:

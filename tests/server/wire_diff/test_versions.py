@@ -212,6 +212,7 @@ def test_describing_listing_and_deleting_groups(both: Both) -> None:
         link.ask("LeaveGroup", 4, bodies.leave("described", member))
         link.ask("DeleteGroups", 2, {"GroupsNames": ["described"]})
 
+    both.settle()
     both.same(story)
 
 
